@@ -93,25 +93,22 @@ async def cluster(run: Run) -> None:
     """Sets and gets of a node that owns its shard, over four namespaces, and of a lone caller."""
     run.book.durability |= DURABILITY
     async with _sides() as (node, file, bucket, bare):
-        for store in (node, file):
-            for number in range(NAMESPACES):
-                await fill(store.kv(f"bench{number}"), KEYS)
+        nodes, files = ([store.kv(f"bench{n}") for n in range(NAMESPACES)] for store in (node, file))
+        for kv in (*nodes, *files):
+            await fill(kv, KEYS)
         for number in range(KEYS):
             await bucket.set(0, key(number), number)
             await bare.put(number)
 
-        def kv(store: holdfast.Store, number: int) -> holdfast.KV:
-            return store.kv(f"bench{number % NAMESPACES}")
-
         sets: dict[str, Call] = {
-            NODE: lambda number: kv(node, number).set(key(number), value(number)),
-            SQLITE: lambda number: kv(file, number).set(key(number), value(number)),
+            NODE: lambda number: nodes[number % NAMESPACES].set(key(number), value(number)),
+            SQLITE: lambda number: files[number % NAMESPACES].set(key(number), value(number)),
             BUCKET: lambda number: bucket.set(0, key(number), number),
             BARE: bare.put,
         }
         gets: dict[str, Call] = {
-            NODE: lambda number: kv(node, number).get(key(number)),
-            SQLITE: lambda number: kv(file, number).get(key(number)),
+            NODE: lambda number: nodes[number % NAMESPACES].get(key(number)),
+            SQLITE: lambda number: files[number % NAMESPACES].get(key(number)),
             BUCKET: lambda number: bucket.get(0, key(number)),
             BARE: bare.get,
         }
