@@ -87,8 +87,11 @@ async def test_a_place_that_a_service_can_not_reach(tmp_path: Path, monkeypatch:
     async with served.stack:
         follower = MovesFollower(served, said.append, stop)
         waiting = asyncio.create_task(follower.wait())
+        closed = None
         for place in ("postgresql://me:***@127.0.0.1:1/db", f"{tmp_path}/one.db/two.db", None):
-            await engine.close_to_writes(place and f"this store has moved to {place}")
+            reason = place and f"this store has moved to {place} (move 0123abcd)"
+            await engine.close_to_writes(reason, instead_of=closed)
+            closed = reason
             await until(partial(tells, follower, place))
             assert not waiting.done()
         await served.store.kv("p").set("k", 1)

@@ -12,6 +12,7 @@ from tests.mutate.plant import Plant
 _FOLLOWING: Final = ("tests/moves/test_following.py",)
 _DIFFERENCES: Final = ("tests/moves/test_differences.py",)
 _BACKUPS: Final = ("tests/moves/test_backups.py",)
+_LATE: Final = ("tests/moves/test_late_movers.py",)
 _CLUSTER: Final = ("tests/moves/test_cluster_loads.py", "tests/edges/cli/test_cluster_moves.py")
 
 PLANTS: Final = (
@@ -32,7 +33,7 @@ PLANTS: Final = (
     Plant(
         "a switch leaves the source open to writes",
         "moves/transfers.py",
-        "await self._source.close_to_writes(self._moved)",
+        "await self._source.close_to_writes(self._moved, instead_of=closed)",
         "pass",
         _FOLLOWING,
     ),
@@ -42,6 +43,27 @@ PLANTS: Final = (
         "await asyncio.shield(self._give_back())",
         "pass",
         _FOLLOWING,
+    ),
+    Plant(
+        "a switch that failed opens a source that another process has closed",
+        "moves/transfers.py",
+        "await self._source.close_to_writes(None, instead_of=self._moved)",
+        "await self._source.close_to_writes(None, instead_of=(await _facts(self._source)).closed)",
+        _LATE,
+    ),
+    Plant(
+        "a switch can be completed while it is being canceled",
+        "moves/transfers.py",
+        "await loader.remember(msgspec.structs.replace(ours, closed=self._mark))",
+        "pass",
+        _LATE,
+    ),
+    Plant(
+        "a source is closed again for another place",
+        "engines/sqlite/moving.py",
+        "if shelves.facts_of(connection.execute(_FACTS).fetchall()).closed != instead_of:",
+        "if False:",
+        _LATE,
     ),
     Plant(
         "a comparison ignores what differs",

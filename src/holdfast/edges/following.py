@@ -16,7 +16,7 @@ import msgspec
 from holdfast.edges.opening import opened
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.masking import MASK
-from holdfast.moves.transfers import MOVED
+from holdfast.moves.transfers import place_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,8 +86,7 @@ class MovesFollower:
         try:
             await self._served.store.ready()
         except Unavailable as error:
-            _, moved, place = error.message.partition(MOVED)
-            return place if moved else None
+            return place_in(error.message)
         except HoldfastError:
             return None
         return None

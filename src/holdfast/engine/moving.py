@@ -30,6 +30,9 @@ version of a record. Marks of one shelf compare as their engine orders them."""
 UNFINISHED: Final = "a copy into this store is not complete"
 """The beginning of the reason for which a store is closed that can't be used yet."""
 
+CHANGED: Final = "another process has closed or opened this store meanwhile"
+"""The message of an error: the store is no longer closed, or open, as it was."""
+
 
 class Shelf(StrEnum):
     """A kind of contents of a namespace."""
@@ -132,11 +135,18 @@ class Movable(Engine, Protocol):
         """
         ...
 
-    async def close_to_writes(self, reason: str | None) -> None:
+    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """Refuse all writes of all processes from now on, with this reason; None allows them again.
 
         When it returns, every write that was accepted before is visible to a new snapshot, and no write is
         accepted any more. Other processes may have the store open, even for writing.
+
+        Args:
+            reason: The reason that writers are given.
+            instead_of: The reason for which the store is closed so far; None if it is open.
+
+        Raises:
+            Busy: Another process has closed or opened the store in between. Nothing was changed.
         """
         ...
 

@@ -5,13 +5,15 @@ was interrupted is recognised and continued. To switch, the source is closed to 
 copied, both sides are proven equal, and the target takes over the source's epoch: watchers continue there.
 
 Law: at every instant at most one of the two stores accepts writes, and a process that is killed leaves a
-state from which the same command goes on.
+state from which the same command goes on. What a process says at either store names that process, and is
+replaced only by one that has read it: a process that was paused changes nothing when it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Final, Self
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from holdfast.engine.moving import Movable, RawLoader
     from holdfast.moves.copying import Pass
 
-MOVED: Final = "this store has moved to "
-"""The beginning of the reason for which a source is closed."""
+_MOVED: Final = re.compile(r"this store has moved to (?P<place>.*?)(?: \(move [0-9a-f]{8}\))?$")
+"""The reason for which a source is closed. It ends with the name of the move, which is drawn by lot."""
 INTERVAL: Final = 1.0
 """Seconds between two passes of a copy that follows its source."""
 _PATIENCE: Final = 60.0
@@ -88,7 +90,8 @@ class StoreTransfer:
         self._source = source
         self._open_target = open_target
         self._look_at_target = look_at_target
-        self._moved = f"{MOVED}{where}"
+        self._where = where
+        self._moved = f"this store has moved to {where} (move {secrets.token_hex(4)})"
         self._advance = advance
         self._copy = self._mark = ""
         self._kept: Movable | None = None
@@ -114,8 +117,7 @@ class StoreTransfer:
             ValidationError: Both are the same store, or the source can't be copied.
         """
         theirs = await _facts(self._source)
-        self._copy = f"{UNFINISHED}: run holdfast copy again to complete it [{theirs.epoch}/"
-        self._mark = f"{self._copy}{secrets.token_hex(4)}]"
+        self._name(theirs)
         async with self._target() as target:
             async with target.snapshot() as snapshot:
                 ours, names = await snapshot.facts(), await snapshot.names()
@@ -174,7 +176,9 @@ class StoreTransfer:
         If that fails, the source is opened again and nothing has moved.
 
         Raises:
+            Busy: Another process has closed or opened the source in between.
             Unavailable: The two stores did not become equal.
+            ValidationError: Another process moves the source to another place.
         """
         async with self._keeping():
             await self._switch()
@@ -185,9 +189,11 @@ class StoreTransfer:
         soon = time.monotonic() - began < _SOON
         await self._catch_up()
         since = await self._versions()
+        closed = (await _facts(self._source)).closed
+        self._require_here(closed)
         began = time.monotonic()
         try:
-            await self._source.close_to_writes(self._moved)
+            await self._source.close_to_writes(self._moved, instead_of=closed)
             await self._prove(since, thorough=soon)
         except Ended:
             raise
@@ -199,19 +205,24 @@ class StoreTransfer:
         self.result.switched = True
 
     async def cancel(self) -> None:
-        """Open the source again after a switch that was interrupted.
+        """Open the source again after a switch that was interrupted. A process that still switches ends.
 
         Raises:
+            Busy: Another process has begun a switch, or canceled this one, in between.
             ValidationError: The target is in use already, or nothing was begun.
         """
         theirs = await _facts(self._source)
-        async with self._target() as target:
-            ours = await _facts(target)
-        if ours.epoch == theirs.epoch:
-            raise ValidationError("the store has moved already, and the target is in use", field="cancel")
         if theirs.closed is None:
             raise ValidationError("the source is not closed: there is nothing to cancel", field="cancel")
-        await self._source.close_to_writes(None)
+        self._require_here(theirs.closed)
+        self._name(theirs)
+        async with self._target() as target, target.loading() as loader:
+            ours = await loader.facts()
+            if ours.epoch == theirs.epoch:
+                raise ValidationError("the store has moved already, and the target is in use", field="cancel")
+            if self._is_copy(ours):
+                await loader.remember(msgspec.structs.replace(ours, closed=self._mark))
+        await self._source.close_to_writes(None, instead_of=theirs.closed)
 
     @contextlib.asynccontextmanager
     async def _target(self) -> AsyncIterator[Movable]:
@@ -261,10 +272,13 @@ class StoreTransfer:
 
     async def _give_back(self) -> None:
         """Open the source again, unless another process has taken over."""
-        async with self._target() as target:
-            mine = (await _facts(target)).closed == self._mark
-        if mine:
-            await self._source.close_to_writes(None)
+        with contextlib.suppress(Busy):
+            await self._source.close_to_writes(None, instead_of=self._moved)
+
+    def _name(self, theirs: Facts) -> None:
+        """Name this copy of a source, and this process's part in it, which is drawn by lot."""
+        self._copy = f"{UNFINISHED}: run holdfast copy again to complete it [{theirs.epoch}/"
+        self._mark = f"{self._copy}{secrets.token_hex(4)}]"
 
     def _is_copy(self, ours: Facts) -> bool:
         """Return whether a copy of this source into a target is under way, by any process."""
@@ -313,13 +327,22 @@ class StoreTransfer:
             raise Ended(complete=not self._is_copy(ours))
 
     def _require_copyable(self, theirs: Facts, ours: Facts) -> None:
-        former = ours.closed is not None and ours.closed.startswith(MOVED)  # the store moves back
+        former = ours.closed is not None and place_in(ours.closed) is not None  # it moves back
         if theirs.epoch == ours.epoch and not (former and theirs.closed is None):
             if theirs.closed is not None and ours.closed is None:
                 raise Ended(complete=True)
             raise ValidationError("both are the same store", field="to")
-        if theirs.closed not in (None, self._moved):
-            raise ValidationError(f"the source can't be copied: {theirs.closed}", field="from")
+        self._require_here(theirs.closed)
+
+    def _require_here(self, closed: str | None) -> None:
+        if closed is not None and place_in(closed) != self._where:
+            raise ValidationError(f"the source can't be copied: {closed}", field="from")
+
+
+def place_in(reason: str) -> str | None:
+    """Return the place to which a store has moved, or is moving, from the reason why it is closed."""
+    found = _MOVED.search(reason)
+    return None if found is None else found["place"]
 
 
 def _taken(facts: Facts, *, epoch: str, closed: str | None) -> Facts:

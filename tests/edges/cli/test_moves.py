@@ -150,7 +150,7 @@ async def _begun(source: Path, target: Path) -> None:
         ) as transfer,
     ):
         await transfer.begin(lambda names: None)
-        await engine.close_to_writes("this store has moved to " + str(target))
+        await engine.close_to_writes(f"this store has moved to {target}", instead_of=None)
 
 
 async def test_the_switch_of_a_store_in_use(tmp_path: Path, full: Path) -> None:

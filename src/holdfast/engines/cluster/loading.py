@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from holdfast.engine.moving import CHANGED
 from holdfast.engines.cluster import loads
 from holdfast.engines.cluster.codec import encode_load
 from holdfast.engines.sql import shelves
@@ -30,7 +31,6 @@ BYTES: Final = 524_288
 """The size of changes after which a message is published."""
 _FACTS: Final = "SELECT name, value FROM holdfast_meta"
 _CHANGE_BYTES: Final = 64
-_OTHERS: Final = "another process has closed or opened this store meanwhile"
 
 
 class ClusterLoader:
@@ -100,7 +100,7 @@ class ClusterLoader:
     def _require_loadable(self, shard: Shard) -> None:
         closed = self._facts.closed
         if closed is None or shard.replica.standing.closed != closed or not shard.replica.standing.unfinished:
-            raise Busy(_OTHERS)
+            raise Busy(CHANGED)
 
 
 async def facts_now(shard: Shard) -> Facts:
@@ -118,7 +118,7 @@ async def publish_facts(shards: Sequence[Shard], facts: Facts, *, before: Facts)
 
     def allow() -> None:
         if first.standing.closed != before.closed:
-            raise Busy(_OTHERS)
+            raise Busy(CHANGED)
 
     change = loads.remember(facts)
     await _put(shards[0], [change], allow)

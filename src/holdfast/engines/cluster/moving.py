@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.engine.moving import CHANGED
 from holdfast.engines.cluster.loading import ClusterLoader, facts_now, publish_facts, settle
-from holdfast.errors import HoldfastError
+from holdfast.errors import Busy, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -117,9 +118,11 @@ class ClusterMoves(ABC):
         yield loader
         await loader.flush()
 
-    async def close_to_writes(self, reason: str | None) -> None:
+    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
         facts = await facts_now(self._shards[0])
+        if facts.closed != instead_of:
+            raise Busy(CHANGED)
         new = msgspec.structs.replace(facts, closed=reason)
         await publish_facts(self._shards, new, before=facts)
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.moving import UNFINISHED, Facts, Mark, Marked, Shelf
+from holdfast.engine.moving import CHANGED, UNFINISHED, Facts, Mark, Marked, Shelf
 from holdfast.engines.postgres.columns import answered, stored, type_of
 from holdfast.engines.postgres.errors import CLOSED, DRIVER_ERRORS, translate
 from holdfast.engines.postgres.transaction import commit
 from holdfast.engines.sql import layout, shelves
-from holdfast.errors import Unavailable
+from holdfast.errors import Busy, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -109,12 +109,15 @@ class PostgresMoves:
         """See `Movable.loading`."""
         return loading(self._connections)
 
-    async def close_to_writes(self, reason: str | None) -> None:
+    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
         async with self._connections.lent() as connection:
             with _our_errors():
                 async with connection.transaction():
-                    await connection.execute(_triggers(reason))
+                    await connection.execute(_triggers(reason))  # keeps other processes from doing the same
+                    found = shelves.facts_of(map(tuple, await connection.fetch(_FACTS)))
+                    if found.closed != instead_of:
+                        raise Busy(CHANGED)
                     await connection.execute(_FORGET, ["closed"])
                     if reason is not None:
                         await connection.execute(_REMEMBER, "closed", reason)

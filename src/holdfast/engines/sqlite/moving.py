@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.engine.moving import UNFINISHED, Facts, Mark, Marked, Shelf
+from holdfast.engine.moving import CHANGED, UNFINISHED, Facts, Mark, Marked, Shelf
 from holdfast.engines.sql import layout, shelves
 from holdfast.engines.sqlite import load_sql
 from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.load_sql import places
 from holdfast.engines.sqlite.setup import connect, revision
-from holdfast.errors import Unavailable
+from holdfast.errors import Busy, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -208,10 +208,10 @@ class SqliteMoves(ABC):
         async with loading(self._writer) as loader:
             yield loader
 
-    async def close_to_writes(self, reason: str | None) -> None:
+    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
         with _our_errors(str(self._path)):
-            await asyncio.to_thread(_close_to_writes, self._path, reason)
+            await asyncio.to_thread(_close_to_writes, self._path, reason, instead_of)
 
     def _require_usable(self) -> None:
         """Refuse a file into which a copy is under way, before its lock is taken: the copy needs the lock.
@@ -264,11 +264,13 @@ def _fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) 
     return connection.execute(sql, parameters).fetchall()
 
 
-def _close_to_writes(path: Path, reason: str | None) -> None:
+def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
     connection = sqlite3.connect(path, timeout=_CLOSING_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
+        if shelves.facts_of(connection.execute(_FACTS).fetchall()).closed != instead_of:
+            raise Busy(CHANGED)
         for sql in _triggers(reason):
             connection.execute(sql)
         connection.execute(load_sql.FORGET, ("closed",))
