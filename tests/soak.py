@@ -76,7 +76,7 @@ CAMPAIGNS: Final = {
     ),
     "moves": (
         ["tests/robustness/test_moves.py", "--timeout=0", "-s"],
-        {"HOLDFAST_MOVE_KILLS": "{rounds}", "HOLDFAST_MOVE_RATE": "500", "HOLDFAST_MOVE_PAUSE": "5"},
+        {"HOLDFAST_MOVE_KILLS": "{rounds}", "HOLDFAST_MOVE_RATE": "560", "HOLDFAST_MOVE_PAUSE": "5"},
         5,
     ),
     "failover": (
