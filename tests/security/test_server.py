@@ -236,6 +236,14 @@ def test_a_program_that_says_no_version_is_refused(tmp_path: Path) -> None:
         version(_program(tmp_path, "hello"))
 
 
+def test_a_program_that_is_replaced_is_asked_again(tmp_path: Path) -> None:
+    """A nats-server says its version once; one that was installed in its place says its own."""
+    for changed, said in ((1, "v2.14.0"), (2, "v2.15.1"), (1, "nothing")):
+        program = _program(tmp_path, said)
+        os.utime(program, (changed, changed))
+        assert version(program) == ((2, 14, 0) if changed == 1 else (2, 15, 1))
+
+
 def test_on_few_cores_the_server_has_one() -> None:
     """A server beside its service and its clients on two cores does not take both; on more it decides."""
     assert defaults_on(1, apart=False) == defaults_on(2, apart=False) == {"GOMAXPROCS": "1"}

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import functools
 import importlib.metadata
 import json
 import os
@@ -313,6 +314,12 @@ def version(program: Path | None = None) -> tuple[int, ...]:
         Unsupported: There is none, or it does not report its version.
     """
     program = program or find()
+    return _version(program, program.stat().st_mtime_ns)
+
+
+@functools.cache
+def _version(program: Path, changed: int) -> tuple[int, ...]:
+    """Ask a program for its version, once until its file changes."""
     said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"v(\d+)\.(\d+)\.(\d+)", said)
     if found is None:
