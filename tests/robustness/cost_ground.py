@@ -22,7 +22,7 @@ from holdfast.edges.intake.request_log import Observer
 from holdfast.edges.nats.service import NatsService, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterator
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
     from holdfast.rows import Record
     from holdfast.store import Store
@@ -268,9 +268,7 @@ class Ground:
         await self._store.set_policy(self._kv.namespace, {"trash": True})
         await asyncio.gather(*map(self._set, self._values))
         for table in self._items:
-            await self._create(table)
-        await self._tables.create_index("large", "by", key=("tag", "string"))
-        await self._tables.create_index("large", "old", key=("tag", "string"))
+            await self._create(table, ("by", "old") if table == "large" else ())
         self._store.listen(self._note)
 
     async def restore(self) -> None:
@@ -312,8 +310,10 @@ class Ground:
         ttl = 100_000 if key[-1] in "369" else None
         await self._kv.set(key, self._values[key], ttl=ttl, writer=MINE)
 
-    async def _create(self, table: str) -> None:
+    async def _create(self, table: str, indexes: Sequence[str] = ()) -> None:
         await self._tables.create_table(table, partition_key=("p", "string"), ttl_attribute="until")
+        for index in indexes:  # filling one takes as long as the puts that keep it
+            await self._tables.create_index(table, index, key=("tag", "string"))
         for partition in self._items[table]:
             await self._put(table, partition)
 
