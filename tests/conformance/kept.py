@@ -1,0 +1,73 @@
+"""Connections to PostgreSQL that stores leave to the next one, since a new one takes longer than most tests.
+
+Law: a connection is reset as asyncpg's own pool does it before the next store has it. One that a store did
+not close in order is not kept. All stores that share connections run on one event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+import pytest
+
+from holdfast.engines.postgres import connections
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    _Connection = asyncpg.Connection[asyncpg.Record]
+else:
+    _Connection = asyncpg.Connection
+
+_connect: Final = asyncpg.connect
+
+
+class Kept:
+    """The connections that no store has, by their addresses."""
+
+    def __init__(self) -> None:
+        self._idle: defaultdict[str, list[Lent]] = defaultdict(list)
+
+    async def connect(self, place: str, **settings: Any) -> Lent:
+        """Give a connection that was handed back, or a new one; all have the same settings."""
+        while idle := self._idle[place]:
+            if not (known := idle.pop()).is_closed():
+                return known
+        new: Lent = await _connect(place, connection_class=Lent, **settings)
+        new.home = idle
+        return new
+
+    async def aclose(self) -> None:
+        """Close those that were handed back."""
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop().end()
+
+
+class Lent(_Connection):
+    """A connection that goes back when its store closes it."""
+
+    home: list[Lent]
+
+    async def close(self, *, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as asyncpg has it
+        """Reset the connection and hand it back."""
+        await self.reset(timeout=timeout)
+        self.home.append(self)
+
+    async def end(self) -> None:
+        """Close it in fact."""
+        await super().close()
+
+
+@contextlib.asynccontextmanager
+async def kept_connections() -> AsyncIterator[None]:
+    """Let the stores that are opened in this process share connections for the length of a block."""
+    kept = Kept()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "asyncpg", SimpleNamespace(connect=kept.connect))
+        yield
+    await kept.aclose()
