@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.postgres import Server, new_home, postgres_server, shared_server
+from tests.postgres_stores import Stores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,20 @@ def pg_url(pg_server: Server) -> Iterator[str]:
     url = pg_server.create_database()
     yield url
     pg_server.drop_database(url)
+
+
+@pytest.fixture(scope="session")
+def pg_stores(pg_server: Server) -> Stores:
+    """The databases that hold an empty store."""
+    return Stores(pg_server)
+
+
+@pytest.fixture
+def pg_store_url(pg_stores: Stores) -> Iterator[str]:
+    """The address of a database with an empty store that is this test's alone: the tables are there."""
+    url = pg_stores.take()
+    yield url
+    pg_stores.give_back(url)
 
 
 @pytest.fixture

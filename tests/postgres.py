@@ -35,9 +35,7 @@ DSN_VARIABLE: Final = "HOLDFAST_TEST_PG_DSN"
 """The environment variable with the address of an administrator's database on a server to use."""
 
 _SUPERUSER: Final = "postgres"
-_RENEW: Final = """
-DO $$
-BEGIN
+UNCHANGED: Final = """
     IF EXISTS (SELECT FROM pg_db_role_setting JOIN pg_database AS it ON it.oid = setdatabase
             WHERE datname = current_database())
         OR EXISTS (SELECT FROM pg_database WHERE datname = current_database()
@@ -51,6 +49,12 @@ BEGIN
     END IF;
     PERFORM pg_terminate_backend(pid, 10000) FROM pg_stat_activity
         WHERE datname = current_database() AND pid <> pg_backend_pid();
+"""
+"""Ends a block if more of a database was changed than its tables, and else everybody's connections to it."""
+_RENEW: Final = f"""
+DO $$
+BEGIN
+    {UNCHANGED}
     DROP SCHEMA public CASCADE;
     CREATE SCHEMA public AUTHORIZATION pg_database_owner;
     GRANT USAGE ON SCHEMA public TO PUBLIC;
@@ -71,7 +75,7 @@ class Server:
     def __init__(self, dsn: str, cluster: Cluster | None = None, *, passing: bool = False) -> None:
         self.dsn = dsn
         self._cluster = cluster
-        self._passing = passing
+        self.passing = passing
         self._unused: list[str] = []
 
     def create_database(self) -> str:
@@ -80,7 +84,7 @@ class Server:
             return self._unused.pop()
         name = f"holdfast_{secrets.token_hex(8)}"
         # Copying its files takes half as long as writing all their pages to the log. PostgreSQL 14 can't.
-        _execute(self.dsn, f'CREATE DATABASE "{name}"' + (" STRATEGY FILE_COPY" if self._passing else ""))
+        _execute(self.dsn, f'CREATE DATABASE "{name}"' + (" STRATEGY FILE_COPY" if self.passing else ""))
         return urlsplit(self.dsn)._replace(path=f"/{name}").geturl()
 
     def drop_database(self, url: str) -> None:
@@ -88,7 +92,7 @@ class Server:
 
         To make one and to remove it takes five times as long as to make one empty again.
         """
-        if self._passing:
+        if self.passing:
             with contextlib.suppress(asyncpg.PostgresError):
                 _execute(url, _RENEW)
                 self._unused.append(url)

@@ -28,6 +28,18 @@ async def run(url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...
     return await asyncio.wrap_future(work)
 
 
+def run_now(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run a statement while the thread of the caller waits, and return the rows that it gives."""
+    session = _session(os.getpid())
+    return asyncio.run_coroutine_threadsafe(session.run(url, statement), session.loop).result()
+
+
+def execute_now(url: str, statements: str) -> None:
+    """Run statements that give no rows while the thread of the caller waits."""
+    session = _session(os.getpid())
+    asyncio.run_coroutine_threadsafe(session.execute(url, statements), session.loop).result()
+
+
 @functools.cache
 def _session(process: int) -> _Session:
     """The connections of a process; one that was forked has none of them."""
@@ -47,9 +59,19 @@ class _Session:
             return await self._run(url, statement, *parameters)
         return await self._run(url, statement, *parameters)
 
+    async def execute(self, url: str, statements: str) -> None:
+        with contextlib.suppress(*_GONE):
+            await (await self._connection(url)).execute(statements)
+            return
+        await (await self._connection(url)).execute(statements)
+
     async def _run(self, url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        connection = await self._connection(url)
+        return [tuple(row) for row in await connection.fetch(statement, *parameters)]
+
+    async def _connection(self, url: str) -> Connection:
         connection = self._connections.get(url)
         if connection is None or connection.is_closed():
             connection = await asyncpg.connect(url, statement_cache_size=0)
             self._connections[url] = connection
-        return [tuple(row) for row in await connection.fetch(statement, *parameters)]
+        return connection

@@ -100,7 +100,7 @@ async def test_wall_clocks_jump_under_services(
     nats_server: NatsServer, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """Of 100 entries with 30 minutes left all survive each jump, and a ttl lasts as long as it says."""
-    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
     steady, jumping = Skew(tmp_path / "steady"), Skew(tmp_path / "jumping")
     steady.set(0)
     jumping.set(0)
@@ -131,7 +131,7 @@ async def test_a_service_is_restarted_with_its_clock_set_back(
     nats_server: NatsServer, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """What was gone before a restart stays gone after it, whatever the wall clock says by then."""
-    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
     skew, dice, total = Skew(tmp_path / "skew"), random.Random(1), Count()
     skew.set(0)
     for number in range(ROUNDS):
@@ -151,7 +151,7 @@ async def test_wall_clocks_jump_under_programs(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """A program that has the store open itself sees no entry go early, and none come back."""
-    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
     skew, total = Skew(tmp_path / "skew"), Count()
     skew.set(0)
     for number in range(ROUNDS):

@@ -113,7 +113,7 @@ def make_storage(kind: str, world: World, folder: Path, request: pytest.FixtureR
         return Storage(lambda: engine, world)
     if kind == "sqlite":
         return Storage(lambda: SqliteEngine(folder / "store.db"), world)
-    url = request.getfixturevalue("pg_url")
+    url = request.getfixturevalue("pg_store_url")
     return Storage(lambda: TellingEngine(url, world), world)
 
 

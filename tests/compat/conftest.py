@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -23,14 +23,27 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
 
 
-@pytest.fixture(params=["sqlite:///:memory:", "a file", "postgresql"])
+KINDS: Final = ("sqlite:///:memory:", "a file", "postgresql")
+
+
+@pytest.fixture(params=KINDS)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database without an entry, once of each kind. The tables may be there."""
+    return _url(request, tmp_path, "pg_store_url")
+
+
+@pytest.fixture(params=KINDS)
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database, once of each kind."""
+    return _url(request, tmp_path, "pg_url")
+
+
+def _url(request: pytest.FixtureRequest, folder: Path, database: str) -> str:
     match request.param:
         case "a file":
-            return f"sqlite:///{tmp_path / 'bot.db'}"
+            return f"sqlite:///{folder / 'bot.db'}"
         case "postgresql":
-            return str(request.getfixturevalue("pg_url"))
+            return str(request.getfixturevalue(database))
         case memory:
             return str(memory)
 

@@ -80,9 +80,9 @@ async def test_what_is_rolled_back_never_was(db: BotDatabase) -> None:
     assert (await db.kv_list("trivia"))["keys"] == ["key", "other"]
 
 
-async def test_a_session_that_comes_first_opens_the_store(url: str) -> None:
+async def test_a_session_that_comes_first_opens_the_store(empty_url: str) -> None:
     """Sessions need no `create_tables` either."""
-    db = BotDatabase(url)
+    db = BotDatabase(empty_url)
     await add(db, [row("key")])
     assert (await db.kv_get("trivia", "key"))["exists"]
     await db.close()

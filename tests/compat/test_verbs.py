@@ -189,16 +189,16 @@ async def test_the_writer_is_the_plugin(db: BotDatabase) -> None:
     assert entry.last_writer == "trivia"
 
 
-async def test_the_first_call_opens_the_store(url: str) -> None:
+async def test_the_first_call_opens_the_store(empty_url: str) -> None:
     """`create_tables` may be left out: the first call of any kind makes the tables."""
-    db = BotDatabase(url)
+    db = BotDatabase(empty_url)
     assert await db.kv_list("trivia") == {"keys": [], "count": 0, "truncated": False}
     await db.close()
 
 
-async def test_calls_that_come_first_together_open_one_store(url: str) -> None:
+async def test_calls_that_come_first_together_open_one_store(empty_url: str) -> None:
     """Many calls at once on a database that is not open yet are all done, on one store."""
-    db = BotDatabase(url)
+    db = BotDatabase(empty_url)
     await asyncio.gather(*(db.kv_set("trivia", f"key{number}", number) for number in range(20)))
     assert (await db.kv_list("trivia"))["count"] == 20
     await db.close()

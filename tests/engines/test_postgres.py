@@ -36,16 +36,16 @@ NAMESPACE: Final = "kv/trivia"
 
 
 @pytest.fixture
-async def engine(pg_url: str) -> AsyncIterator[PostgresEngine]:
+async def engine(pg_store_url: str) -> AsyncIterator[PostgresEngine]:
     """An engine on an empty database."""
-    async with started(pg_url) as opened:
+    async with started(pg_store_url) as opened:
         yield opened
 
 
 @pytest.fixture
-async def sql(pg_url: str, engine: PostgresEngine) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+async def sql(pg_store_url: str, engine: PostgresEngine) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
     """A connection past the engine, once the store is there."""
-    connection = await asyncpg.connect(pg_url)
+    connection = await asyncpg.connect(pg_store_url)
     yield connection
     await connection.close()
 
@@ -84,13 +84,13 @@ class TestOpening:
         assert len({page.epoch for page in pages}) == 1
         await asyncio.gather(*(engine.aclose() for engine in engines))
 
-    async def test_data_and_epoch_survive(self, pg_url: str, verbs: Verbs) -> None:
+    async def test_data_and_epoch_survive(self, pg_store_url: str, verbs: Verbs) -> None:
         """Opening a store again finds what was written, in the same life."""
         query = JournalQuery(namespace=NAMESPACE, limit=10)
-        async with started(pg_url) as engine:
+        async with started(pg_store_url) as engine:
             await engine.transact([verbs.set("a", 1)], lambda: NOW)
             before = await engine.journal(query)
-        async with started(pg_url) as engine:
+        async with started(pg_store_url) as engine:
             assert await engine.journal(query) == before
 
     async def test_fsync_off_is_refused(self, pg_alone: Server) -> None:
@@ -118,20 +118,22 @@ class TestOpening:
             await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
             await connection.close()
 
-    async def test_a_newer_store_is_refused(self, pg_url: str, engine: PostgresEngine, sql: Any) -> None:
+    async def test_a_newer_store_is_refused(
+        self, pg_store_url: str, engine: PostgresEngine, sql: Any
+    ) -> None:
         """A store that a newer Holdfast has migrated is left alone."""
         await sql.execute("UPDATE alembic_version SET version_num = 'from the future'")
-        late = PostgresEngine(pg_url)
+        late = PostgresEngine(pg_store_url)
         with pytest.raises(errors.Unsupported, match="newer Holdfast"):
             await late.start()
         await late.aclose()
 
     async def test_an_older_store_is_migrated(
-        self, pg_url: str, engine: PostgresEngine, sql: Any, verbs: Verbs
+        self, pg_store_url: str, engine: PostgresEngine, sql: Any, verbs: Verbs
     ) -> None:
         """A store of an older version is brought up to date before anything else is done with it."""
-        await migrate.downgrade_postgres(pg_url, "0001")
-        async with started(pg_url) as migrated:
+        await migrate.downgrade_postgres(pg_store_url, "0001")
+        async with started(pg_store_url) as migrated:
             assert await sql.fetchval("SELECT version_num FROM alembic_version") == SCHEMA_REVISION
             await migrated.transact([verbs.set("k", 1)], lambda: NOW)
 
@@ -170,9 +172,9 @@ class TestOpening:
             await engine.start()
         await engine.aclose()
 
-    async def test_after_the_end_nothing_is_accepted(self, pg_url: str, verbs: Verbs) -> None:
+    async def test_after_the_end_nothing_is_accepted(self, pg_store_url: str, verbs: Verbs) -> None:
         """A closed engine refuses, and says that nothing was written."""
-        async with started(pg_url) as engine:
+        async with started(pg_store_url) as engine:
             pass
         with pytest.raises(errors.Unavailable):
             await engine.transact([verbs.set("a", 1)], lambda: NOW)

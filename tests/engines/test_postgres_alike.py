@@ -207,11 +207,11 @@ async def recorded(engine: Engine, name: str, dice: random.Random) -> object:
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("seed", range(600 if SOAK else 3))
-async def test_alike(pg_url: str, seed: int) -> None:
+async def test_alike(pg_store_url: str, seed: int) -> None:
     """An engine gives the same results and keeps the same rows for the same commands at the same times."""
     play = Play(seed)
     keys = Keyring([AUDIT_KEY.encode()])
-    memory, postgres = MemoryEngine(keys), PostgresEngine(pg_url, connections=3, keys=keys)
+    memory, postgres = MemoryEngine(keys), PostgresEngine(pg_store_url, connections=3, keys=keys)
     await postgres.start()
     now = 1_700_000_000_000
     try:

@@ -10,11 +10,11 @@ import holdfast
 _READY = "UPDATE pg_index SET indisready = $1 WHERE indexrelid = 'idx_kv_expires_at'::regclass"
 
 
-async def test_a_row_that_no_index_leads_to(pg_url: str) -> None:
+async def test_a_row_that_no_index_leads_to(pg_store_url: str) -> None:
     """An index that lacks a row is found by counting; a sound database has nothing to complain about."""
-    connection = await asyncpg.connect(pg_url)
+    connection = await asyncpg.connect(pg_store_url)
     try:
-        async with holdfast.open(pg_url, reap=False) as store:
+        async with holdfast.open(pg_store_url, reap=False) as store:
             await store.kv("p").set("k", 1, ttl=60)
             before = await store.examine()
             assert before is not None
@@ -33,11 +33,11 @@ async def test_a_row_that_no_index_leads_to(pg_url: str) -> None:
         await connection.close()
 
 
-async def test_a_namespace_without_its_row(pg_url: str) -> None:
+async def test_a_namespace_without_its_row(pg_store_url: str) -> None:
     """Rows that nobody who goes by namespaces would find are told."""
-    connection = await asyncpg.connect(pg_url)
+    connection = await asyncpg.connect(pg_store_url)
     try:
-        async with holdfast.open(pg_url, reap=False) as store:
+        async with holdfast.open(pg_store_url, reap=False) as store:
             await store.kv("p").set("k", 1)
             await connection.execute("DELETE FROM holdfast_namespaces")
             found = await store.examine()
@@ -48,14 +48,14 @@ async def test_a_namespace_without_its_row(pg_url: str) -> None:
 
 
 @pytest.mark.parametrize("installed", [True, False])
-async def test_amcheck_is_used_where_it_is_installed(pg_url: str, *, installed: bool) -> None:
+async def test_amcheck_is_used_where_it_is_installed(pg_store_url: str, *, installed: bool) -> None:
     """What was looked at is said, so that nobody takes it for more."""
-    connection = await asyncpg.connect(pg_url)
+    connection = await asyncpg.connect(pg_store_url)
     try:
         there = await connection.fetchval("SELECT 1 FROM pg_available_extensions WHERE name = 'amcheck'")
         if installed and there:
             await connection.execute("CREATE EXTENSION amcheck")
-        async with holdfast.open(pg_url, reap=False) as store:
+        async with holdfast.open(pg_store_url, reap=False) as store:
             await store.kv("p").set("k", 1)
             found = await store.examine()
             assert found is not None

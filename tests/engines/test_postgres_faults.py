@@ -38,17 +38,17 @@ OURS: Final = "datname = current_database() AND application_name = 'holdfast'"
 
 
 @pytest.fixture
-async def sql(pg_url: str) -> AsyncIterator[Connection]:
+async def sql(pg_store_url: str) -> AsyncIterator[Connection]:
     """A connection past the engine."""
-    connection = await asyncpg.connect(pg_url)
+    connection = await asyncpg.connect(pg_store_url)
     yield connection
     await connection.close()
 
 
 @pytest.fixture
-async def engine(pg_url: str, sql: Connection) -> AsyncIterator[PostgresEngine]:
+async def engine(pg_store_url: str, sql: Connection) -> AsyncIterator[PostgresEngine]:
     """An engine on an empty database."""
-    engine = PostgresEngine(pg_url)
+    engine = PostgresEngine(pg_store_url)
     await engine.start()
     yield engine
     await engine.aclose()
@@ -146,12 +146,12 @@ async def check(url: str, outcomes: dict[str, str]) -> None:
 
 
 @pytest.mark.unmeasured
-async def test_counting_in_several_processes(pg_url: str) -> None:
+async def test_counting_in_several_processes(pg_store_url: str) -> None:
     """Groups of one namespace take effect one after the other, across all processes: no increment is lost."""
-    words = (pg_url, NAMESPACE, "3", "40")
+    words = (pg_store_url, NAMESPACE, "3", "40")
     counting = [await ForkedProcess.start("tests.engines.counting_process", *words) for _ in range(4)]
     assert [await process.wait() for process in counting] == [0] * 4
-    engine = PostgresEngine(pg_url)
+    engine = PostgresEngine(pg_store_url)
     await engine.start()
     (row,) = await engine.read([Address(NAMESPACE, KV, "n")], NOW)
     page = await engine.journal(JournalQuery(namespace=NAMESPACE, limit=10_000))
@@ -208,13 +208,13 @@ async def test_connections_that_died_while_idle(engine: PostgresEngine, sql: Con
         assert await engine.read([Address(NAMESPACE, KV, str(number))], NOW) != [None]
 
 
-async def test_backends_that_are_terminated(pg_url: str, sql: Connection) -> None:
+async def test_backends_that_are_terminated(pg_store_url: str, sql: Connection) -> None:
     """Whenever a connection is cut, a write that was kept is never told as a failure, nor the reverse."""
     name = await sql.fetchval("SELECT current_database()")
     # Each commit waits for 5 ms, so that many a cut comes in the midst of one.
     await sql.execute(f'ALTER DATABASE "{name}" SET commit_delay = 5000')
     await sql.execute(f'ALTER DATABASE "{name}" SET commit_siblings = 0')
-    engine = PostgresEngine(pg_url)
+    engine = PostgresEngine(pg_store_url)
     await engine.start()
     outcomes: dict[str, str] = {}
     cuts = 0
@@ -227,13 +227,13 @@ async def test_backends_that_are_terminated(pg_url: str, sql: Connection) -> Non
                 f"WHERE {OURS} AND state <> 'idle' ORDER BY random() LIMIT 1) AS unlucky"
             )
     await engine.aclose()
-    await check(pg_url, outcomes)
+    await check(pg_store_url, outcomes)
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_commits_that_are_not_confirmed(pg_url: str, sql: Connection, arrives: bool) -> None:
+async def test_commits_that_are_not_confirmed(pg_store_url: str, sql: Connection, arrives: bool) -> None:
     """A commit that nobody answers is told as unknown, whether it was kept or not, and is not tried again."""
-    async with Wire(pg_url) as wire:
+    async with Wire(pg_store_url) as wire:
         engine = PostgresEngine(wire.url)
         await engine.start()
         assert await told(engine, maker(), "before") == "kept"
@@ -251,10 +251,10 @@ async def test_commits_that_are_not_confirmed(pg_url: str, sql: Connection, arri
 
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_writes_without_a_lock_that_are_not_confirmed(
-    pg_url: str, sql: Connection, arrives: bool
+    pg_store_url: str, sql: Connection, arrives: bool
 ) -> None:
     """The same holds where the statement that writes commits by itself."""
-    async with Wire(pg_url) as wire:
+    async with Wire(pg_store_url) as wire:
         engine = PostgresEngine(wire.url)
         await engine.start()
         for value in range(3):  # by then it is known that nobody else writes
@@ -273,10 +273,10 @@ async def test_writes_without_a_lock_that_are_not_confirmed(
 
 
 async def test_somebody_who_writes_in_between(
-    pg_url: str, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+    pg_store_url: str, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group that took itself to be alone holds nobody up, and does not write over what it has not seen."""
-    other = PostgresEngine(pg_url)
+    other = PostgresEngine(pg_store_url)
     await other.start()
     for _ in range(3):
         await engine.transact([maker().incr("n")], lambda: NOW)
@@ -309,14 +309,14 @@ async def test_somebody_who_writes_in_between(
     "setting",
     ["default_transaction_isolation = serializable", "default_transaction_read_only = on"],
 )
-async def test_a_database_with_defaults_of_its_own(pg_url: str, sql: Connection, setting: str) -> None:
+async def test_a_database_with_defaults_of_its_own(pg_store_url: str, sql: Connection, setting: str) -> None:
     """What a database gives its sessions does not change how a write goes, with a lock or without."""
-    engine = PostgresEngine(pg_url)
+    engine = PostgresEngine(pg_store_url)
     await engine.start()
     await engine.aclose()
     name = await sql.fetchval("SELECT current_database()")
     await sql.execute(f'ALTER DATABASE "{name}" SET {setting}')
-    others = [PostgresEngine(pg_url), PostgresEngine(pg_url)]
+    others = [PostgresEngine(pg_store_url), PostgresEngine(pg_store_url)]
     for other in others:
         await other.start()
     for _ in range(4):
@@ -368,9 +368,9 @@ async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> No
     assert await sql.fetchval("SELECT count(*) = max(version) FROM holdfast_journal")
 
 
-async def test_closing_waits_for_what_is_under_way(pg_url: str, sql: Connection) -> None:
+async def test_closing_waits_for_what_is_under_way(pg_store_url: str, sql: Connection) -> None:
     """What was accepted before the end is finished, and no connection is left."""
-    engine, verbs = PostgresEngine(pg_url, connections=4), maker()
+    engine, verbs = PostgresEngine(pg_store_url, connections=4), maker()
     await engine.start()
     writes = [asyncio.create_task(engine.transact([verbs.incr("n")], lambda: NOW)) for _ in range(20)]
     reads = [asyncio.create_task(engine.read([Address(NAMESPACE, KV, "n")], NOW)) for _ in range(20)]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-async def stores(pg_url: str) -> AsyncIterator[tuple[holdfast.Store, holdfast.Store]]:
+async def stores(pg_store_url: str) -> AsyncIterator[tuple[holdfast.Store, holdfast.Store]]:
     """Two stores on one database."""
     async with (
-        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as one,
-        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as other,
+        holdfast.open(pg_store_url, reap=False, audit_key=AUDIT_KEY) as one,
+        holdfast.open(pg_store_url, reap=False, audit_key=AUDIT_KEY) as other,
     ):
         yield one, other
 

@@ -20,9 +20,9 @@ PLUGINS = 12
 
 
 @pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[holdfast.Store]:
+async def store(pg_store_url: str) -> AsyncIterator[holdfast.Store]:
     """A store whose namespaces are known to it, so that they may share transactions."""
-    async with holdfast.open(pg_url, reap=False) as store:
+    async with holdfast.open(pg_store_url, reap=False) as store:
         await asyncio.gather(*(kv.set("first", 0) for kv in plugins(store)))
         yield store
 
@@ -81,9 +81,9 @@ async def test_a_refusal_is_one_namespaces_own(store: holdfast.Store, carried: l
     assert carried == [PLUGINS]
 
 
-async def test_two_processes(pg_url: str, store: holdfast.Store) -> None:
+async def test_two_processes(pg_store_url: str, store: holdfast.Store) -> None:
     """Two stores that increment the same keys in many namespaces lose and double nothing."""
-    async with holdfast.open(pg_url, reap=False) as other:
+    async with holdfast.open(pg_store_url, reap=False) as other:
         mine, theirs = plugins(store), plugins(other)
         for _ in range(5):
             await asyncio.gather(*(kv.incr("n") for kv in (*mine, *theirs)))
@@ -91,10 +91,10 @@ async def test_two_processes(pg_url: str, store: holdfast.Store) -> None:
 
 
 async def test_another_process_is_quicker(
-    pg_url: str, store: holdfast.Store, carried: list[int | None], monkeypatch: pytest.MonkeyPatch
+    pg_store_url: str, store: holdfast.Store, carried: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a namespace changes between load and save, all are decided again: no write is lost."""
-    async with holdfast.open(pg_url, reap=False) as other:
+    async with holdfast.open(pg_store_url, reap=False) as other:
         decide, theirs = shared.SharedGroup._decide, plugins(other)[3]
 
         async def slowly(self: Any, *args: Any) -> Any:
@@ -110,10 +110,10 @@ async def test_another_process_is_quicker(
 
 
 async def test_a_namespace_that_another_process_holds(
-    pg_url: str, store: holdfast.Store, carried: list[int | None]
+    pg_store_url: str, store: holdfast.Store, carried: list[int | None]
 ) -> None:
     """A locked namespace delays those that share its transaction for a moment only; it gets its turn."""
-    holder = await asyncpg.connect(pg_url)
+    holder = await asyncpg.connect(pg_store_url)
     try:
         await holder.execute("BEGIN; SELECT 1 FROM holdfast_namespaces WHERE name = 'kv/plugin-0' FOR UPDATE")
         held, *free = (asyncio.create_task(kv.set("k", 1)) for kv in plugins(store))
@@ -137,7 +137,7 @@ async def test_what_loads_more_goes_apart(store: holdfast.Store, carried: list[i
 
 
 async def test_the_policy_of_another_process(
-    pg_url: str, store: holdfast.Store, carried: list[int | None]
+    pg_store_url: str, store: holdfast.Store, carried: list[int | None]
 ) -> None:
     """Whatever this process remembers of a namespace, a policy holds once it is set, and no longer."""
 
@@ -147,7 +147,7 @@ async def test_the_policy_of_another_process(
         found = await asyncio.gather(*calls, return_exceptions=True)
         return [number for number, result in enumerate(found) if isinstance(result, QuotaExceeded)]
 
-    async with holdfast.open(pg_url, reap=False) as other:
+    async with holdfast.open(pg_store_url, reap=False) as other:
         theirs = other.kv("plugin-3")
         assert [await every(key) for key in ("a", "a")] == [[], []]
         await other.set_policy("kv/plugin-3", {"quota_keys": 2})

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.testing import AUDIT_KEY
 
 
-async def test_no_type_is_asked_about(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_type_is_asked_about(pg_store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by entries, batches, expiry, locks, items, indexes, the trash or the audit."""
     asked: list[Any] = []
     ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined]
@@ -26,7 +26,7 @@ async def test_no_type_is_asked_about(pg_url: str, monkeypatch: pytest.MonkeyPat
         return await ask(self, types, *rest)
 
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", noted)
-    async with holdfast.open(pg_url, audit_key=AUDIT_KEY, reap=False) as store:
+    async with holdfast.open(pg_store_url, audit_key=AUDIT_KEY, reap=False) as store:
         kv, documents, tables = store.kv("trivia"), store.semantic("acme", "web"), store.tables("trivia")
         await kv.set("score", 1, ttl=60)
         await kv.batch(

@@ -28,7 +28,7 @@ async def test_opening_and_closing_are_silent(
 ) -> None:
     """Opening and closing a store logs nothing above DEBUG, on every engine."""
     if engine == "postgres":
-        url: str = request.getfixturevalue("pg_url")
+        url: str = request.getfixturevalue("pg_store_url")
     else:
         url = "memory://" if engine == "memory" else str(tmp_path / "state.db")
     assert await told(url, caplog) == []

@@ -177,7 +177,7 @@ async def test_a_corrupt_store_is_copied_as_it_is(store: holdfast.Store, path: P
 @pytest.mark.parametrize("kind", ["memory", "postgresql"])
 async def test_other_engines_have_tools_of_their_own(kind: str, request: pytest.FixtureRequest) -> None:
     """What an engine can't do it says, and does nothing weaker instead."""
-    url = "memory://" if kind == "memory" else request.getfixturevalue("pg_url")
+    url = "memory://" if kind == "memory" else request.getfixturevalue("pg_store_url")
     async with holdfast.open(url) as store:
         with pytest.raises(holdfast.Unsupported, match="SQLite"):
             await store.rescue("/tmp/never-made.db")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.linear.history import Operation
-    from tests.postgres import Server
+    from tests.postgres_stores import Stores
 
 OPERATIONS: Final = int(os.environ.get("HOLDFAST_LINEAR_OPERATIONS", "1500"))
 """How many operations are judged in all: two thirds on SQLite, the rest on PostgreSQL."""
@@ -55,14 +55,14 @@ async def test_one_service_on_sqlite(tmp_path: Path, totals: collections.Counter
     assert _caught(last.history) == PLANTED
 
 
-async def test_two_services_on_postgresql(pg_server: Server, totals: collections.Counter[str]) -> None:
+async def test_two_services_on_postgresql(pg_stores: Stores, totals: collections.Counter[str]) -> None:
     """The same holds for services that share a PostgreSQL, of which one is killed or paused."""
     for number, operations in enumerate(_rounds(OPERATIONS // 3)):
-        storage = pg_server.create_database()
+        storage = pg_stores.take()
         try:
             one = await _play(storage, operations, number, services=2)
         finally:
-            pg_server.drop_database(storage)
+            pg_stores.give_back(storage)
         _look_at(one, number, totals)
 
 

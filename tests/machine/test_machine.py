@@ -43,6 +43,6 @@ def test_the_reference_engine() -> None:
 
 
 @pytest.mark.timeout(0 if SOAK else 120)
-def test_all_engines_alike(tmp_path: Path, pg_url: str) -> None:
+def test_all_engines_alike(tmp_path: Path, pg_store_url: str) -> None:
     """Every engine gives the same answers, versions, errors, orders and cursors as every other."""
-    run([Memory(), Sqlite(tmp_path), Postgres(pg_url)], examples=10, steps=40)
+    run([Memory(), Sqlite(tmp_path), Postgres(pg_store_url)], examples=10, steps=40)

@@ -48,9 +48,9 @@ def test_tables_alike_on_memory_and_sqlite(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(0 if SOAK else 120)
-def test_tables_alike_on_postgres(pg_url: str) -> None:
+def test_tables_alike_on_postgres(pg_store_url: str) -> None:
     """PostgreSQL gives the same answers."""
-    run([Postgres(pg_url)], examples=3, steps=30)
+    run([Postgres(pg_store_url)], examples=3, steps=30)
 
 
 def drive(examples: int) -> None:

@@ -39,12 +39,12 @@ async def restored(url: str | Path, file: io.BytesIO) -> None:
         await engine.aclose()
 
 
-async def test_a_backup_crosses_engines_and_comes_back(tmp_path: Path, pg_url: str) -> None:
+async def test_a_backup_crosses_engines_and_comes_back(tmp_path: Path, pg_store_url: str) -> None:
     """SQLite to PostgreSQL and back holds the same on every shelf, and each store has an epoch of its own."""
     await fill(tmp_path / "one.db")
-    await restored(pg_url, await backup_of(tmp_path / "one.db"))
-    assert await differing(tmp_path / "one.db", pg_url) == []
-    await restored(tmp_path / "two.db", await backup_of(pg_url))
+    await restored(pg_store_url, await backup_of(tmp_path / "one.db"))
+    assert await differing(tmp_path / "one.db", pg_store_url) == []
+    await restored(tmp_path / "two.db", await backup_of(pg_store_url))
     assert await differing(tmp_path / "one.db", tmp_path / "two.db") == []
     async with holdfast.open(tmp_path / "two.db") as store:
         found = await store.kv("plain").get("k")

@@ -77,7 +77,7 @@ async def test_another_process_completes_a_copy_that_follows(
     """A copy that follows ends when another one switches, and changes nothing after that."""
     monkeypatch.setattr(transfers, "INTERVAL", 0.1)
     one = str(tmp_path / "one.db")
-    two = str(tmp_path / "two.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    two = str(tmp_path / "two.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
     async with holdfast.open(one, reap=False) as store:
         await store.kv("p").set("k", 1)
         async with (

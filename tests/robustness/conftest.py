@@ -18,7 +18,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store, on each engine that is durable."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
-    url: str = request.getfixturevalue("pg_url")
+    url: str = request.getfixturevalue("pg_store_url")
     return url
 
 

@@ -34,7 +34,7 @@ async def test_no_blob_is_torn_and_none_is_left_over(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """After `kill -9` every blob is whole and no older than acknowledged, and a sweep leaves no orphans."""
-    url = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    url = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
     drawn = random.Random(11)
     now = time.time_ns() // 1_000_000
     puts = 0

@@ -24,7 +24,7 @@ OPERATIONS = int(os.environ.get("HOLDFAST_CANCELLED_OPERATIONS", "50"))
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind."""
     if request.param == "postgresql":
-        return str(request.getfixturevalue("pg_url"))
+        return str(request.getfixturevalue("pg_store_url"))
     return "memory://" if request.param == "memory" else str(tmp_path / "store.db")
 
 

@@ -21,12 +21,12 @@ async def test_ten_tasks_on_sqlite(tmp_path: Path) -> None:
     await _check(url, total=500)
 
 
-async def test_ten_processes_on_postgres(pg_url: str) -> None:
+async def test_ten_processes_on_postgres(pg_store_url: str) -> None:
     """Ten processes that increment by CAS and by incr come to the exact total on PostgreSQL."""
-    module, words = "tests.robustness.incrementing_process", [pg_url, "2", "8"]
+    module, words = "tests.robustness.incrementing_process", [pg_store_url, "2", "8"]
     processes = [fork(module, words, env=os.environ, streams=(0, 1, 2)) for _ in range(10)]
     assert await asyncio.gather(*(asyncio.to_thread(process.wait, 60) for process in processes)) == [0] * 10
-    await _check(pg_url, total=160)
+    await _check(pg_store_url, total=160)
 
 
 async def _check(url: str, *, total: int) -> None:

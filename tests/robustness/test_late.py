@@ -172,13 +172,13 @@ async def test_stopped_services_decide_nothing_late(nats_server: NatsServer, sto
         assert total.in_the_window == 0
 
 
-async def test_one_of_two_services_decides_nothing_late(nats_server: NatsServer, pg_url: str) -> None:
+async def test_one_of_two_services_decides_nothing_late(nats_server: NatsServer, pg_store_url: str) -> None:
     """A service that was stopped does not write over what another has acknowledged meanwhile."""
     async with (
-        service_process(nats_server.url, pg_url) as one,
-        service_process(nats_server.url, pg_url) as other,
+        service_process(nats_server.url, pg_store_url) as one,
+        service_process(nats_server.url, pg_store_url) as other,
     ):
-        assert await _campaign(nats_server.url, pg_url, [one, other]) == Late(0, 0)
+        assert await _campaign(nats_server.url, pg_store_url, [one, other]) == Late(0, 0)
 
 
 @contextlib.asynccontextmanager

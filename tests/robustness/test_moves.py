@@ -74,7 +74,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def places(tmp_path: Path, cluster: str, request: pytest.FixtureRequest) -> list[str]:
     """The places to which the store moves one after the other; in the campaign PostgreSQL is among them."""
-    between = [request.getfixturevalue("pg_url")] if KILLS else []
+    between = [request.getfixturevalue("pg_store_url")] if KILLS else []
     return [str(tmp_path / "one.db"), *between, cluster, *between, str(tmp_path / "two.db")]
 
 

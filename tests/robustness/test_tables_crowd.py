@@ -10,14 +10,19 @@ from tests.completing import completed
 TASKS, TIMES = 10, 10
 
 
-async def test_adding_in_two_processes_and_two_stores_loses_nothing(pg_url: str) -> None:
+async def test_adding_in_two_processes_and_two_stores_loses_nothing(pg_store_url: str) -> None:
     """update_item is one step for everybody on a PostgreSQL database, and so is what its index has."""
-    async with holdfast.open(pg_url, reap=False) as one, holdfast.open(pg_url, reap=False) as other:
+    async with (
+        holdfast.open(pg_store_url, reap=False) as one,
+        holdfast.open(pg_store_url, reap=False) as other,
+    ):
         tables = one.tables("crowd")
         await tables.create_table("totals", partition_key=("id", "string"))
         await tables.create_index("totals", "by", key=("tag", "string"))
         processes = [
-            asyncio.to_thread(completed, "tests.robustness.adding_process", pg_url, str(TASKS), str(TIMES))
+            asyncio.to_thread(
+                completed, "tests.robustness.adding_process", pg_store_url, str(TASKS), str(TIMES)
+            )
             for _ in range(2)
         ]
         here = [

@@ -29,7 +29,7 @@ async def test_indexes_agree_with_the_items_after_kill_9(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """No acknowledged write is lost, and a finished index has exactly what the items ask for."""
-    url = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_url")
+    url = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
     seed = random.Random(7)
     acknowledged: dict[tuple[str, int], int] = {}
     for cycle in range(CYCLES):

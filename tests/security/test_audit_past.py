@@ -127,7 +127,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A storage of this test's own."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
-    found: str = request.getfixturevalue("pg_url")
+    found: str = request.getfixturevalue("pg_store_url")
     return found
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from tests.postgres import Server
+    from tests.postgres_stores import Stores
 
 OTHER_KEY = "another-key-of-tests-alone"
 
@@ -34,10 +34,10 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if request.param == "sqlite":
         yield str(tmp_path_factory.mktemp("audit") / "store.db")
         return
-    server: Server = request.getfixturevalue("pg_server")
-    made = server.create_database()
+    stores: Stores = request.getfixturevalue("pg_stores")
+    made = stores.take()
     yield made
-    server.drop_database(made)
+    stores.give_back(made)
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ async def test_a_record_that_lies_about_its_number_does_not_trap_the_reader(grou
 def own_url(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """A storage of the same kind that is one test's alone, since a store keeps which key is in force."""
     if url.startswith("postgresql"):
-        found: str = request.getfixturevalue("pg_url")
+        found: str = request.getfixturevalue("pg_store_url")
         return found
     return str(tmp_path / "store.db")
 

@@ -20,7 +20,7 @@ from tests.unit.audit_ground import RECORDS, Ground, key_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from tests.postgres import Server
+    from tests.postgres_stores import Stores
 
 ON = '{"audit":true}'
 OFF = '{"audit":false}'
@@ -55,10 +55,10 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if request.param == "sqlite":
         yield str(tmp_path_factory.mktemp("audit") / "store.db")
         return
-    server: Server = request.getfixturevalue("pg_server")
-    made = server.create_database()
+    stores: Stores = request.getfixturevalue("pg_stores")
+    made = stores.take()
     yield made
-    server.drop_database(made)
+    stores.give_back(made)
 
 
 @pytest.fixture
@@ -348,11 +348,11 @@ async def test_audits_are_those_of_records_and_of_policies(asked: Ground, ground
     assert "kv/plain" not in found
 
 
-async def test_two_processes_begin_an_audit_at_once(pg_url: str) -> None:
+async def test_two_processes_begin_an_audit_at_once(pg_store_url: str) -> None:
     """Where two write the first record of a namespace, one of them comes second, and nothing is broken."""
     async with (
-        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as one,
-        holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as two,
+        holdfast.open(pg_store_url, reap=False, audit_key=AUDIT_KEY) as one,
+        holdfast.open(pg_store_url, reap=False, audit_key=AUDIT_KEY) as two,
     ):
         projects = [f"p{number}" for number in range(10)]
         writes = [

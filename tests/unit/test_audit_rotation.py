@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A storage of this test's own."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
-    found: str = request.getfixturevalue("pg_url")
+    found: str = request.getfixturevalue("pg_store_url")
     return found
 
 
@@ -123,13 +123,13 @@ async def test_a_running_service_takes_a_key_that_was_added(url: str, tmp_path: 
     assert [line.startswith("retired:") for line in ring.read_text().splitlines()] == [True, False]
 
 
-async def test_an_instance_learns_of_a_key_from_its_file(pg_url: str, tmp_path: Path) -> None:
+async def test_an_instance_learns_of_a_key_from_its_file(pg_store_url: str, tmp_path: Path) -> None:
     """A second instance that still has the old key in memory finds the new one where it was copied to."""
     ring = tmp_path / "keys"
     add_key(ring)
     async with (
-        holdfast.open(pg_url, reap=False, audit_key=ring) as one,
-        holdfast.open(pg_url, reap=False, audit_key=ring) as two,
+        holdfast.open(pg_store_url, reap=False, audit_key=ring) as one,
+        holdfast.open(pg_store_url, reap=False, audit_key=ring) as two,
     ):
         await two.semantic("t", "p").set("k", 1)
         await one.semantic("t", "p").set("k", 2)

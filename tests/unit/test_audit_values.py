@@ -18,7 +18,7 @@ from tests.unit.audit_ground import Table
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from tests.postgres import Server
+    from tests.postgres_stores import Stores
 
 INSERT = (
     "INSERT INTO plugin_kv_storage"
@@ -34,10 +34,10 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if request.param == "sqlite":
         yield str(tmp_path_factory.mktemp("audit") / "store.db")
         return
-    server: Server = request.getfixturevalue("pg_server")
-    made = server.create_database()
+    stores: Stores = request.getfixturevalue("pg_stores")
+    made = stores.take()
     yield made
-    server.drop_database(made)
+    stores.give_back(made)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def clock() -> ManualClock:
 async def store(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path) -> AsyncIterator[Store]:
     """An empty store on each engine that commits by itself."""
     urls = {"memory": "memory://", "sqlite": str(tmp_path / "store.db")}
-    url = urls.get(request.param) or request.getfixturevalue("pg_url")
+    url = urls.get(request.param) or request.getfixturevalue("pg_store_url")
     async with holdfast.open(url, clock=clock, reap=False) as opened:
         yield opened
 
@@ -246,22 +246,22 @@ async def _waiting(url: str) -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 async def test_postgres_looks_at_its_own_clock_in_the_statement_that_commits(
-    pg_url: str, alone: bool
+    pg_store_url: str, alone: bool
 ) -> None:
     """However long the row of the namespace was waited for: the server's clock refuses what is too late."""
     async with (
-        holdfast.open(pg_url, clock=SystemClock(), reap=False) as store,
-        holdfast.open(pg_url, clock=SystemClock(), reap=False) as other,
+        holdfast.open(pg_store_url, clock=SystemClock(), reap=False) as store,
+        holdfast.open(pg_store_url, clock=SystemClock(), reap=False) as other,
     ):
         kv = store.kv("trivia")
         for number in range(3):  # until this process has seen that nobody else writes there
             await kv.set("before", number)
         if not alone:
             await other.kv("trivia").set("other", 1)
-        async with _row_held(pg_url):
+        async with _row_held(pg_store_url):
             late = asyncio.create_task(kv.set("late", 1, timeout=0.2))
             patient = asyncio.create_task(kv.set("patient", 1, timeout=30))
-            await _waiting(pg_url)
+            await _waiting(pg_store_url)
             await asyncio.sleep(0.3)
         with pytest.raises(Timeout):
             await late
@@ -271,7 +271,7 @@ async def test_postgres_looks_at_its_own_clock_in_the_statement_that_commits(
 
 
 async def test_postgres_refuses_a_pause_before_the_commit(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    pg_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that is paused between its last look and the commit finds it refused by the server."""
     from holdfast.engines.postgres import transaction
@@ -285,7 +285,7 @@ async def test_postgres_refuses_a_pause_before_the_commit(
         await commit(connection, until)
 
     monkeypatch.setattr(transaction, "commit", paused)
-    async with holdfast.open(pg_url, clock=SystemClock(), reap=False) as store:
+    async with holdfast.open(pg_store_url, clock=SystemClock(), reap=False) as store:
         kv = store.kv("trivia")  # whose row is not there yet, so that the first write locks it
         with pytest.raises(Timeout):
             await kv.set("late", 1, timeout=0.3)
@@ -295,13 +295,13 @@ async def test_postgres_refuses_a_pause_before_the_commit(
 
 
 async def test_postgres_gives_up_if_it_is_always_too_late(
-    pg_url: str, monkeypatch: pytest.MonkeyPatch
+    pg_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server whose every commit comes too late for deadlines that have not passed here is busy."""
     from holdfast.engines.postgres import transaction
 
     monkeypatch.setattr(transaction, "_until", lambda outcome, found: 1)
-    async with holdfast.open(pg_url, clock=ManualClock(), reap=False) as store:
+    async with holdfast.open(pg_store_url, clock=ManualClock(), reap=False) as store:
         with pytest.raises(Busy):
             await store.kv("trivia").set("k", 1, timeout=5)
         assert await store.kv("trivia").get("k") is None

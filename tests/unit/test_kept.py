@@ -33,7 +33,7 @@ async def store(
 ) -> AsyncIterator[holdfast.Store]:
     """An empty store of each kind."""
     if request.param == "postgresql":
-        url = str(request.getfixturevalue("pg_url"))
+        url = str(request.getfixturevalue("pg_store_url"))
     else:
         url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
     async with holdfast.open(url, clock=clock, reap=False, audit_key="a-secret-of-sixteen") as opened:

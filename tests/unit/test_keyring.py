@@ -151,9 +151,9 @@ def test_adding_to_no_file_makes_one(tmp_path: Path) -> None:
     assert FileKeyring(tmp_path / "key").signing()[0] == name
 
 
-async def test_postgresql_has_no_key_unless_it_is_given_one(pg_url: str) -> None:
+async def test_postgresql_has_no_key_unless_it_is_given_one(pg_store_url: str) -> None:
     """Without a key nothing audited is written, the refusal says what to set, and the rest works."""
-    async with holdfast.open(pg_url, reap=False) as store:
+    async with holdfast.open(pg_store_url, reap=False) as store:
         for attempt in (
             store.semantic("t", "p").set("k", 1),
             store.set_policy("kv/p", {"audit": True}),
@@ -171,10 +171,10 @@ async def test_postgresql_has_no_key_unless_it_is_given_one(pg_url: str) -> None
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 @pytest.mark.parametrize("given", ["another-secret-of-tests", "nowhere"])
 async def test_a_second_key_does_not_begin_a_second_audit(
-    tmp_path: Path, pg_url: str, engine: str, given: str
+    tmp_path: Path, pg_store_url: str, engine: str, given: str
 ) -> None:
     """A store keeps the name of its key: another one, or none, signs nothing, also in a new namespace."""
-    url = pg_url if engine == "postgresql" else str(tmp_path / "store.db")
+    url = pg_store_url if engine == "postgresql" else str(tmp_path / "store.db")
     async with holdfast.open(url, reap=False, audit_key=KEY) as store:
         await store.semantic("t", "p").set("k", 1)
     name, _ = Keyring(parse_keys(KEY)).signing()
@@ -195,9 +195,9 @@ async def test_a_second_key_does_not_begin_a_second_audit(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-async def test_a_store_that_does_not_keep_its_key_yet(tmp_path: Path, pg_url: str, engine: str) -> None:
+async def test_a_store_that_does_not_keep_its_key_yet(tmp_path: Path, pg_store_url: str, engine: str) -> None:
     """A store that an earlier version signed is asked through the heads of its audits, and keeps it then."""
-    url = pg_url if engine == "postgresql" else str(tmp_path / "store.db")
+    url = pg_store_url if engine == "postgresql" else str(tmp_path / "store.db")
     async with holdfast.open(url, reap=False, audit_key=KEY) as store:
         await store.semantic("t", "p").set("k", 1)
         await store.semantic("t", "q").set("k", 1)
@@ -215,12 +215,12 @@ async def test_a_store_that_does_not_keep_its_key_yet(tmp_path: Path, pg_url: st
     assert kept.split() == names
 
 
-async def test_two_services_that_need_their_first_key_at_once(tmp_path: Path, pg_url: str) -> None:
+async def test_two_services_that_need_their_first_key_at_once(tmp_path: Path, pg_store_url: str) -> None:
     """Of two that make a key each, the store keeps one, and the other signs nothing."""
     rings = [FileKeyring(tmp_path / name / "key", make=True) for name in ("one", "two")]
     async with (
-        Store(PostgresEngine(pg_url, keys=rings[0]), reap=False) as one,
-        Store(PostgresEngine(pg_url, keys=rings[1]), reap=False) as two,
+        Store(PostgresEngine(pg_store_url, keys=rings[0]), reap=False) as one,
+        Store(PostgresEngine(pg_store_url, keys=rings[1]), reap=False) as two,
     ):
         done = await asyncio.gather(
             *(store.semantic("t", f"p{n}").set("k", 1) for n in range(4) for store in (one, two)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def kv(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[holdfast.KV]:
     """The keys of a plugin in an empty store of each kind."""
     if request.param == "postgresql":
-        url = str(request.getfixturevalue("pg_url"))
+        url = str(request.getfixturevalue("pg_store_url"))
     else:
         url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
     async with holdfast.open(url, reap=False) as store:

@@ -45,12 +45,9 @@ def session() -> Iterator[Session]:
 
 
 @pytest.fixture
-async def pg_session(pg_url: str) -> AsyncIterator[AsyncSession]:
+async def pg_session(pg_store_url: str) -> AsyncIterator[AsyncSession]:
     """A session on a PostgreSQL store."""
-    engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_url})
-    async with engine.connect() as connection:
-        raw: Any = (await connection.get_raw_connection()).driver_connection
-        await raw.execute(layout.ddl("postgresql"))
+    engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_store_url})
     async with AsyncSession(engine, expire_on_commit=False) as session:
         yield session
     await engine.dispose()

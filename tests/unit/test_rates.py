@@ -80,12 +80,12 @@ async def test_operators_and_upkeep_are_not_counted() -> None:
         assert await store.sweep() == 1
 
 
-async def test_another_process_learns_of_it(tmp_path: Path, pg_url: str) -> None:
+async def test_another_process_learns_of_it(tmp_path: Path, pg_store_url: str) -> None:
     """An instance that did not set the policy goes by it after its next write or its next upkeep."""
     clock = ManualClock()
     async with (
-        holdfast.open(pg_url, clock=clock, reap=False) as one,
-        holdfast.open(pg_url, clock=clock, reap=False) as two,
+        holdfast.open(pg_store_url, clock=clock, reap=False) as one,
+        holdfast.open(pg_store_url, clock=clock, reap=False) as two,
     ):
         await one.set_policy("kv/p", {"rate_limit": 1})
         await two.kv("p").get("k")
