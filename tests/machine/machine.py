@@ -293,14 +293,13 @@ class Machine(RuleBasedStateMachine):
     def all_agree(self) -> None:
         """Whatever a step did, all stores hold what the oracle holds, and tell the same of it."""
         oracle, name = self.oracles[self.touched], self.touched
+        floor = oracle.state.floor
         held = oracle.listing("", limit=100, values=True)
-        told = oracle.changes(oracle.state.floor, prefix="", limit=1000)
-        stats = oracle.stats()
+        told = oracle.changes(floor, prefix="", limit=1000)
         for store in self.stores:
             kv = _handle(store, name)
-            assert plain(self.run(kv.list(values=True))) == held
-            assert plain(self.run(kv.changes(oracle.state.floor, limit=1000))) == told
-            assert plain(self.run(store.stats(kv.namespace))) == stats
+            looks = [kv.list(values=True), kv.changes(floor, limit=1000), store.stats(kv.namespace)]
+            assert self.run(_gathered(looks)) == [held, told, oracle.stats()], store.capabilities
 
     # How a step is made
 
