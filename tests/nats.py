@@ -61,10 +61,10 @@ def lasting_nats_server() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def lasting_server() -> Iterator[NatsServer]:
+def lasting_server(config: str | None = None) -> Iterator[NatsServer]:
     """Such a server itself; those who use it can't stop it."""
     with asyncio.Runner() as runner:
-        servers = nats_server()
+        servers = nats_server(config)
         server = runner.run(servers.__aenter__())
         try:
             yield server

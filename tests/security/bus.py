@@ -12,16 +12,16 @@ import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.edges.nats.credentials import Credentials, new_credentials
 from holdfast.edges.nats.server_config import Permissions
 from holdfast.families import OF_PLUGINS
 from holdfast.wire.subjects import OPERATOR
-from tests.nats import connection, nats_server
+from tests.nats import connection, lasting_server, nats_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Hashable
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
@@ -202,6 +202,33 @@ def permissions(mode: Mode) -> Permissions:
     return Permissions((*PLUGINS, BOT, plugin), (*TENANTS, project), mode=mode, trusted=(BOT,))
 
 
+class Ground(NamedTuple):
+    """A server with the generated configuration, and what its users log in with."""
+
+    url: str
+    credentials: dict[str, Credentials]
+
+
+class Grounds:
+    """Servers that buses use one after the other: all that was connected to one is gone with its bus."""
+
+    def __init__(self) -> None:
+        self._servers = contextlib.ExitStack()
+        self._known: dict[Hashable, Ground] = {}
+
+    def of(self, who: Permissions, name: Hashable, *, kind: Kind = "nkeys") -> Ground:
+        """The server of these users, by a name. Outside of an event loop, since it may have to be started."""
+        if name not in self._known:
+            credentials = {user: new_credentials(user, kind) for user in who.users}
+            server = self._servers.enter_context(lasting_server(who.configuration(credentials)))
+            self._known[name] = Ground(server.url, credentials)
+        return self._known[name]
+
+    def close(self) -> None:
+        """Stop the servers."""
+        self._servers.close()
+
+
 @contextlib.asynccontextmanager
 async def running_bus(
     mode: Mode,
@@ -209,6 +236,7 @@ async def running_bus(
     *,
     kind: Kind = "nkeys",
     altered: Callable[[str], str] = lambda text: text,
+    ground: Ground | None = None,
 ) -> AsyncIterator[Bus]:
     """A server with a generated configuration, a service that answers, and all honest parties listening.
 
@@ -217,15 +245,19 @@ async def running_bus(
         answering: Starts the service with its address, its credentials and who is on the bus.
         kind: What users log in with.
         altered: Changes the configuration, to show what would happen then.
+        ground: The server that is used instead of one of the bus's own.
     """
     who = permissions(mode)
-    credentials = {user: new_credentials(user, kind) for user in who.users}
     async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(nats_server(altered(who.configuration(credentials))))
-        responder = await stack.enter_async_context(answering(server.url, credentials, who))
-        bus = Bus(server.url, who, credentials, responder)
+        if ground is None:
+            credentials = {user: new_credentials(user, kind) for user in who.users}
+            server = await stack.enter_async_context(nats_server(altered(who.configuration(credentials))))
+            ground = Ground(server.url, credentials)
+        url, credentials = ground
+        responder = await stack.enter_async_context(answering(url, credentials, who))
+        bus = Bus(url, who, credentials, responder)
         for user in (*OWNERS, BOT, OPERATOR):
-            client = await stack.enter_async_context(connection(server.url, credentials[user]))
+            client = await stack.enter_async_context(connection(url, credentials[user]))
             bus.parties[user] = Party(user, bus, client)
             await bus.parties[user].listen()
         yield bus

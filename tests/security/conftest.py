@@ -5,15 +5,16 @@ Law: what answers is chosen here alone, so that the same attempts are made again
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
 import pytest
 
 from holdfast.edges.nats.server_config import Mode
-from tests.security.bus import Bus, running_bus
+from tests.security.bus import Bus, Ground, Grounds, permissions, running_bus
 from tests.security.responders import Responder, holdfast_service, stand_in
 
 Answering: TypeAlias = Callable[..., AbstractAsyncContextManager[Responder]]
@@ -43,8 +44,21 @@ def mode(request: pytest.FixtureRequest) -> Mode:
     return chosen
 
 
+@pytest.fixture(scope="session")
+def grounds() -> Iterator[Grounds]:
+    """Servers that tests use one after the other: a start takes longer than many of them."""
+    with contextlib.closing(Grounds()) as servers:
+        yield servers
+
+
 @pytest.fixture
-async def bus(mode: Mode, service: Answering) -> AsyncIterator[Bus]:
+def ground(grounds: Grounds, mode: Mode) -> Ground:
+    """The server with the generated configuration."""
+    return grounds.of(permissions(mode), mode)
+
+
+@pytest.fixture
+async def bus(mode: Mode, service: Answering, ground: Ground) -> AsyncIterator[Bus]:
     """A server with the generated configuration, the service and all honest parties."""
-    async with running_bus(mode, service) as running:
+    async with running_bus(mode, service, ground=ground) as running:
         yield running

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.credentials import Credentials
     from holdfast.edges.nats.server_config import Mode
     from holdfast.store import Store
+    from tests.security.bus import Ground, Grounds
 
 PLUGINS: Final = ("trivia", "trivia:read", "audit:get,list", "quote-db")
 TENANTS: Final = ("acme/web", "acme/web:read,set", "globex/app:read")
@@ -83,19 +84,36 @@ class Place:
 
 
 @pytest.fixture(params=[(), ("trivia", "audit")], ids=["common", "own"])
-async def place(mode: Mode, request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+def own(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The plugins with connections of their own."""
+    plugins: tuple[str, ...] = request.param
+    return plugins
+
+
+@pytest.fixture
+def who(mode: Mode, own: tuple[str, ...]) -> Permissions:
+    """Users who may do little."""
+    return Permissions(PLUGINS, TENANTS, mode=mode, own_connection=own)
+
+
+@pytest.fixture
+def ground(grounds: Grounds, who: Permissions, own: tuple[str, ...]) -> Ground:
+    """Their server, which the tests use one after the other."""
+    return grounds.of(who, ("grants", who.mode, own), kind="passwords")
+
+
+@pytest.fixture
+async def place(own: tuple[str, ...], mode: Mode, who: Permissions, ground: Ground) -> AsyncIterator[Place]:
     """The server and the service; once with connections of the plugins' own."""
-    who = Permissions(PLUGINS, TENANTS, mode=mode, own_connection=request.param)
-    credentials = {user: new_credentials(user, "passwords") for user in who.users}
     tally = Tally()
     observer = Observer(slow=9, slow_walk=9, counter=tally)
+    url, credentials = ground
     async with contextlib.AsyncExitStack() as stack:
-        server = await stack.enter_async_context(nats_server(who.configuration(credentials)))
         store = await stack.enter_async_context(holdfast.open("memory://"))
         for table in (FORGED, "scores"):
             await store.tables("trivia").create_table(table, partition_key=("name", "string"))
-        for plugin in (None, *request.param):
-            client = await stack.enter_async_context(connection(server.url, credentials[SERVICE]))
+        for plugin in (None, *own):
+            client = await stack.enter_async_context(connection(url, credentials[SERVICE]))
             settings = Settings(reply_mode=mode, deadline_ms=60_000, plugin=plugin)
             service = NatsService(store, client, settings, observer)
             await service.start()
@@ -103,7 +121,7 @@ async def place(mode: Mode, request: pytest.FixtureRequest) -> AsyncIterator[Pla
                 service.serve_links(client, range(MOST_LINKS))
                 await client.flush()
             stack.push_async_callback(service.stop)
-        yield Place(server.url, who, credentials, store, tally)
+        yield Place(url, who, credentials, store, tally)
 
 
 async def test_a_reader_reads_and_writes_nothing(place: Place) -> None:
