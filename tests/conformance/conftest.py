@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.conformance.kept import kept
 from tests.nats import lasting_nats_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.postgres import Server
+
+__all__ = ["bus", "database", "kept"]
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,21 @@ not close in order is not kept. All stores that share connections run on one eve
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from holdfast.engines.postgres import connections
+from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from holdfast.clock import ManualClock
 
     _Connection = asyncpg.Connection[asyncpg.Record]
 else:
@@ -63,11 +66,24 @@ class Lent(_Connection):
         await super().close()
 
 
-@contextlib.asynccontextmanager
-async def kept_connections() -> AsyncIterator[None]:
-    """Let the stores that are opened in this process share connections for the length of a block."""
+@pytest_asyncio.fixture(scope="class", loop_scope="class")
+async def kept() -> AsyncIterator[None]:
+    """Let the stores of a class of tests share connections."""
     kept = Kept()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connections, "asyncpg", SimpleNamespace(connect=kept.connect))
         yield
     await kept.aclose()
+
+
+class OnOneLoop(Fixtures):
+    """Tests that run on one event loop, one after the other. It goes before the rules in a class."""
+
+    @pytest_asyncio.fixture(loop_scope="class")
+    async def opened(  # type: ignore[override]  # mypy takes pytest's decorator for another kind of thing
+        self, kept: None, make_store: MakeStore, clock: ManualClock
+    ) -> AsyncIterator[Opened]:
+        """The storage of a test, opened on the loop of all tests."""
+        opened = Opened(make_store, clock, await make_store(clock))
+        yield opened
+        await opened.store.aclose()

@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 import holdfast
 from holdfast.bus.connection import Connection
@@ -27,6 +28,7 @@ from holdfast.testing.conformance.values import ValueRules
 from holdfast.testing.conformance.watching import WatchRules
 from tests.conformance.behind import OpenStorage, kept_at, kept_in_memory
 from tests.conformance.database import empty
+from tests.conformance.kept import OnOneLoop
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -105,12 +107,13 @@ class TestHttpOverSqlite(ValueRules, WatchRules, RequestRules, DeadlineRules):
 
 
 @pytest.mark.unmeasured  # TestHttp and TestPostgres run the same lines
-class TestHttpOverPostgres(WatchRules, RequestRules, DeadlineRules):
+@pytest.mark.asyncio(loop_scope="class")
+class TestHttpOverPostgres(OnOneLoop, WatchRules, RequestRules, DeadlineRules):
     """A service on a PostgreSQL database, as far as the two meet."""
 
     scheme = "http"
 
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="class")
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)

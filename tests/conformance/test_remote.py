@@ -13,6 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 import holdfast
 from holdfast.bus.connection import Connection
@@ -26,6 +27,7 @@ from holdfast.testing.conformance.versions import VersionRules
 from holdfast.testing.conformance.watching import WatchRules
 from tests.conformance.behind import OpenStorage, kept_at, kept_in_memory
 from tests.conformance.database import empty
+from tests.conformance.kept import OnOneLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,12 +109,13 @@ class TestRemoteOverSqlite(ValueRules, VersionRules, WatchRules, MirrorRules, Re
 
 
 @pytest.mark.unmeasured  # TestRemote and TestPostgres run the same lines
-class TestRemoteOverPostgres(WatchRules, MirrorRules, RequestRules, DeadlineRules):
+@pytest.mark.asyncio(loop_scope="class")
+class TestRemoteOverPostgres(OnOneLoop, WatchRules, MirrorRules, RequestRules, DeadlineRules):
     """A service on a PostgreSQL database, as far as the two meet."""
 
     scheme = "nats"
 
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="class")
     async def make_store(self, bus: str, database: str) -> AsyncIterator[MakeStore]:
         """The same database each time, empty for each test."""
         await empty(database)
