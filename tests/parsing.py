@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import docstring_parser
 import pytest
-from cyclopts import App, ArgumentCollection, Parameter, app_stack, core, group_extractors, parameter
+from cyclopts import (
+    App,
+    Argument,
+    ArgumentCollection,
+    Parameter,
+    app_stack,
+    core,
+    group_extractors,
+    parameter,
+)
 
 from holdfast.edges.cli import checks
 from tests.unmeasured import unmeasured
@@ -20,7 +29,7 @@ from tests.unmeasured import unmeasured
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from cyclopts import Argument, Group
+    from cyclopts import Group
 
 ASSEMBLE: Final = App.assemble_argument_collection
 """The library's own way to read a signature."""
@@ -62,6 +71,7 @@ def quick_parser() -> Iterator[None]:
             patch.setattr(checks, name, functools.cache(getattr(checks, name)))
         patch.setattr(core, "validate_command", functools.cache(parameter.validate_command))
         patch.setattr(app_stack, "inverse_groups_from_app", _groups_found_once())
+        patch.setattr(Argument, "names", property(_names_found_once()))
         patch.setattr(App, "generate_completion", generate_completion)
         patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
         yield
@@ -77,6 +87,20 @@ def _groups_found_once() -> Callable[[App], list[tuple[App, list[Group]]]]:
         if id(app) not in known or known[id(app)][0] != imported:
             known[id(app)] = imported, app, find(app)
         return known[id(app)][2]
+
+    return found
+
+
+def _names_found_once() -> Callable[[Argument], tuple[str, ...]]:
+    """Find the names of an argument once for all its copies: they follow from its parameter and its field."""
+    known: dict[tuple[int, int], tuple[Parameter, object, tuple[str, ...]]] = {}
+    find: Callable[[Argument], tuple[str, ...]] = Argument.names.fget  # type: ignore[attr-defined]
+
+    def found(argument: Argument) -> tuple[str, ...]:
+        place = id(argument.parameter), id(argument.field_info)
+        if place not in known:
+            known[place] = argument.parameter, argument.field_info, find(argument)
+        return known[place][2]
 
     return found
 
