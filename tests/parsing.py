@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import docstring_parser
 import pytest
+import rich.markdown
 from cyclopts import (
     App,
     Argument,
@@ -22,6 +23,7 @@ from cyclopts import (
     group_extractors,
     parameter,
 )
+from markdown_it import MarkdownIt
 
 from holdfast.edges.cli import checks
 from tests.unmeasured import unmeasured
@@ -72,6 +74,7 @@ def quick_parser() -> Iterator[None]:
         patch.setattr(core, "validate_command", functools.cache(parameter.validate_command))
         patch.setattr(app_stack, "inverse_groups_from_app", _groups_found_once())
         patch.setattr(Argument, "names", property(_names_found_once()))
+        patch.setattr(rich.markdown, "MarkdownIt", _markdown_read_once())
         patch.setattr(App, "generate_completion", generate_completion)
         patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
         yield
@@ -103,6 +106,13 @@ def _names_found_once() -> Callable[[Argument], tuple[str, ...]]:
         return known[place][2]
 
     return found
+
+
+def _markdown_read_once() -> Callable[[], MarkdownIt]:
+    """Make one parser of Markdown, which reads each text once; of what it has read nothing is changed."""
+    parser = MarkdownIt()
+    parser.parse = functools.cache(parser.parse)  # type: ignore[method-assign]
+    return lambda: parser
 
 
 def _unparsed(collection: ArgumentCollection) -> ArgumentCollection:
