@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import docstring_parser
@@ -42,16 +43,22 @@ def quick_parser() -> Iterator[None]:
     """For the length of a block, read each docstring and signature once and make each completion once.
 
     The versions of installed packages, which `holdfast doctor` prints, are looked up once too. Coverage is
-    not measured while a signature is read, since that calls nothing of ours.
+    not measured while a signature is read, since that calls nothing of ours. Where tests have imported
+    pydantic, arguments are not validated by it besides.
     """
     scripts: dict[str | None, str] = {}
     read: dict[tuple[int, Parameter], tuple[App, object, ArgumentCollection]] = {}
-    make = App.generate_completion
+    make, parse = App.generate_completion, App.parse_args
 
     def generate_completion(self: App, *, prog_name: str | None = None, shell: Any = None) -> str:
         if shell not in scripts:
             scripts[shell] = make(self, prog_name=prog_name, shell=shell)
         return scripts[shell]
+
+    def parse_args(self: App, *words: Any, **options: Any) -> Any:
+        with pytest.MonkeyPatch.context() as hidden:
+            hidden.delitem(sys.modules, "pydantic", raising=False)  # commands do not have it
+            return parse(self, *words, **options)
 
     def assemble_argument_collection(
         self: App, *, default_parameter: Parameter | None = None, parse_docstring: bool = False
@@ -76,6 +83,7 @@ def quick_parser() -> Iterator[None]:
         patch.setattr(Argument, "names", property(_names_found_once()))
         patch.setattr(rich.markdown, "MarkdownIt", _markdown_read_once())
         patch.setattr(App, "generate_completion", generate_completion)
+        patch.setattr(App, "parse_args", parse_args)
         patch.setattr(App, "assemble_argument_collection", assemble_argument_collection)
         yield
 
