@@ -6,6 +6,7 @@ Law: this reads and finds; `tools.facade` writes. Nothing is imported, so that a
 from __future__ import annotations
 
 import ast
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -61,7 +62,12 @@ def module(name: str) -> Module:
     path = SOURCE / (name.replace(".", "/") + ".py")
     if not path.exists():
         path = SOURCE / name.replace(".", "/") / "__init__.py"
-    found = Module(name, ast.parse(path.read_text()))
+    return _parsed(name, path.read_text())
+
+
+@functools.cache
+def _parsed(name: str, text: str) -> Module:
+    found = Module(name, ast.parse(text))
     for node in ast.walk(found.tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.col_offset in (0, 4):
             for alias in node.names:
