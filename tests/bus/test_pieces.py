@@ -203,6 +203,7 @@ async def test_a_session_that_is_over_delivers_no_more(
     session.abort()
     await asyncio.sleep(0)
     assert len(taken) == MESSAGES
+    assert session._undelivered == []  # else the loop would look for the end of them for ever
 
 
 async def test_a_session_that_is_over_reads_no_more(socket: Socket) -> None:

@@ -335,7 +335,7 @@ PLANTS: Final = (
         ("tests/bus/test_pieces.py",),
     ),
     Plant(
-        "messages are delivered after the end",
+        "messages that nobody takes are kept after the end",
         "bus/incoming.py",
         "        if self.over:\n            self._undelivered = []\n            return\n",
         "",
