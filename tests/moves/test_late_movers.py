@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from holdfast.engine.moving import Movable
+    from holdfast.engine.moving import Movable, RawLoader
 
 
 @contextlib.asynccontextmanager
@@ -105,16 +105,45 @@ async def test_one_that_cancels_late(one: str, two: str, monkeypatch: pytest.Mon
     assert await accepting(one, two) == [one]
 
 
-async def test_one_that_moved_in_time_is_not_canceled(one: str, two: str) -> None:
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_one_that_moved_in_time_is_not_canceled(
+    engine: str, one: str, two: str, request: pytest.FixtureRequest
+) -> None:
     """A store that has moved, or moves elsewhere, is not opened again."""
+    two = two if engine == "sqlite" else request.getfixturevalue("pg_url")
     async with moving(one, two) as first:
         await first.switch()
         with pytest.raises(holdfast.ValidationError, match="moved already"):
             await first.cancel()
         elsewhere = StoreTransfer(first._source, first._open_target, first._look_at_target, where="three.db")
-        with pytest.raises(holdfast.ValidationError, match=r"has moved to .*two\.db"):
+        with pytest.raises(holdfast.ValidationError, match=r"does not move to this target: .* has moved to"):
             await elsewhere.cancel()
     assert await accepting(one, two) == [two]
+
+
+async def test_one_that_is_moved_while_it_is_canceled(
+    one: str, pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the switch is completed after a cancellation has looked at the target, that changes nothing."""
+    async with moving(one, pg_url) as first, reading(one) as source:
+        await first.step()
+        await source.close_to_writes(first._moved, instead_of=None)
+        async with (
+            StoreTransfer(source, first._open_target, first._look_at_target, where=pg_url) as canceling,
+            canceling._target() as target,
+        ):
+            load = target.loading
+
+            @contextlib.asynccontextmanager
+            async def late() -> AsyncIterator[RawLoader]:
+                await first.finish(keep_epoch=True)
+                async with load() as loader:
+                    yield loader
+
+            monkeypatch.setattr(target, "loading", late)
+            with pytest.raises(holdfast.Busy, match="changed the target"):
+                await canceling.cancel()
+    assert await accepting(one, pg_url) == [pg_url]
 
 
 async def test_two_places_at_once(one: str, two: str, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ PLANTS: Final = (
     Plant(
         "a switch can be completed while it is being canceled",
         "moves/transfers.py",
-        "await loader.remember(msgspec.structs.replace(ours, closed=self._mark))",
+        "await _replace(loader, ours, msgspec.structs.replace(ours, closed=self._mark))",
         "pass",
         _LATE,
     ),

@@ -126,9 +126,7 @@ class StoreTransfer:
             if names and not resumes:
                 overwrite(names)
             async with target.loading() as loader:
-                if (await loader.facts()).closed != ours.closed:
-                    raise Busy("another process has changed the target meanwhile: try again")
-                await loader.remember(_taken(theirs, epoch=secrets.token_hex(8), closed=self._mark))
+                await _replace(loader, ours, _taken(theirs, epoch=secrets.token_hex(8), closed=self._mark))
                 if not resumes:
                     await loader.drop_namespaces(names)
 
@@ -214,14 +212,16 @@ class StoreTransfer:
         theirs = await _facts(self._source)
         if theirs.closed is None:
             raise ValidationError("the source is not closed: there is nothing to cancel", field="cancel")
-        self._require_here(theirs.closed)
+        if place_in(theirs.closed) != self._where:
+            raise ValidationError(f"the source does not move to this target: {theirs.closed}", field="cancel")
         self._name(theirs)
-        async with self._target() as target, target.loading() as loader:
-            ours = await loader.facts()
+        async with self._target() as target:
+            ours = await _facts(target)
             if ours.epoch == theirs.epoch:
                 raise ValidationError("the store has moved already, and the target is in use", field="cancel")
             if self._is_copy(ours):
-                await loader.remember(msgspec.structs.replace(ours, closed=self._mark))
+                async with target.loading() as loader:
+                    await _replace(loader, ours, msgspec.structs.replace(ours, closed=self._mark))
         await self._source.close_to_writes(None, instead_of=theirs.closed)
 
     @contextlib.asynccontextmanager
@@ -343,6 +343,13 @@ def place_in(reason: str) -> str | None:
     """Return the place to which a store has moved, or is moving, from the reason why it is closed."""
     found = _MOVED.search(reason)
     return None if found is None else found["place"]
+
+
+async def _replace(loader: RawLoader, ours: Facts, facts: Facts) -> None:
+    """Replace what a target remembers, unless another process has closed or opened it since it was read."""
+    if (await loader.facts()).closed != ours.closed:
+        raise Busy("another process has changed the target meanwhile: try again")
+    await loader.remember(facts)
 
 
 def _taken(facts: Facts, *, epoch: str, closed: str | None) -> Facts:
