@@ -26,7 +26,7 @@ from coverage import Coverage
 from coverage.python import PythonFileReporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
@@ -160,26 +160,38 @@ def without_spare(
     chosen: Sequence[str], reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int
 ) -> list[str]:
     """Leave out the tests of which others, that were chosen later, reach everything; the dearest first."""
-    kept = list(chosen)
     all_once, all_again = _reached_by(reached[test] for test in chosen)
-    for test in sorted(chosen, key=lambda test: -costs.get(test, 0.0)):
-        once, again = _reached_by(reached[other] for other in kept if other != test)
-        if once == all_once and again & twice == all_again & twice:
-            kept.remove(test)
-    return kept
+
+    def is_spare(_: str, once: int, again: int) -> bool:
+        return once == all_once and again & twice == all_again & twice
+
+    return _without(is_spare, chosen, reached, costs)
 
 
 def without_dear(
     chosen: Sequence[str], reached: Mapping[str, int], costs: Mapping[str, float], *, twice: int
 ) -> list[str]:
     """Leave out the tests that cost more than it is worth to measure what they alone reach; see `DEAREST`."""
-    kept = list(chosen)
     _, all_again = _reached_by(reached[test] for test in chosen)
-    for test in sorted(chosen, key=lambda test: -costs.get(test, 0.0)):
-        once, again = _reached_by(reached[other] for other in kept if other != test)
+
+    def is_dear(test: str, once: int, again: int) -> bool:
         alone = reached[test] & ~once
         needed = alone & twice or all_again & ~again & twice
-        if not needed and costs.get(test, 0.0) > DEAREST * alone.bit_count():
+        return not needed and costs.get(test, 0.0) > DEAREST * alone.bit_count()
+
+    return _without(is_dear, chosen, reached, costs)
+
+
+def _without(
+    is_left_out: Callable[[str, int, int], bool],
+    chosen: Sequence[str],
+    reached: Mapping[str, int],
+    costs: Mapping[str, float],
+) -> list[str]:
+    """Leave out tests, the dearest first, by what those that are still kept reach once and twice."""
+    kept = list(chosen)
+    for test in sorted(chosen, key=lambda test: -costs.get(test, 0.0)):
+        if is_left_out(test, *_reached_by(reached[other] for other in kept if other != test)):
             kept.remove(test)
     return kept
 
