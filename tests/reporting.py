@@ -28,7 +28,7 @@ def parts_of(files: list[str], count: int) -> list[list[str]]:
 
 
 def reported(part: list[str]) -> dict[str, dict[str, Any]]:
-    """What coverage finds in some files, by their names."""
+    """Return what coverage finds in some files, by their names."""
     measured = Coverage()
     measured.load()
     found = get_analysis_to_report(measured, part)
@@ -36,7 +36,7 @@ def reported(part: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def about(file: Analysis) -> dict[str, Any]:
-    """What the report has of a file."""
+    """Return what the report says about a file."""
     numbers = file.numbers
     return {
         "missing_lines": sorted(file.missing),

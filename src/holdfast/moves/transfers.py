@@ -5,8 +5,8 @@ was interrupted is recognised and continued. To switch, the source is closed to 
 copied, both sides are proven equal, and the target takes over the source's epoch: watchers continue there.
 
 Law: at every instant at most one of the two stores accepts writes, and a process that is killed leaves a
-state from which the same command goes on. What a process says at either store names that process, and is
-replaced only by one that has read it: a process that was paused changes nothing when it goes on.
+state from which the same command goes on. The reason with which a process closes a store names that process,
+and only a process that has read it may replace it. A process that was paused therefore changes nothing later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.moves.copying import Pass
 
 _MOVED: Final = re.compile(r"this store has moved to (?P<place>.*?)(?: \(move [0-9a-f]{8}\))?$")
-"""The reason for which a source is closed. It ends with the name of the move, which is drawn by lot."""
+"""The reason for which a source is closed. It ends with the random name of the move."""
 INTERVAL: Final = 1.0
 """Seconds between two passes of a copy that follows its source."""
 _PATIENCE: Final = 60.0
@@ -276,7 +276,7 @@ class StoreTransfer:
             await self._source.close_to_writes(None, instead_of=self._moved)
 
     def _name(self, theirs: Facts) -> None:
-        """Name this copy of a source, and this process's part in it, which is drawn by lot."""
+        """Choose the reason that names this copy of a source, and the random name of this process in it."""
         self._copy = f"{UNFINISHED}: run holdfast copy again to complete it [{theirs.epoch}/"
         self._mark = f"{self._copy}{secrets.token_hex(4)}]"
 
