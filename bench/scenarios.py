@@ -20,6 +20,7 @@ from bench.growth import growth
 from bench.namespaces import namespaces
 from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
+from bench.sizes import sizes
 from bench.upkeep import cleanup, cleanup_small, tables
 from bench.verbs import verbs
 from bench.where import where
@@ -53,6 +54,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         startup,
         footprint,
         footprint_small,
+        sizes,
         where,
         growth,
         floors,

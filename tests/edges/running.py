@@ -110,8 +110,12 @@ class Up:
         assert self._process is not None
         self._process.kill()
         await self._process.communicate()
+        os.kill(self.server_pid(), signal.SIGKILL)
+
+    def server_pid(self) -> int:
+        """The process of the nats-server that it brought along."""
         brought = self.home / "holdfast" / "nats" / str(self.nats_port) / "nats-server.pid"
-        os.kill(int(brought.read_text()), signal.SIGKILL)
+        return int(brought.read_text())
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
