@@ -60,6 +60,25 @@ async def tried(up: Up, **variables: str) -> None:
     assert (shell.returncode, complaint) == (0, b"")
 
 
+async def test_commands_find_a_store_in_another_folder(tmp_path: Path) -> None:
+    """The command for a token names the store if it is not the one that commands find by themselves."""
+    folder = tmp_path / "else where"
+    async with holdfast_up(tmp_path, "--data-dir", str(folder)) as up:
+        [line] = [line for line in up.said if "token create" in line]
+        assert line.endswith(f" token create --url '{folder}/holdfast.db')")
+        command = line.rpartition(": ")[2].removesuffix(")")
+        shell = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f"{command} --plugin demo"),
+            env={**os.environ, "XDG_DATA_HOME": str(tmp_path)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        printed, _ = await asyncio.wait_for(shell.communicate(), PATIENCE)
+        assert shell.returncode == 0
+        assert b"hf_" in printed
+        async with holdfast.open(up.url) as store:
+            assert len(await store.tokens().list()) == 1
+
+
 async def stored(up: Up, plugin: str) -> object:
     """Return what was tried, as the store has it once the service has stopped."""
     await up.stop()

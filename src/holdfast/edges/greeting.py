@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from holdfast import masking
 from holdfast.edges.http.door import MCP
-from holdfast.edges.settings.addresses import is_loopback
+from holdfast.edges.settings.addresses import is_loopback, store_address
 from holdfast.edges.settings.read import open_mode, shown, variable_of
 from holdfast.engines.cluster.servers import ACCEPTED, RISK
 
@@ -79,23 +79,33 @@ def greeting(
         yield f"Open  {exposed}"
         yield f"      ({program()} nats config writes a configuration that keeps callers apart)"
     if config.http_port:
-        yield from _http(config, open_mode=exposed is not None)
+        yield from _http(config, url, open_mode=exposed is not None)
         yield from _console(config, open_mode=exposed is not None, once=once)
     yield from _to_try(config, url)
     yield "Ctrl-C stops."
 
 
-def _http(config: Config, *, open_mode: bool) -> Iterator[str]:
+def _http(config: Config, url: str, *, open_mode: bool) -> Iterator[str]:
     """Yield where HTTP is served, and who needs a token there."""
     scheme = "https" if config.http_tls_cert else "http"
     address = f"{scheme}://{config.http_host}:{config.http_port}"
     yield f"HTTP  {address}/v1, /readyz and /metrics"
     near = "processes on this machine need no token, others do" if open_mode else "every caller needs a token"
-    yield f"      ({near}: {program()} token create)"
+    yield f"      ({near}: {program()} token create{_store_option(config, url)})"
     if not config.http_tls_cert and not is_loopback(config.http_host):
         yield "      (without TLS, so tokens and data can be read on the network: see http_tls_cert)"
     if find_spec("mcp") is not None:
         yield f"MCP   {address}{MCP}, {_agents(open_mode=open_mode)}"
+
+
+def _store_option(config: Config, url: str) -> str:
+    """Return the option with which a command finds this store, if it would not do so without one."""
+    if config.cluster is not None:
+        return f" --url {_address(config, url, Caller(PLUGIN, _user(config, url), _options(config)))}"
+    if store_address() == config.db:
+        return ""
+    variable = variable_of("db", config.db)
+    return f" --url {quote(shown(config.db))}" if variable is None else f' --url "${variable}"'
 
 
 def _console(config: Config, *, open_mode: bool, once: str | None) -> Iterator[str]:
