@@ -93,7 +93,7 @@ ROWS: dict[str, list[Panel]] = {
     ],
     "Storage": [
         Panel("Keys by plugin", "short", "Live keys.",
-              {"{{plugin}}": f"max by (plugin) ({gauge('kv_keys_total', PLUGIN)})"}),
+              {"{{plugin}}": f"max by (plugin) ({gauge('kv_keys', PLUGIN)})"}),
         Panel("Bytes by plugin", "bytes", "Of live keys and their values.",
               {"{{plugin}}": f"max by (plugin) ({gauge('kv_storage_bytes', PLUGIN)})"}),
         Panel("Use of quotas", "percentunit", "The share of each quota that is used.",

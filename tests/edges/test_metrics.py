@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ from holdfast.pace import IN_COMPANY
 from tests.edges.measuring import measured
 from tests.edges.nats.ground import until
 from tests.edges.running import ask
+from tests.ops.files import promtool
 
 if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
@@ -77,6 +79,8 @@ async def test_operations_are_counted_by_verb_and_plugin(nats_server: NatsServer
         'holdfast_writes_total{outcome="ok",plugin="acme/web",purpose="none"}': 1,
         'holdfast_writes_total{outcome="ok",plugin="quotes",purpose="none"}': 1,
         'holdfast_writes_total{outcome="conflict",plugin="trivia",purpose="none"}': 1,
+        'holdfast_kv_keys{plugin="trivia"}': 3,
+        'holdfast_kv_keys{plugin="acme/web"}': 1,
         'holdfast_kv_keys_total{plugin="trivia"}': 3,
         'holdfast_kv_keys_total{plugin="acme/web"}': 1,
         'holdfast_kv_storage_bytes{plugin="trivia"}': 3 * (2 + 12),
@@ -274,9 +278,22 @@ async def test_labels_are_bounded(tmp_path: Path) -> None:
     assert counted == {"a": 1, "b": 1, "OTHER": 3}
     for name in ("m_kv_errors", "m_slow"):
         assert {sample.labels["plugin"] for sample in found[name]} == {"a", "b", "OTHER"}
-    assert [(sample.labels, sample.value) for sample in found["m_kv_keys_total"]] == [
-        ({"plugin": "OTHER"}, 2)
-    ]
+    for name in ("m_kv_keys", "m_kv_keys_total"):
+        assert [(sample.labels, sample.value) for sample in found[name]] == [({"plugin": "OTHER"}, 2)]
+
+
+async def test_promtool_accepts_the_metrics(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Prometheus' own tool finds nothing wrong with names, types and help of what a used service shows."""
+    tool = promtool()
+    if tool is None:
+        pytest.skip("promtool is not on this machine: ./dev promtool fetches it where there is apt-get")
+    async with measured(nats_server, tmp_path) as at:
+        await ask(at.client, "db.kv.trivia.set", key="k", value=1)
+        await ask(at.client, "db.kv.trivia.set", key="")
+        text = await at.metrics.exposition()
+    command = [tool, "check", "metrics"]
+    done = await asyncio.to_thread(subprocess.run, command, input=text, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr.decode()) == (0, "")
 
 
 async def test_buckets_are_cumulative(tmp_path: Path) -> None:

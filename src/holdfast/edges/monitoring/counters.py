@@ -103,6 +103,13 @@ class Families:
         whole = self.name(name)
         return f"{_head(whole, 'gauge', help)}{_samples(whole, labels, values)}"
 
+    def alias(
+        self, name: str, of: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
+    ) -> str:
+        """Return a metric again under an older name, without a type so that the name need not fit one."""
+        whole = self.name(name)
+        return f"{_head(whole, 'untyped', f'The same as {self.name(of)}.')}{_samples(whole, labels, values)}"
+
     def histogram(self, name: str, help: str, tally: Tally) -> str:
         """Return a histogram without labels."""
         whole = self.name(name)

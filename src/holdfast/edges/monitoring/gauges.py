@@ -121,7 +121,8 @@ class Gauges:
             outage.seconds,
         )
         yield make.counter("storage_alerts", "Outages that lasted 5 minutes.", outage.alerts)
-        yield make.gauges("kv_keys_total", "Live keys.", plugin, seen.keys)
+        yield make.gauges("kv_keys", "Live keys.", plugin, seen.keys)
+        yield make.alias("kv_keys_total", "kv_keys", plugin, seen.keys)
         yield make.gauges("kv_storage_bytes", "Bytes of live keys and values.", plugin, seen.sizes)
         yield make.gauges("kept_bytes", "Bytes kept, by kind.", ("plugin", "kind"), seen.kept)
         yield make.gauges("quota_ratio", "Used share of a quota.", ("plugin", "quota"), seen.quotas)
