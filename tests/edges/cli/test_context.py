@@ -40,6 +40,37 @@ def test_the_variable_of_a_context(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     assert cli.did("list").out == ""
 
 
+def test_the_default_context(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that name no store use the chosen context, also after it is replaced, until none is chosen."""
+    cli.did("set", "mine", "1")
+    cli("context", "add", "prod", "--url", "other.db", "--plugin", "web")
+    cli("context", "add", "test", "--url", "third.db", "--plugin", "web")
+    assert cli("context", "use", "prod").err == "holdfast: commands use context prod by default\n"
+    assert cli.did("list").out == "mine\n"
+    monkeypatch.delenv("HOLDFAST_PLUGIN")
+    assert cli("list").err.startswith("holdfast: whose keys?")
+    monkeypatch.delenv("HOLDFAST_URL")
+    cli.did("set", "theirs", "1")
+    assert cli.did("list").out == "theirs\n"
+    assert cli.did("list", "-c", "test").out == ""
+    assert cli.did("get", "theirs", "--url", "other.db", "--plugin", "web").out == "1\n"
+    cli("context", "add", "prod", "--url", "other.db", "--plugin", "none", "--force")
+    assert cli.did("list").out == ""
+    assert cli.did("context", "use", "test", "--json").json == {"default": "test"}
+    shown = cli.did("context", "list", "--json").json["contexts"]
+    assert {one["name"]: one["default"] for one in shown} == {"prod": False, "test": True}
+    assert cli("context", "use", "--none").code == 0
+    assert cli("list").err.startswith("holdfast: whose keys?")
+    assert cli("context", "use", "nowhere").code == cli("context", "use").code == 2
+
+
+def test_commands_of_other_stores_are_recognized(cli: Cli) -> None:
+    """A word that is no command is named, with the command that was probably meant."""
+    assert "'expire' is not a command. Did you mean holdfast ttl set?" in cli("expire", "k", "10").err
+    assert "Did you mean holdfast table list?" in cli("table", "lst").err
+    assert "Did you mean" not in cli("frobnicate").err
+
+
 def test_the_file_of_contexts(cli: Cli, tmp_path: Path) -> None:
     """Only its owner can read it, and what it holds is shown without secrets."""
     cli("context", "add", "bus", "--url", "nats://u:secret@h:1", "--creds", "my.creds", "--tls-ca", "ca.pem")

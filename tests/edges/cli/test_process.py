@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,6 +17,8 @@ import holdfast
 from tests.edges.cli.conftest import PROGRAM, fill
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.edges.cli.conftest import Cli, Program
 
 HEAVY = {"alembic", "rich", "sqlalchemy", "structlog"}
@@ -117,19 +120,48 @@ def test_a_broken_pipe_is_silent(program: Program, url: str, command: str) -> No
     assert done.stdout.count("\n") == 2
 
 
-def test_completion(cli: Cli) -> None:
-    """The shell can complete commands and options with the script that is printed."""
-    script = cli.did("completion", "bash").out
-    for word in ("get", "doctor", "--if-version", "migrate up"):
-        assert word in script
-    shown = subprocess.run(
-        ["bash"],
-        input=f"{script}\nCOMP_WORDS=(holdfast hi) COMP_CWORD=1; _holdfast; echo $COMPREPLY\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout == "history\n"
+COMPLETED: Final = {
+    "holdfast hi": ["history"],
+    "holdfast ttl s": ["set"],
+    "holdfast set --if-v": ["--if-version"],
+    "holdfast get game:": ["game:42", "game:43"],
+    "holdfast get tw": ["two words"],
+    "holdfast get nothing": [],
+}
+"""Command lines, and how the last word may go on."""
+ASKED_BY: Final = {
+    "bash": (
+        "COMP_LINE=$1 COMP_POINT=${#1}; _holdfast;"
+        ' for one in "${COMPREPLY[@]}"; do eval "printf \'%s\\n\' $one"; done',
+        "game:",
+    ),
+    "zsh": ("compadd() { print -l -- $offered }; _files() { }; LBUFFER=$1; _holdfast", ""),
+    "fish": ("complete -C $argv[1]", ""),
+}
+"""How each shell asks for completions, and what its line has already when it does."""
+
+
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str, cli: Cli, program: Program, url: str, tmp_path: Path) -> None:
+    """With the script that is printed, a shell completes commands, options and the keys of the store."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not on this machine")
+    fill(url, *((key, 1, {}) for key in ("game:42", "game:43", "two words")))
+    script = tmp_path / "script"
+    script.write_text(("compdef() { }\n" if shell == "zsh" else "") + cli.did("completion", shell).out)
+    asked, has = ASKED_BY[shell]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    (commands / "holdfast").write_text(f'#!/bin/sh\nexec {" ".join(PROGRAM)} "$@"\n')
+    (commands / "holdfast").chmod(0o755)
+    environment = program.environment | {"PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+    for line, words in COMPLETED.items():
+        how = [shell, "-c", f"source {script}; {asked}", *(["shell"] if shell != "fish" else []), line]
+        done = subprocess.run(how, env=environment, cwd=empty, capture_output=True, text=True, check=False)
+        assert done.stdout.splitlines() == [word.removeprefix(has) for word in words], done.stderr
 
 
 @pytest.mark.unmeasured

@@ -100,6 +100,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "drafts"))
+    monkeypatch.setattr("holdfast.edges.cli.commands.edit.at_terminal", lambda: True)
     (tmp_path / "drafts").mkdir()
     return tmp_path
 
@@ -158,3 +159,13 @@ def test_an_editor_that_is_not_there(cli: Cli, editor: Path, monkeypatch: pytest
     """The message names the variable to set."""
     monkeypatch.setenv("EDITOR", "/no/such/editor")
     assert "set EDITOR" in cli("edit", "k").err
+
+
+def test_edit_without_a_terminal(cli: Cli, url: str, editor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a script no editor is started, which would wait for ever; the message says what to use."""
+    monkeypatch.undo()
+    fill(url, ("k", "old", {}))
+    outcome = cli("edit", "k")
+    assert outcome.code == 2
+    assert "edit needs a terminal" in outcome.err
+    assert not (editor / "shown").exists()

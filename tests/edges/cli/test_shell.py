@@ -64,7 +64,7 @@ def test_the_first_failure_is_the_exit_code(cli: Cli) -> None:
     [
         ("get 'a", "a quote is not closed"),
         ("get a\\", "nothing follows the last backslash"),
-        ("nonsense", "Unknown command"),
+        ("nonsense", "is not a command"),
         ("get", "requires an argument"),
         ("up", "a terminal of its own"),
         ("--url x.db shell", "holdfast shell already"),

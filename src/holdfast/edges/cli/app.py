@@ -7,9 +7,10 @@ the library become errors of ours.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError
+from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCommandError
 
 import holdfast
 from holdfast.edges.cli.commands.get import get, get_ttl
@@ -112,6 +113,7 @@ _commands(
     },
 )
 
+app.command("holdfast.edges.cli.commands.completion:complete", name="complete", show=False)
 app.command(
     ttl := App(
         name="ttl", group=KEYS, help="Print the seconds that an entry has left; set and remove deadlines."
@@ -236,6 +238,7 @@ nats.command("holdfast.edges.cli.commands.nats:config", name="config")
 
 app.command(context := App(name="context", group=OWN, help="Short names for stores."))
 context.command("holdfast.edges.cli.commands.context:add", name="add")
+context.command("holdfast.edges.cli.commands.context:use", name="use")
 context.command("holdfast.edges.cli.commands.context:list_contexts", name="list", alias="ls")
 context.command("holdfast.edges.cli.commands.context:remove", name="remove", alias="rm")
 
@@ -294,7 +297,44 @@ def _prepare_list(words: Sequence[str]) -> None:
 
 def _usage(error: CycloptsError) -> HoldfastError:
     """Convert the library's error about a command line."""
+    if isinstance(error, UnknownCommandError):
+        return _unknown_command(error)
     kind = MissingField if isinstance(error, MissingArgumentError) else ValidationError
     field = error.argument.name.lstrip("-") if error.argument is not None else None
     asked = " ".join(("holdfast", *(error.command_chain or ())))
     return kind(f"{error} See {asked} --help.", field=field)
+
+
+_ELSEWHERE: Final = {
+    "del": "delete",
+    "dump": "export",
+    "expire": "ttl set",
+    "info": "stats",
+    "keys": "list",
+    "load": "import",
+    "monitor": "watch",
+    "persist": "ttl remove",
+    "remove": "delete",
+    "scan": "list",
+    "serve": "up",
+    "start": "up",
+    "status": "doctor",
+    "subscribe": "watch",
+}
+"""Commands of other stores, and the ones of ours that do the same."""
+
+
+def _unknown_command(error: UnknownCommandError) -> ValidationError:
+    """Say which word is no command, and which command was probably meant."""
+    chain = tuple(error.command_chain or ())
+    word = (error.unused_tokens or [""])[0]
+    group = " ".join(("holdfast", *chain))
+    _, parents, _ = app.parse_commands(chain)
+    near = None if chain else _ELSEWHERE.get(word)
+    if near is None:
+        names = [name for name in parents[-1] if not name.startswith("-")]
+        near = next(iter(get_close_matches(word, names, n=1, cutoff=0.7)), None)
+    meant = f". Did you mean {group} {near}?" if near is not None else "."
+    return ValidationError(
+        f"{word!a} is not a command{meant} {group} --help lists the commands.", field="command"
+    )

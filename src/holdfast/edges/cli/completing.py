@@ -82,8 +82,8 @@ async def offers(text: str, place: Target) -> list[Offer]:
     valued = options_of(path).get(last) or _SHORT.get(last, last) in _OWNERS
     if word.startswith("-") and not valued:
         return _named(options_of(path), word)
-    if not rest and not valued and _within(groups[-1]):
-        return _named(_within(groups[-1]), word)
+    if not rest and not valued and (commands := _named(_within(groups[-1]), word)):
+        return commands
     wanted = _SHORT.get(last, last) if valued else _argument(groups[-1], rest, path)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -123,8 +123,6 @@ def options_of(path: tuple[str, ...]) -> dict[str, bool]:
 
 def _within(group: App) -> list[str]:
     """Return the commands of a group and their aliases."""
-    if group.default_command is not None and group is not app:
-        return []
     return [name for name in group if not name.startswith("-")]
 
 

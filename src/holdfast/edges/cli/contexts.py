@@ -1,7 +1,7 @@
 """Contexts: short names for stores, in a file of the user.
 
-Law: the file is read only when a context is named. Only its owner can read it, because a URL may contain a
-password.
+Law: the file is read only when a command names a context or no store. Only its owner can read it, because a
+URL may contain a password.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plugin: str | None = None
     tenant: str | None = None
     project: str | None = None
+    default: bool = False
+    """Whether commands use it that name no store. At most one context is the default."""
+
+
+def default_context() -> str | None:
+    """Return the name of the default context, if there is one."""
+    return next((name for name, context in read_contexts().items() if context.default), None)
 
 
 def context_of(name: str) -> Context:

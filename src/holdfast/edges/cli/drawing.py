@@ -6,6 +6,7 @@ If that does not suffice, columns are dropped from the right, and the user is in
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
@@ -27,6 +28,8 @@ GAP: Final = 3
 """The space between two columns."""
 EDGES: Final = 2
 """The space at both sides of a table."""
+_MILLISECONDS: Final = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z$")
+"""A time as JSON and pipes have it; a table shows it to the second, so that it fits."""
 
 
 def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Sequence[str]:
@@ -72,4 +75,6 @@ def fitted(natural: Sequence[int], width: int) -> list[int]:
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
-    return f"{cell:,}" if isinstance(cell, (int, float)) else harmless(cell)
+    if isinstance(cell, (int, float)):
+        return str(cell)
+    return _MILLISECONDS.sub(r"\1Z", harmless(cell))

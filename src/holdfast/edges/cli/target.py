@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import holdfast
 from holdfast import private, rules
-from holdfast.edges.cli.contexts import context_of
+from holdfast.edges.cli.contexts import context_of, default_context
 from holdfast.edges.cli.schema import onlooker, require_store, service_beside
 from holdfast.registry import engine_for, is_service
 
@@ -44,11 +44,12 @@ class Place:
     """A store, and the form of a command's output."""
 
     url: str | None = None
-    """A path or a URL. If not given: $HOLDFAST_URL, then the store or the service of the settings, which
-    $NATS_URL may name, then the user's own store."""
+    """A path or a URL. If not given: $HOLDFAST_URL, then the default context, then the store or the service
+    of the settings, which $NATS_URL may name, then the user's own store."""
 
     context: str | None = field(default=None, metadata={SHORT: "-c"})
-    """A store by the name that `holdfast context add` gave it. If not given: $HOLDFAST_CONTEXT."""
+    """A store by the name that `holdfast context add` gave it. If not given: $HOLDFAST_CONTEXT, then the one
+    that `holdfast context use` chose."""
 
     json: bool = field(default=False, metadata={SHORT: "-j"})
     """Print JSON, one line per answer. Errors are JSON too."""
@@ -60,7 +61,7 @@ class Place:
             return self.url
         if self.context is not None:
             return _context(self.context).url
-        url, context = said("HOLDFAST_URL"), said("HOLDFAST_CONTEXT")
+        url, context = said("HOLDFAST_URL"), _spoken_context()
         if url is not None or context is None:
             return url or self._configured()
         return _context(context).url
@@ -68,7 +69,7 @@ class Place:
     @property
     def _named(self) -> bool:
         """True if the store was named and is not just the user's own."""
-        named = (self.url, self.context, said("HOLDFAST_URL"), said("HOLDFAST_CONTEXT"))
+        named = (self.url, self.context, said("HOLDFAST_URL"), _spoken_context())
         return any(one is not None for one in named)
 
     def _spoken(self) -> Chosen:
@@ -76,7 +77,7 @@ class Place:
         if self.context is not None and any(of := _namespace_of(self.context)):
             return of
         spoken = Chosen(*map(said, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
-        context = said("HOLDFAST_CONTEXT")
+        context = _spoken_context() if self.url is None else said("HOLDFAST_CONTEXT")
         if any(spoken) or context is None or self.context is not None:
             return spoken
         return _namespace_of(context)
@@ -279,6 +280,11 @@ async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
 def _context(name: str) -> Context:
     """Return the context with this name. The import happens only where contexts are used."""
     return context_of(name)
+
+
+def _spoken_context() -> str | None:
+    """Return the context of the environment, or else the default one unless the environment names a store."""
+    return said("HOLDFAST_CONTEXT") or (default_context() if said("HOLDFAST_URL") is None else None)
 
 
 def _namespace_of(name: str) -> Chosen:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import quote
 
+import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast import families, masking
-from holdfast.edges.cli.contexts import Context, read_contexts, require_name, write_contexts
+from holdfast.edges.cli.contexts import Context, context_of, read_contexts, require_name, write_contexts
 from holdfast.edges.cli.output import document, rows, say
 from holdfast.registry import engine_for
 
@@ -81,20 +82,57 @@ def add(
         raise holdfast.ValidationError("give --plugin, or --tenant and --project", field="plugin")
     address = _everywhere(url, login)
     engine_for(address)
-    write_contexts(known | {name: Context(url=address, plugin=plugin, tenant=tenant, project=project)})
+    replaced = known.get(name)
+    context = Context(
+        url=address,
+        plugin=plugin,
+        tenant=tenant,
+        project=project,
+        default=replaced is not None and replaced.default,
+    )
+    write_contexts(known | {name: context})
     if json:
         document({"name": name, "url": _shown(address)})
     else:
         say(f"context {name} leads to {_shown(address)}: holdfast -c {name} list")
 
 
+def use(name: str | None = None, /, *, none: bool = False, json: Json = False) -> None:
+    """Choose the context that commands use if they name no store.
+
+    A store that an option or a variable names takes precedence over it.
+
+    Parameters
+    ----------
+    name
+        The name of a context.
+    none
+        Have no default context any more.
+    """
+    if (name is None) is not none:
+        raise holdfast.ValidationError("give the name of a context, or --none", field="name")
+    known = read_contexts()
+    if name is not None:
+        context_of(name)
+    write_contexts(
+        {each: msgspec.structs.replace(context, default=each == name) for each, context in known.items()}
+    )
+    if json:
+        document({"default": name})
+    else:
+        say("there is no default context" if name is None else f"commands use context {name} by default")
+
+
 def list_contexts(*, json: Json = False) -> None:
-    """List the contexts: name, URL and namespace."""
+    """List the contexts: name, URL, namespace, and which is the default."""
     found = sorted(read_contexts().items())
     if json:
         document({"contexts": [{"name": name, **_told(one)} for name, one in found]})
         return
-    rows(("name", "url", "namespace"), ((name, _shown(one.url), _namespace(one)) for name, one in found))
+    rows(
+        ("name", "url", "namespace", "default"),
+        ((name, _shown(one.url), _namespace(one), "default" if one.default else None) for name, one in found),
+    )
 
 
 def remove(name: str, /, *, json: Json = False) -> None:
@@ -140,5 +178,5 @@ def _namespace(context: Context) -> str | None:
     return families.semantic(context.tenant, context.project)
 
 
-def _told(context: Context) -> dict[str, str | None]:
-    return {"url": _shown(context.url), "namespace": _namespace(context)}
+def _told(context: Context) -> dict[str, str | bool | None]:
+    return {"url": _shown(context.url), "namespace": _namespace(context), "default": context.default}

@@ -11,6 +11,7 @@ import difflib
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,10 @@ async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = 
     A key that does not exist starts empty. The entry keeps its deadline and its semantics. If another writer
     has changed the key meanwhile, nothing is written, both values are shown, and your text stays in a file.
     """
+    if not at_terminal():
+        raise holdfast.ValidationError(
+            "edit needs a terminal for the editor: use holdfast get and holdfast set instead", field="editor"
+        )
     async with target.look() as store:
         entry = await target.keys(store).get(key)
     before = "" if entry is None else _text(entry.value)
@@ -52,6 +57,11 @@ async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = 
             _show_both(conflict.current, after)
             raise
     print_stored(stored, target)
+
+
+def at_terminal() -> bool:
+    """Return whether an editor has a terminal to read from."""
+    return sys.stdin.isatty()
 
 
 async def _written(
