@@ -40,6 +40,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The value of a set, or what an incr adds."""
     expected: int | None = None
     """The `expected_version` of a write."""
+    beside: int = 0
+    """How many other keys the same call wrote: if there are any, it is a large set_many."""
     request_id: str | None = None
     """What names a write that is sent again, as one operation, until it is answered."""
     found: int | bool | None = None

@@ -32,6 +32,11 @@ HURRIED: Final = 4
 """How many of the tasks speak for themselves, with a deadline that is shorter than their patience."""
 REPEATED: Final = 0.25
 """The share of writes that have a request id, and are sent again when their outcome is unknown."""
+LARGE: Final = 0.05
+"""The share of sets that are made by a call which also writes many other keys. A call of that size is
+executed in a group of its own."""
+BESIDE: Final = 110
+"""The number of other keys of such a call, each with a value of a kilobyte."""
 PAUSE_SECONDS: Final = 0.02
 """After a refusal, before the next call."""
 STEP: Final = 1000
@@ -92,6 +97,8 @@ class Clients:
         if verb == "set":
             self._values += STEP
             asked["argument"] = self._values
+            if chance.random() < LARGE:
+                asked["beside"] = BESIDE
         elif verb == "incr":
             asked["argument"] = 1
         if verb != "get" and chance.random() < 0.5:

@@ -14,9 +14,10 @@ from holdfast.commands import Set
 from holdfast.decide import decision, keys
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import Timeout
+from holdfast.pipeline.batcher import _Lane
 from holdfast.store import Store
 from tests.edges.nats.ground import serving
-from tests.linear.checker import Verdict, judge
+from tests.linear.checker import judge
 from tests.linear.history import load
 from tests.linear.load import Plan, run
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.nats.server import NatsServer
     from holdfast.rows import Address, Row
+    from tests.linear.history import Operation
 
 OPERATIONS = 600
 SELDOM = 0.05
@@ -72,8 +74,8 @@ def timeout_after_the_effect(patch: pytest.MonkeyPatch, chance: random.Random) -
     patch.setattr(Store, "hand_over", wrong)
 
 
-async def verdict_on(server: NatsServer, folder: Path) -> Verdict:
-    """What is found in a history of a service that runs here, without faults from outside."""
+async def history_of(server: NatsServer, folder: Path, storage: str = "memory://") -> list[Operation]:
+    """What the clients of a service that runs here see, without faults from outside."""
     path = folder / "history.jsonl"
     plan = Plan(
         url=server.url,
@@ -84,14 +86,14 @@ async def verdict_on(server: NatsServer, folder: Path) -> Verdict:
         start=time.monotonic_ns(),
         timeout=5,
     )
-    async with serving(server.url, clock=SystemClock()):
+    async with serving(server.url, storage=storage, clock=SystemClock()):
         await run(plan)
-    return judge(load(path))
+    return load(path)
 
 
 async def test_a_right_service_is_not_blamed(nats_server: NatsServer, tmp_path: Path) -> None:
     """Nothing is found in the history of a service that is right."""
-    assert await verdict_on(nats_server, tmp_path) == ([], [])
+    assert judge(await history_of(nats_server, tmp_path)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -102,4 +104,18 @@ async def test_a_wrong_service_is_caught(
 ) -> None:
     """A service that is wrong in one of twenty answers is caught within 600 operations."""
     bug(monkeypatch, random.Random(1))
-    assert (await verdict_on(nats_server, tmp_path)).violations
+    assert judge(await history_of(nats_server, tmp_path)).violations
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["right", "wrong"])
+async def test_two_groups_of_a_namespace_at_a_time_are_caught(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    """If large calls are decided beside earlier ones of their namespace, clients see it in the codes."""
+    if planted:
+        take_dear = _Lane.take_dear
+        monkeypatch.setattr(_Lane, "take_dear", lambda lane, group: take_dear(lane, ()))
+    history = await history_of(nats_server, tmp_path, str(tmp_path / "store.db"))
+    assert any(operation.beside for operation in history)
+    assert ("DATABASE_ERROR" in {operation.code for operation in history}) is planted
+    assert judge(history).violations == []

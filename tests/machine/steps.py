@@ -111,7 +111,12 @@ WRITE: st.SearchStrategy[Plain] = st.one_of(
     st.fixed_dictionaries({"guard": st.just("lock")}),
 )
 WRITES = st.lists(WRITE, max_size=4).map(_one_deadline)
+LARGE_ITEMS: st.SearchStrategy[list[Plain]] = st.lists(KEYS, min_size=3, max_size=3).map(
+    lambda keys: [{"key": key, "value": f"{number}" * 40_000} for number, key in enumerate(keys)]
+)
+"""Items of a call that is so large that it is executed in a group of its own."""
 CALLS: st.SearchStrategy[tuple[str, tuple[Any, ...]]] = st.one_of(
+    st.tuples(st.just("set_many"), st.tuples(LARGE_ITEMS)),
     st.tuples(st.just("set"), st.tuples(KEYS, VALUES)),
     st.tuples(st.just("incr"), st.tuples(KEYS, ADDENDS)),
     st.tuples(st.sampled_from(["delete", "remove_ttl", "restore", "get", "get_ttl"]), st.tuples(KEYS)),

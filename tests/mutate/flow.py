@@ -127,6 +127,13 @@ PLANTS: Final = (
         _BATCHER,
     ),
     Plant(
+        "a dear command begins beside the group of its namespace",
+        "pipeline/batcher.py",
+        "        behind = {waiting.namespace for waiting in group}\n",
+        "        behind: set[str] = set()\n",
+        _BATCHER,
+    ),
+    Plant(
         "a dear command passes those before it in its namespace",
         "pipeline/batcher.py",
         "            if waiting.namespace not in behind:\n                behind.add(waiting.namespace)\n",

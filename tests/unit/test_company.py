@@ -46,21 +46,30 @@ def _name(command: Command) -> str:
 
 
 class Engine:
-    """Runs groups while its door is open, and remembers them. The `slow` ones also wait for `finish`."""
+    """Runs groups while its door is open, and remembers them. The `slow` ones also wait for `finish`.
 
-    def __init__(self) -> None:
+    A real engine decides a group from what the last commit of its namespaces left, so it fails if a namespace
+    is in two groups at a time.
+    """
+
+    def __init__(self, *, lane_per_namespace: bool = False) -> None:
         self.groups: list[list[str]] = []
+        self.running: set[str] = set()
         self.door = asyncio.Event()
         self.door.set()
         self.slow: set[str] = set()
         self.finish = asyncio.Event()
-        self.batcher = Batcher(self._run, lane_per_namespace=False)
+        self.batcher = Batcher(self._run, lane_per_namespace=lane_per_namespace)
 
     async def _run(self, commands: list[Command]) -> GroupDone:
-        self.groups.append([_name(command) for command in commands])
+        names, namespaces = [_name(command) for command in commands], {one.namespace for one in commands}
+        assert self.running.isdisjoint(namespaces), f"{names} began beside a group of {self.running}"
+        self.running |= namespaces
+        self.groups.append(names)
         await self.door.wait()
-        if not self.slow.isdisjoint(self.groups[-1]):
+        if not self.slow.isdisjoint(names):
             await self.finish.wait()
+        self.running -= namespaces
         return GroupDone([Got(None)] * len(commands))
 
     async def behind_a_closed_door(self, commands: Sequence[Command]) -> list[list[str]]:
@@ -217,6 +226,31 @@ async def test_a_namespace_keeps_its_order(engine: Engine) -> None:
     """A dear command passes no earlier command of its namespace, and no later one passes it."""
     asked = [put("a"), dear("B"), put("c"), dear("D"), put("e", namespace="kv/quiet")]
     assert await engine.behind_a_closed_door(asked) == [["a", "e"], ["B"], ["c"], ["D"]]
+
+
+@pytest.mark.parametrize("lane_per_namespace", [False, True], ids=["one lane", "a lane for each"])
+async def test_a_dear_command_waits_for_the_group_of_its_namespace(lane_per_namespace: bool) -> None:
+    """A dear command begins only once the commands before it are done, not beside the group they are in."""
+    engine = Engine(lane_per_namespace=lane_per_namespace)
+    engine.slow.add("a")
+    asked = [engine.batcher.submit(one) for one in (put("a"), dear("B"), put("c"))]
+    await turns()
+    assert engine.groups == [["a"]]
+    engine.finish.set()
+    await asyncio.gather(*asked)
+    assert engine.groups == [["a"], ["B"], ["c"]]
+
+
+async def test_a_dear_command_of_another_namespace_does_not_wait(engine: Engine) -> None:
+    """Where the first dear command waits for the group of its namespace, that of another begins beside it."""
+    engine.slow.add("a")
+    commands = (put("a"), dear("B"), dear("C", namespace="kv/quiet"))
+    asked = [engine.batcher.submit(command) for command in commands]
+    await asked[2]
+    assert engine.groups == [["a"], ["C"]]
+    engine.finish.set()
+    await asyncio.gather(*asked)
+    assert engine.groups[2:] == [["B"]]
 
 
 async def test_the_largest_value_is_not_dear(engine: Engine) -> None:

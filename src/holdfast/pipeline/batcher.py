@@ -3,7 +3,8 @@
 Law: no timers. A group forms while the one before it commits, so one commit serves every command submitted
 meanwhile, and a lone caller waits for no one else. Commands of a namespace keep the order of submission. A
 write does not overtake a slow read that was submitted before it. Commands of one namespace that have to wait
-or that take long do not hold up those of another: a dear one runs beside the groups of other namespaces.
+or that take long do not hold up those of another: a dear one runs beside the groups of other namespaces. No
+namespace is in two groups at a time.
 Callers get their results before listeners are notified. Cancelling a caller cancels only its wait.
 """
 
@@ -27,7 +28,7 @@ from holdfast.pipeline.pending import Barrier, PendingCommand, touched_by
 from holdfast.upkeep_commands import ExpireRun
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
     from holdfast.commands import Command, Result
     from holdfast.engine import Sharer
@@ -110,11 +111,15 @@ class _Lane(msgspec.Struct, eq=False):
             pending.extendleft(reversed(stays))
         return group
 
-    def take_dear(self) -> PendingCommand | None:
-        """Remove and return the first dear command that is the first of its namespace, if none is running."""
+    def take_dear(self, group: Sequence[PendingCommand]) -> PendingCommand | None:
+        """Remove and return the first dear command that may run beside a group that was taken, if none runs.
+
+        It is the first of its namespace, and the group holds no command of that namespace: both would be
+        decided from what the last commit of the namespace left, and the later of them would be wrong.
+        """
         if self.away:
             return None
-        behind: set[str] = set()
+        behind = {waiting.namespace for waiting in group}
         for place, waiting in enumerate(self.waiting):
             if waiting.namespace not in behind:
                 behind.add(waiting.namespace)
@@ -286,7 +291,7 @@ class Batcher:
                 await gather(before)
             group = lane.take(self.most)
             if lane.dear:
-                self._begin_dear(lane)
+                self._begin_dear(lane, group)
             if not group:
                 await lane.wait()
                 continue
@@ -295,9 +300,9 @@ class Batcher:
                 return
         self.drop(lane)
 
-    def _begin_dear(self, lane: _Lane) -> None:
-        """Execute the next dear command, if there is one, beside the groups of the lane."""
-        waiting = lane.take_dear()
+    def _begin_dear(self, lane: _Lane, group: Sequence[PendingCommand]) -> None:
+        """Execute the next dear command, if there is one, beside this group of the lane and later ones."""
+        waiting = lane.take_dear(group)
         if waiting is not None:
             self.spawn(self._execute_beside(lane, waiting), "holdfast dear command")
 

@@ -5,6 +5,7 @@ Law: each result stands at the position of its request. A refused member does no
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge, VersionConflict
@@ -15,6 +16,11 @@ from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
     from holdfast.handles.kv import KV
+    from holdfast.handles.tables import Tables
+    from holdfast.store import Store
+
+LARGE = [{"key": f"{number:03}", "value": "x" * 1024} for number in range(120)]
+"""Items of a call that is executed in a group of its own, beside the groups of other namespaces."""
 
 
 def kinds(results: list[Any]) -> list[Any]:
@@ -78,6 +84,50 @@ class ManyKeysRules(Fixtures):
         assert written[0].expires_at == first.expires_at
         assert {(entry.last_writer, entry.spec_ref) for entry in written} == {("agent", "doc")}
         assert await kv.get_many(["a", "b", "c", "d", "e", "f"]) == [written[3], written[1], *[None] * 4]
+
+    async def test_large_calls_among_small_ones(self, store: Store, kv: KV) -> None:
+        """Sets, large calls of set_many and large batches that are made at once all succeed, each once."""
+        keys, last = [f"{number:03}" for number in range(120)], 0
+        for turn in range(1, 6):
+            first, many, second, batch, third = await asyncio.gather(
+                kv.set("000", 1),
+                kv.set_many(LARGE),
+                kv.set("000", 2),
+                kv.batch(writes=[*LARGE, {"key": "count", "incr": 1}]),
+                kv.set("000", 3),
+            )
+            assert {type(one) for one in many} == {Entry}
+            versions = [one.version for one in (first, *many, second, third) if isinstance(one, Entry)]
+            end = last + 2 * len(LARGE) + 4
+            versions += [version for version in batch.versions if version is not None]
+            assert sorted(versions) == list(range(last + 1, end + 1))
+            assert await kv.delete_many(keys) == [True] * len(keys)
+            last = end + len(keys)
+            count = await kv.get("count")
+            assert count is not None
+            assert count.value == turn
+        assert (await store.stats(kv.namespace)).keys == 1
+
+    async def test_large_calls_of_an_audited_namespace(self, store: Store) -> None:
+        """The audit has one unbroken chain of records, whatever large and small calls are made at once."""
+        kv = store.semantic("acme", "web")
+        await asyncio.gather(kv.set("z", 1), kv.set_many(LARGE), kv.set("z", 2), kv.set_many(LARGE))
+        verdict = await store.audit(kv.namespace).verify()
+        assert (verdict.whole, verdict.records) == (True, 2 * len(LARGE) + 2)
+
+    async def test_large_calls_to_tables(self, tables: Tables) -> None:
+        """A large batch_write_item that is made at once with single puts is written whole."""
+        await tables.create_table("t", partition_key=("id", "number"))
+        writes = [{"put": {"item": {"id": number, "text": "x" * 1024}}} for number in range(300)]
+        for turn in range(3):
+            before, many, after = await asyncio.gather(
+                tables.put_item("t", {"id": -1, "turn": turn}),
+                tables.batch_write_item("t", writes),
+                tables.put_item("t", {"id": -2, "turn": turn}),
+            )
+            versions = [one["version"] for one in many if not isinstance(one, HoldfastError)]
+            written = sorted([before.version, *versions, after.version])
+            assert written == list(range(written[0], written[0] + len(writes) + 2))
 
     async def test_delete_prefix(self, kv: KV) -> None:
         """Keys with a common prefix are removed a page at a time, with a dry run first; others stay."""
