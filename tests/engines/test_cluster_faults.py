@@ -13,7 +13,7 @@ import pytest
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
-from holdfast.engines.cluster import codec, lease, publishing, servers
+from holdfast.engines.cluster import codec, lease, publishing, reading, servers
 from holdfast.engines.cluster.jetstream import WRONG_SEQUENCE, Ack, Fault
 from holdfast.engines.cluster.lease import LEASE_MS, ticks
 from holdfast.engines.cluster.messages import LogPlace
@@ -377,3 +377,42 @@ async def test_a_server_that_begins_with_tls_is_there_though_it_is_silent(
         for caller in callers:
             caller.close()
             await caller.wait_closed()
+
+
+@pytest.mark.parametrize("part", ["_confirmed", "_reached"])
+async def test_readers_without_a_connection_let_others_run(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A node that has lost NATS while another one holds the lease serves everything else meanwhile.
+
+    A question that can't be sent fails at once. The reader asks again later, and not before other tasks ran.
+    """
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    shard.lease.see(60_000, wrote=False)  # another node may answer from its file
+    asked, in_a_row = 0, 0
+
+    def unsent(*_: Any, **__: Any) -> bool:
+        nonlocal asked, in_a_row
+        asked, in_a_row = asked + 1, in_a_row + 1
+        if in_a_row > 10:
+            raise AssertionError("the reader asks in a loop, and no other task gets a turn")
+        return False
+
+    async def others() -> None:
+        nonlocal in_a_row
+        while True:
+            await asyncio.sleep(0)
+            in_a_row = 0
+
+    monkeypatch.setattr(engine_of(store)._connection, "send", unsent)
+    monkeypatch.setattr(reading, "FOLLOW_SECONDS", 0.5)
+    running = asyncio.create_task(others())
+    try:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await (shard.reads._confirmed() if part == "_confirmed" else shard.reads._reached(10**6))
+    finally:
+        running.cancel()
+        shard.lease.make_way()
+    assert 1 <= asked <= 0.5 / reading.PAUSE_SECONDS + 2

@@ -8,15 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+import holdfast.upkeep.purge
 import holdfast.upkeep.reaper
 from holdfast import rules
 from holdfast.clock import ManualClock
-from holdfast.engine import Capabilities
+from holdfast.engine import Capabilities, Scanned
 from holdfast.errors import Unavailable
+from holdfast.handles.table_reads import tables_at
+from holdfast.rows import Row
 from holdfast.store import Store
+from holdfast.upkeep.purge import expired_items, purge
 from holdfast.upkeep_commands import Expire, ExpireRun
 from tests.unit.reaper_ground import Engine, Time
 
@@ -24,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.commands import Command
-    from holdfast.engine import Due
+
+MOST_LOOKS = 20
 
 
 @pytest.fixture
@@ -228,14 +234,49 @@ async def test_a_row_that_can_not_go_does_not_hold_the_sweep(
     clock.advance(1)
     due = await engine.due("kv", clock.now(), limit=1)
     await store.sweep()
+    looks = _stale(engine, "due", due, monkeypatch)
+    assert await store.sweep() == 0
+    assert not (await store._reaper.sweep_inline("kv/a")).freed
+    assert not (await store._reaper.sweep_inline("kv/a", excess=1)).journal
+    assert looks
 
-    async def stale(*given: Any, **more: Any) -> list[Due]:
-        return due
 
-    monkeypatch.setattr(engine, "due", stale)
-    async with asyncio.timeout(60):
-        assert await store.sweep() == 0
-        assert not (await store._reaper.sweep_inline("kv/a")).freed
+async def test_items_that_can_not_go_do_not_hold_a_write(
+    store: Store, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that makes room goes on when the due items of a table stay, and so does one that purges."""
+    tables = store.tables("a")
+    await tables.create_table("t", partition_key=("id", "string"), ttl_attribute="until")
+    await tables.put_item("t", {"id": "1", "until": clock.now() // 1000 + 1})
+    clock.advance(2_000)
+    [schema] = await tables_at(lambda query: engine.scan(query, clock.now()), "table/a")
+    monkeypatch.setattr(holdfast.upkeep.purge, "DUE", 1)
+    due = await engine.due(schema.item_space, clock.now(), limit=1, namespace="table/a")
+    assert due
+    looks = _stale(engine, "due", due, monkeypatch)
+    assert len([one async for one in expired_items(engine, "table/a", clock.now)]) == 1
+    assert looks
+    left = AsyncMock(return_value=(b"key",))
+    row = Row(value="", size=0, version=1, created_at=0, updated_at=0)
+    marked = Scanned(keys=[b"space"], rows=[row], more=False)
+    monkeypatch.setattr(engine, "scan", AsyncMock(return_value=marked))
+    monkeypatch.setattr(holdfast.upkeep.purge, "_left", left)
+    ask = AsyncMock(side_effect=[None] * MOST_LOOKS)
+    await purge(engine, "table/a", clock.now, ask)
+    assert ask.await_count == 1
+
+
+def _stale(engine: Engine, name: str, found: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Have a look into the engine find the same for ever. Returns the looks; many of them fail the test."""
+    looks: list[Any] = []
+
+    async def look(*given: Any, **more: Any) -> Any:
+        looks.append(given)
+        assert len(looks) < MOST_LOOKS, "it looks for ever, and no other task gets a turn"
+        return found
+
+    monkeypatch.setattr(engine, name, look)
+    return looks
 
 
 async def test_a_sweep_that_can_not_be_done(

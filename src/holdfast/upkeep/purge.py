@@ -51,10 +51,12 @@ async def purge(
         if early or not bytes(key).decode().startswith(PARTS) or row.updated_at + GRACE * 1000 <= now()
     ]
     for space in marked:
-        more = True
+        more, before = True, None
         while more:
             keys = await _left(engine, namespace, space, now)
-            more = bool(keys)
+            if keys and keys == before:
+                break  # none of them could be removed, and an immediate retry won't help
+            more, before = bool(keys), keys
             await ask(Purge(namespace=namespace, space=space, keys=keys, last=not more))
     return bool(marked)
 
@@ -77,9 +79,12 @@ async def _left(engine: Engine, namespace: str, space: str, now: Callable[[], in
 async def expired_items(engine: Engine, namespace: str, now: Callable[[], int]) -> AsyncIterator[ExpireItems]:
     """Yield the commands that expire a namespace's due items. Execute each before taking the next."""
     for schema in await tables_at(lambda query: engine.scan(query, now()), namespace):
-        more = schema.ttl_attribute is not None
+        more, before = schema.ttl_attribute is not None, None
         while more:
             due = await engine.due(schema.item_space, now(), limit=DUE, namespace=namespace)
+            if due and due == before:
+                break  # none of them could be removed, and an immediate retry won't help
             if due:
                 yield expiry_of(namespace, schema, due)
             more = len(due) == DUE
+            before = due

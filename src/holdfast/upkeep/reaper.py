@@ -175,8 +175,9 @@ class Reaper:
         freed = False
         while due := await self._engine.due(space, self._clock.now(), limit=LOOK, namespace=namespace):
             command = Expire(namespace=namespace, space=space, keys=tuple(row.key for row in due))
-            freed |= not (await self._engine.transact([command], self._clock.now)).empty
-            if len(due) < LOOK:
+            outcome = await self._engine.transact([command], self._clock.now)
+            freed |= not outcome.empty
+            if outcome.empty or len(due) < LOOK:  # if none could be removed, an immediate retry won't help
                 break
         return freed
 

@@ -252,7 +252,8 @@ class ClusterOperator:
                                 f"the NATS servers at {self._address.shown} keep no store {name}", field="url"
                             ) from None
                     except (TimeoutError, BusError):
-                        await asyncio.sleep(0.1)
+                        pass
+                    await asyncio.sleep(0.1)
         raise Unavailable(await servers.no_quorum(self._address, f"the log of {name} can't be read"))
 
 

@@ -44,6 +44,8 @@ ASK_SECONDS: Final = 0.1
 """How long a reader waits for the node that holds the lease."""
 MOST_DIGITS: Final = 20
 """The length of the longest sequence of a log."""
+PAUSE_SECONDS: Final = 0.02
+"""How long a reader pauses after a question that got no answer. Without a connection it fails at once."""
 FOLLOW_SECONDS: Final = 10.0
 """How long a reader waits until its replica has followed the log."""
 
@@ -137,8 +139,8 @@ class Reads:
         while seq > self._holder_at and shard.lease.wait:
             shard.require()
             await self._heard(seq)
-            if time.monotonic() > end:
-                raise Unavailable(f"the node that holds {shard.name} does not answer")
+            if seq > self._holder_at:
+                await self._pause(end)
 
     def _renew(self) -> None:
         if self._renewing is None or self._renewing.done():
@@ -168,8 +170,17 @@ class Reads:
                 return
             if await self._heard():
                 return
-            if time.monotonic() > end:
-                raise Unavailable(f"the node that holds {shard.name} does not answer")
+            await self._pause(end)
+
+    async def _pause(self, end: float) -> None:
+        """Wait a moment before the node that holds the lease is asked again, at most until its lease ends.
+
+        Raises:
+            Unavailable: It is past the end.
+        """
+        if time.monotonic() > end:
+            raise Unavailable(f"the node that holds {self._shard.name} does not answer")
+        await asyncio.sleep(min(PAUSE_SECONDS, self._shard.lease.wait))
 
     async def _heard(self, least: int = 0) -> bool:
         """Ask the node that holds the lease how far the log is, and follow until there. False without one.
