@@ -123,3 +123,16 @@ async def test_another_server_is_tried_before_the_one_that_was_lost() -> None:
         first.writers[0].transport.abort()
         await until(lambda: client.reconnects == 1 and client.is_connected)
         assert (len(first.writers), len(second.writers)) == (1, 1)
+
+
+async def test_a_greeting_that_comes_too_late_is_no_error(socket: Socket) -> None:
+    """A server that greets at the moment at which the login times out raises nothing in the event loop."""
+    session = Session(server_at("127.0.0.1"), {}, Connection())
+    session.connection_made(cast("Any", socket))
+    beginning = asyncio.create_task(session.begin("late"))
+    await asyncio.sleep(0)
+    beginning.cancel()
+    await asyncio.gather(beginning, return_exceptions=True)
+    hear(session, b'INFO {"server_id": "s"}\r\n')
+    assert not session.over
+    session.abort()

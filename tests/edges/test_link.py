@@ -11,20 +11,24 @@ import pytest
 import holdfast
 from holdfast.bus import servers
 from holdfast.bus.login import Login
+from holdfast.compat.connection import BotConnection
 from holdfast.edges.nats import link as module
 from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.link import Link, login
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.read import read_config
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
+from tests.bus.scribe import Scribe, scribe
 from tests.edges.nats.ground import until
 from tests.edges.running import ask, holdfast_up, plain_client
 from tests.ports import free_port
 from tests.security.middle import middle
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from pathlib import Path
 
+    from holdfast.bus.connection import Connection
     from holdfast.engines.remote.mailbox import Mailbox
     from tests.nats_fixtures import StartServer
 
@@ -262,3 +266,34 @@ def test_a_creds_file_is_passed_on(tmp_path: Path) -> None:
     path = tmp_path / "user.creds"
     path.write_text("-----BEGIN NATS USER JWT-----\n-----BEGIN USER NKEY SEED-----\n")
     assert login(read_config(environment={}, nats_creds=str(path))) == Login(creds_file=str(path))
+
+
+async def test_a_connection_that_is_lost_while_the_service_starts() -> None:
+    """A service starts although NATS drops the connection before it has confirmed the subscriptions.
+
+    It subscribes again once the connection is back. A plugin of the Rosey bot is told of no error either.
+    """
+    bot = BotConnection()
+    async with scribe() as who, link(who.url) as connection, holdfast.open("memory://") as store:
+        service = NatsService(store, connection.client, Settings())
+        await bot.reach(who.url)
+        await _cut_off(who, bot, bot.subscribe("bot.x"))
+        await _cut_off(who, connection.client, service.start())
+        assert any(line.startswith(b"SUB db.kv.") for line in who.lines)
+        await bot.close()
+
+
+async def _cut_off(who: Scribe, client: Connection, work: Coroutine[Any, Any, Any]) -> None:
+    """Drop all connections when something is flushed, and return when the client has subscribed again."""
+    who.silent = True
+    who.lines.clear()
+    beginning = asyncio.create_task(work)
+    await until(lambda: b"PING" in who.lines)
+    who.silent = False
+    who.lines.clear()
+    for writer in who.writers:
+        writer.close()
+    async with asyncio.timeout(60):
+        await beginning
+    await until(lambda: client.is_connected)
+    await client.flush()

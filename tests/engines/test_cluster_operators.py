@@ -348,3 +348,14 @@ async def test_a_limit_that_was_left_behind_is_lifted(nodes: Nodes, operator: Cl
     again = await nodes.open(1)
     told = await engine_of(again)._jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
     assert told["config"][trimming.LIMIT] == -1
+
+
+async def test_a_snapshot_without_a_connection_can_be_made_later(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A node that has lost NATS says that no snapshot was stored, so that it goes on making them."""
+    engine = engine_of(await nodes.open(1))
+    (tmp_path / "copy").write_bytes(b"rows")
+    monkeypatch.setattr(engine._connection, "send", lambda *_, **__: False)
+    with pytest.raises(Unavailable, match="could not be stored: there is no connection"):
+        await engine._snapshots.store(tmp_path / "copy", shard=0, seq=1, node="n")

@@ -281,7 +281,8 @@ class Session(Incoming, asyncio.BufferedProtocol):
             assert self._transport is not None
             self._transport.pause_reading()
             self.state = State.SECURING
-        self._greeted.set_result(None)
+        if not self._greeted.done():  # the login may have timed out just now
+            self._greeted.set_result(None)
 
     def _complained(self, text: str) -> None:
         if self.state is State.OPEN:

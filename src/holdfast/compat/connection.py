@@ -7,10 +7,12 @@ the connection that Holdfast itself uses. A callback that fails is logged and en
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.bus.connection import Connection
+from holdfast.bus.errors import Lost
 from holdfast.bus.protocol import block
 
 if TYPE_CHECKING:
@@ -112,14 +114,18 @@ class BotConnection(Connection):
     async def subscribe(
         self, subject: str, queue: str = "", cb: Callable[[BotMessage], Awaitable[Any]] | None = None
     ) -> BotSubscription:
-        """Subscribe to a subject. Without a callback, read messages with `next_msg` or `messages`."""
+        """Subscribe to a subject. Without a callback, read messages with `next_msg` or `messages`.
+
+        If the connection is lost meanwhile, it subscribes again when it is back.
+        """
         made = BotSubscription(cb)
         put = made.waiting.put_nowait
         made.begin(
             self.listen(_subject(subject), lambda message: put(BotMessage(self, message)), queue=queue)
         )
         self._bots.append(made)
-        await self.flush()
+        with contextlib.suppress(Lost):
+            await self.flush()
         return made
 
     async def request(

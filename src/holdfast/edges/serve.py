@@ -54,7 +54,7 @@ from holdfast.edges.nats.service import NatsService
 from holdfast.edges.settings.addresses import public_url
 from holdfast.edges.settings.read import open_mode, shown
 from holdfast.edges.settings.sources import settings_in_force
-from holdfast.errors import HoldfastError, ValidationError
+from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
 
@@ -288,7 +288,10 @@ async def _services(
             await service.start()
             link.require_listening()
         if told_apart:
-            await more.serve()
+            try:
+                await more.serve()
+            except Unavailable as error:  # the connection was lost during the start
+                _log.warning("serving the plugins' links failed; retrying: %s", error.message)
             await running.enter_async_context(_task(more.keep(), name="holdfast links"))
         yield common
 

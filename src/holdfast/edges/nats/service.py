@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.bus.errors import Lost
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.intake.deadlines import deadline_of
@@ -130,14 +131,17 @@ class NatsService:
         self.under_way = 0
 
     async def start(self) -> None:
-        """Start answering requests."""
+        """Start answering requests; if the connection is lost meanwhile, as soon as it is back."""
         _log.info("the service is starting")
         self._listen(self._listening.common(self._client))
         for subject in self._micro.subjects():
             self._subscriptions[self._client].append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
             self._store.listen(self._answers.publish_changes)
-        await self._client.flush()
+        try:
+            await self._client.flush()
+        except Lost:
+            _log.warning("NATS dropped the connection while the service was starting; reconnecting")
         _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
 
     def serve_links(self, client: Connection, numbers: Iterable[int]) -> None:

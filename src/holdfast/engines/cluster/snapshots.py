@@ -73,8 +73,15 @@ class Snapshots:
         Raises:
             Busy: Another node has stored one meanwhile.
             StorageFull: The servers have no room.
-            Unavailable: JetStream refuses.
+            Unavailable: JetStream refuses, or does not answer.
         """
+        try:
+            return await self._store(path, shard=shard, seq=seq, node=node)
+        except (ApiRefusal, TimeoutError, BusError) as error:
+            why = str(error) or "no answer in time"
+            raise Unavailable(f"the snapshot could not be stored: {why}") from None
+
+    async def _store(self, path: Path, *, shard: int, seq: int, node: str) -> SnapshotNote:
         await self._ensure()
         before, at = await self._last(shard)
         name = secrets.token_hex(8)
@@ -93,10 +100,6 @@ class Snapshots:
             for ack in acks:
                 first = first or _stored(await ack)
                 _stored(await ack)
-        except (TimeoutError, BusError) as error:
-            raise Unavailable(
-                f"the snapshot could not be stored: {str(error) or 'no answer in time'}"
-            ) from None
         finally:
             for ack in acks:
                 ack.cancel()
