@@ -79,8 +79,12 @@ class Store(Operations):
             HoldfastError: The storage can't be opened.
         """
         await self._engine.start()
+        try:
+            await self.timekeeper.open()
+        except BaseException:  # nobody closes a store that was not opened
+            await self._engine.aclose()
+            raise
         self._refusal = None
-        await self.timekeeper.open()
         self._tasks.append(asyncio.create_task(self.timekeeper.run(), name="holdfast clock"))
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from holdfast.edges import greeting
+from holdfast.edges.serve import _contents
 from holdfast.edges.settings.read import read_config
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import Unavailable
+from holdfast.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,3 +39,15 @@ def test_agents_are_told_nothing_that_is_not_served(tmp_path: Path, monkeypatch:
     assert agents_line(tmp_path, http_port=0) == []
     monkeypatch.setattr(greeting, "find_spec", lambda name: None)
     assert agents_line(tmp_path, http_port=8420) == []
+
+
+async def test_a_store_that_can_not_be_read_just_now_is_served(tmp_path: Path) -> None:
+    """A service whose storage goes away while it starts goes on, and says that the store can't be read."""
+    engine = MemoryEngine()
+    async with Store(engine, reap=False) as store:
+        engine.totals = AsyncMock(side_effect=Unavailable("the servers are away"))  # type: ignore[method-assign]
+        assert await _contents(store) == (None, None)
+    config = read_config(environment={}, db=str(tmp_path / "state.db"))
+    lines = list(greeting.greeting(config, "nats://127.0.0.1:4222", None))
+    assert lines[0] == "Holdfast is up."
+    assert "can't be read just now" in lines[1]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from holdfast.edges.opening import opened
+from holdfast.engines.cluster.jetstream import NoMajority, Unreached
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.masking import MASK
 from holdfast.moves.transfers import place_in
@@ -46,6 +47,45 @@ async def open_served(config: Config, say: Callable[[str], None], stop: asyncio.
     """
     stack = contextlib.AsyncExitStack()
     return ServedStore(config, await stack.enter_async_context(opened(config, say, stop)), stack)
+
+
+async def open_in_time(config: Config, say: Callable[[str], None], stop: asyncio.Event) -> ServedStore | None:
+    """Open the store that the settings name. For that of a cluster, wait until most of its servers are there.
+
+    After a power failure the machines come back one by one, so that none of them may give up.
+
+    Returns:
+        The store; None if Holdfast is to stop before it can be opened.
+
+    Raises:
+        HoldfastError: It can't be served.
+    """
+    told = ""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        while True:
+            opening = asyncio.create_task(open_served(config, say, stop))
+            try:
+                if config.db.startswith("cluster://"):  # opening any other store is not interrupted
+                    await asyncio.wait([opening, stopping], return_when=asyncio.FIRST_COMPLETED)
+                    if not opening.done():
+                        return None
+                return await opening
+            except Unavailable as error:
+                if stop.is_set():
+                    return None
+                if not isinstance(error, NoMajority) or (isinstance(error, Unreached) and not config.cluster):
+                    raise
+                if error.message != told:
+                    told = error.message
+                    say(f"Waiting for the servers of the cluster: {told}")
+                    _log.warning("waiting for the servers of the cluster: %s", told)
+            finally:
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
+            await asyncio.wait([stopping], timeout=INTERVAL)
+    finally:
+        stopping.cancel()
 
 
 class MovesFollower:

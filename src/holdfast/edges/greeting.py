@@ -48,24 +48,28 @@ class Caller(NamedTuple):
 def greeting(
     config: Config,
     url: str,
-    namespaces: Sequence[Stats],
+    namespaces: Sequence[Stats] | None,
     *,
     no_key: HoldfastError | None = None,
     once: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines to print for a service at this NATS URL.
+    """Yield the lines to print for a service at this NATS URL. `namespaces` is None if they can't be read.
 
     `no_key` is the reason why audited writes are refused, if they are. `once` is the secret of a link to the
     console, if a person reads the lines.
     """
-    keys = sum(stats.keys for stats in namespaces)
+    if namespaces is None:
+        held = "it can't be read just now: see the log"
+    else:
+        keys = sum(stats.keys for stats in namespaces)
+        held = f"keys: {keys}, namespaces: {len(namespaces)}"
     yield "Holdfast is up."
     where = (
         shown(config.db)
         if config.cluster is None
         else f"{config.cluster}, with a replica in {config.data_dir}"
     )
-    yield f"Data  {where} (keys: {keys}, namespaces: {len(namespaces)})"
+    yield f"Data  {where} ({held})"
     yield f"NATS  {masking.shown(url)}"
     if config.cluster is not None:
         log = quote(f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}")

@@ -26,7 +26,7 @@ from holdfast.edges.console.hour import Hour
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
-from holdfast.edges.following import MovesFollower, ServedStore, open_served
+from holdfast.edges.following import MovesFollower, ServedStore, open_in_time
 from holdfast.edges.greeting import greeting
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Health, application
@@ -39,6 +39,7 @@ from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
 from holdfast.edges.nats.cluster_server import (
+    StoppedEarly,
     cluster_config,
     in_cluster,
     is_new,
@@ -54,7 +55,7 @@ from holdfast.edges.nats.service import NatsService
 from holdfast.edges.settings.addresses import public_url
 from holdfast.edges.settings.read import open_mode, shown
 from holdfast.edges.settings.sources import settings_in_force
-from holdfast.errors import HoldfastError, Unavailable, ValidationError
+from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
 
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 
     from holdfast.edges.settings.table import Config
+    from holdfast.model import Stats
 
 __all__ = ["mappings", "serve", "shown"]
 
@@ -93,8 +95,19 @@ async def serve(
     config = in_cluster(config)
     _log.info("starting")
     stop = _stop_signal()
+    try:
+        await _serve_until(stop, config, sources=sources or {}, say=say)
+    except StoppedEarly as early:
+        _log.info("%s", early.message)
+    _log.info("stopped")
+    say("Holdfast has stopped. The data stays.")
+
+
+async def _serve_until(
+    stop: asyncio.Event, config: Config, *, sources: Mapping[str, str], say: Callable[[str], None]
+) -> None:
     async with _log_kept(config, say, stop) as own, contextlib.AsyncExitStack() as lasting:
-        served: ServedStore | None = await open_served(config, say, stop)
+        served = await open_in_time(config, say, stop)
         found = [] if own is None else [own]
 
         async def nats() -> str:
@@ -105,10 +118,8 @@ async def serve(
         sessions = BrowserSessions()
         while served is not None:
             following = MovesFollower(served, say, stop)
-            await _serve(served, following, nats, sources=sources or {}, sessions=sessions, say=say)
+            await _serve(served, following, nats, sources=sources, sessions=sessions, say=say)
             served = following.next
-    _log.info("stopped")
-    say("Holdfast has stopped. The data stays.")
 
 
 async def _serve(
@@ -168,15 +179,22 @@ async def _serve(
             )
             store.announce(public_url(config, url))
             once = sessions.link() if config.console and sys.stdout.isatty() else None
-            said = greeting(
-                config, url, await store.namespaces(), no_key=await store.key_trouble(), once=once
-            )
-            for line in said:
+            namespaces, no_key = await _contents(store)
+            for line in greeting(config, url, namespaces, no_key=no_key, once=once):
                 say(line)
             _spare_the_collector()
             _share_the_interpreter()
             await following.wait()
             health.stopping = following.next is None
+
+
+async def _contents(store: holdfast.Store) -> tuple[list[Stats] | None, HoldfastError | None]:
+    """Return what the store holds, and why audited writes are refused; None if it can't be read just now."""
+    try:
+        return await store.namespaces(), await store.key_trouble()
+    except Transient as error:
+        _log.warning("the store can't be read just now: %s", error.message)
+        return None, None
 
 
 @contextlib.asynccontextmanager

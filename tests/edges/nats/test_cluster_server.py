@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.edges.following import open_in_time
 from holdfast.edges.nats import server
 from holdfast.edges.nats.cluster_server import (
     cluster_config,
@@ -23,7 +24,8 @@ from holdfast.edges.opening import opened
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.servers import require_sync
-from holdfast.errors import Unsupported, ValidationError
+from holdfast.errors import Unavailable, Unsupported, ValidationError
+from tests.edges.nats.ground import until
 from tests.forking import ForkedProcess
 from tests.jetstream import servers_running
 from tests.ports import free_port
@@ -128,3 +130,72 @@ def test_a_program_that_is_too_old_is_not_started(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(server, "find", lambda: program)
     with pytest.raises(Unsupported, match=rf"2\.15 or newer; the one at {program} is 2\.14\.6"):
         require_new_server()
+
+
+async def test_a_node_waits_until_most_servers_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a power failure the servers come back one by one, and a service that is first waits for them.
+
+    It says for which it waits, and ends at once if it is told to stop.
+    """
+    said: list[str] = []
+    async with servers_running(3) as servers:
+        url = servers.url("shop", tmp_path / "1", timeout=1)
+        async with holdfast.open(url.replace("timeout=1", "timeout=60"), reap=False) as store:
+            await store.kv("trivia").set("key", 1)
+        config = read_config(environment={}, db=url, startup_check_seconds=0)
+        for position in (0, 1):
+            servers.kill(position)
+        stop = asyncio.Event()
+        stopping = asyncio.create_task(open_in_time(config, said.append, stop))
+        await until(lambda: bool(said))
+        assert all(f"127.0.0.1:{server.port}" in said[0] for server in servers.servers[:2]), said
+        assert said[0].lower() in [record.getMessage().lower() for record in caplog.records]
+        stop.set()
+        async with asyncio.timeout(60):
+            assert await stopping is None
+        opening = asyncio.create_task(open_in_time(config, said.append, asyncio.Event()))
+        await asyncio.wait([opening], timeout=3)
+        assert not opening.done()
+        for position in (0, 1):
+            await servers.start_again(position)
+        async with asyncio.timeout(60):
+            served = await opening
+        assert served is not None
+        async with served.stack:
+            found = await served.store.kv("trivia").get("key")
+            assert found is not None
+            assert found.value == 1
+
+
+async def test_a_machine_that_waits_for_others_stops_when_told_to(tmp_path: Path) -> None:
+    """SIGTERM ends `holdfast up --cluster` while it waits for the other machines: that is no failure."""
+    peers = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    words = ("up", "--cluster", "shop", "--peers", peers, "--cluster-host", "127.0.0.1", "--http-port", "0")
+    ports = ("--cluster-port", str(free_port()), "--nats-port", str(free_port()))
+    env = {**os.environ, "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_CLUSTER_SECRET": SECRET}
+    process = await ForkedProcess.start("holdfast", *words, *ports, "--data-dir", str(tmp_path), env=env)
+    async with asyncio.timeout(60):
+        assert b"Waiting for the other machines of shop" in await process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def test_a_store_without_servers_is_refused_at_once(tmp_path: Path) -> None:
+    """A URL that leads nowhere is a mistake, unless Holdfast runs the server itself and starts it again."""
+    port = free_port()
+    given = {"data_dir": str(tmp_path), "nats_port": port, "startup_check_seconds": 0}
+    stop, said = asyncio.Event(), list[str]()
+    with pytest.raises(Unavailable, match="no NATS server can be reached"):
+        await open_in_time(
+            read_config(environment={}, db=f"cluster://127.0.0.1:{port}/shop", **given), said.append, stop
+        )
+    assert not said
+    own = in_cluster(read_config(environment={}, cluster="shop", **given))
+    waiting = asyncio.create_task(open_in_time(own, said.append, stop))
+    await until(lambda: bool(said))
+    assert "no NATS server can be reached" in said[0]
+    stop.set()
+    async with asyncio.timeout(60):
+        assert await waiting is None

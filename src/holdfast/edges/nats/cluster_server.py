@@ -37,6 +37,10 @@ _USER: Final = "holdfast"
 _SYSTEM_USER: Final = "holdfast-system"
 
 
+class StoppedEarly(Unavailable):
+    """Holdfast is to stop before its cluster was there."""
+
+
 def in_cluster(config: Config) -> Config:
     """Return the settings of a machine with the URL of its node, if it is part of a cluster.
 
@@ -147,7 +151,7 @@ async def joined(config: Config, say: Callable[[str], None], stop: asyncio.Event
         first: Whether this is the first start.
 
     Raises:
-        Unavailable: Holdfast is to stop before that.
+        StoppedEarly: Holdfast is to stop before that.
     """
     told: list[str] = []
     while config.peers:
@@ -157,11 +161,20 @@ async def joined(config: Config, say: Callable[[str], None], stop: asyncio.Event
         if gone and gone != told:
             say(f"Waiting for the other machines of {config.cluster}: no answer from {', '.join(gone)}")
             told = gone
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
-                await stop.wait()
-        if stop.is_set():
-            raise Unavailable(f"stopped before most machines of {config.cluster} were there")
+        await pause(stop, LOOK_SECONDS, f"stopped before most machines of {config.cluster} were there")
+
+
+async def pause(stop: asyncio.Event, seconds: float, words: str) -> None:
+    """Wait for so many seconds.
+
+    Raises:
+        StoppedEarly: Holdfast is to stop; with these words.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    if stop.is_set():
+        raise StoppedEarly(words)
 
 
 def cluster_config(config: Config, folder: Path, more: str | Path | None) -> str:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from holdfast.bus.errors import BusError
-from holdfast.edges.nats.cluster_server import is_new, server_name
+from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.edges.nats.cluster_server import is_new, pause, server_name
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.asking import Inbox
-from holdfast.engines.cluster.jetstream import ApiRefusal
+from holdfast.engines.cluster.jetstream import ApiRefusal, NoMajority
 from holdfast.engines.cluster.lone_log import Bearer, bring
-from holdfast.errors import Unavailable
+from holdfast.errors import PermissionDenied
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,15 @@ class FirstMeeting:
         self._told = ""
 
     async def __aenter__(self) -> Self:
-        await self._bearer.__aenter__()
+        while True:
+            try:
+                await self._bearer.__aenter__()
+                break
+            except LoginRefused:
+                raise PermissionDenied("the NATS server of this machine does not admit its node") from None
+            except (OSError, BusError) as error:  # it is being started again
+                self._tell(f"Waiting for the NATS server of this machine: {error}")
+            await self._pause()
         self._bearer.connection.listen(self._subject, self._answer)
         return self
 
@@ -100,17 +108,30 @@ class FirstMeeting:
         """Bring the log that this machine kept alone, or wait until the one that does is done.
 
         Raises:
-            HoldfastError: It can't be brought, or Holdfast is to stop before that.
+            HoldfastError: It can't be brought.
+            StoppedEarly: Holdfast is to stop before that.
         """
-        if self._brings:
-            await self._bring()
-        elif is_new(self._config):
-            await self._agreed()
+        if not self._brings:
+            if is_new(self._config):
+                await self._agreed()
+            return
+        name = self._config.cluster
+        self._say(f"Bringing the log of {name}, which this machine kept alone, to all machines")
+        while self._brings:
+            try:
+                await self._bring()
+            except NoMajority as error:
+                self._tell(f"Waiting for the machines of {name}: {error.message}")
+                await self._pause()
+
+    async def _pause(self) -> None:
+        await pause(
+            self._stop, ANSWER_SECONDS, f"stopped before the machines of {self._config.cluster} agreed"
+        )
 
     async def _bring(self) -> None:
         config = self._config
         aside = self._folder / ASIDE
-        self._say(f"Bringing the log of {config.cluster}, which this machine kept alone, to all machines")
         text = f'jetstream {{ store_dir: "{aside.absolute()}", sync_interval: always }}\n'
         async with NatsServer(self._folder / "alone", port=None, config=text, name=self._server) as server:
             lone = cluster_address(f"cluster://127.0.0.1:{server.port}/{config.cluster}")
@@ -134,11 +155,7 @@ class FirstMeeting:
                     f"Waiting for the machines of {self._config.cluster} to say whether they bring a log: "
                     f"{len(heard)} of {machines} have answered"
                 )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await self._stop.wait()
-            if self._stop.is_set():
-                raise Unavailable(f"stopped before the machines of {self._config.cluster} agreed")
+            await self._pause()
 
     async def _ask(self, machines: int) -> set[MachineAnswer]:
         inbox = Inbox(self._bearer.connection)

@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from holdfast.bus.errors import BusError
-from holdfast.engines.cluster.jetstream import ApiRefusal
+from holdfast.engines.cluster.jetstream import ApiRefusal, NoMajority
 from holdfast.engines.cluster.messages import base_in
 from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.snapshots import NO_MESSAGE
@@ -85,7 +85,7 @@ class Bringer:
             if isinstance(refused, ApiRefusal) and refused.code == NO_MESSAGE:
                 return False
             why = str(refused) or "no answer in time"
-            raise Unavailable(f"the log of {self._address.name} can't be read: {why}") from None
+            raise NoMajority(f"the log of {self._address.name} can't be read: {why}") from None
         message = told["message"]
         return message["seq"] == kept.seq or base_in(base64.b64decode(message.get("hdrs", ""))) == kept.seq
 

@@ -28,7 +28,7 @@ from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.answers import NodeAnswers
 from holdfast.engines.cluster.bringing import Bringer
 from holdfast.engines.cluster.codec import encode_names
-from holdfast.engines.cluster.jetstream import JetStream
+from holdfast.engines.cluster.jetstream import JetStream, NoMajority, Unreached
 from holdfast.engines.cluster.moving import ClusterMoves
 from holdfast.engines.cluster.replica import Replica, keeping, kept_epoch
 from holdfast.engines.cluster.shard import Shard
@@ -308,7 +308,7 @@ class ClusterEngine(ClusterMoves):
         except LoginRefused:
             raise PermissionDenied(f"the NATS server at {address.shown} does not admit this node") from None
         except (OSError, BusError) as error:
-            raise Unavailable(f"no NATS server can be reached at {address.shown}: {error}") from error
+            raise Unreached(f"no NATS server can be reached at {address.shown}: {error}") from error
         servers.require_version(self._connection.server_version, address.shown)
         await servers.require_sync(address)
 
@@ -327,7 +327,7 @@ class ClusterEngine(ClusterMoves):
                             seconds=ANSWER_SECONDS,
                         )
                     await asyncio.sleep(0.1)
-        raise Unavailable(await servers.no_quorum(self._address, what))
+        raise NoMajority(await servers.no_quorum(self._address, what))
 
     def _on_reconnected(self) -> None:
         for shard in self._shards:

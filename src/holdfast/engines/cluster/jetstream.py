@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.bus.protocol import block
+from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +33,14 @@ HEARTBEAT_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.1
 """The pause between two attempts of a call while servers elect a leader."""
 NANOSECONDS: Final = 1_000_000_000
+
+
+class NoMajority(Unavailable):
+    """Too few of the servers that keep a log are there, or they do not agree yet. That may pass by itself."""
+
+
+class Unreached(NoMajority):
+    """No server can be reached."""
 
 
 class Fault(msgspec.Struct, frozen=True):

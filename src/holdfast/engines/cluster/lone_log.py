@@ -18,7 +18,7 @@ import msgspec
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
 from holdfast.bus.requests import Requester
-from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, Fault, JetStream
+from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, Fault, JetStream, NoMajority
 from holdfast.engines.cluster.membership import Membership
 from holdfast.engines.cluster.stream import EPOCH, Differs
 from holdfast.errors import Unavailable
@@ -128,7 +128,7 @@ async def bring(source: ClusterAddress, target: ClusterAddress) -> bool:
             await Membership(target, cluster.jetstream).grow(target.replicas, seconds=RESTORE_SECONDS)
     except (ApiRefusal, TimeoutError, BusError, OSError) as error:
         why = str(error) or "no answer in time"
-        raise Unavailable(f"the log of {target.name} could not be brought to the cluster: {why}") from error
+        raise NoMajority(f"the log of {target.name} could not be brought to the cluster: {why}") from error
     return True
 
 

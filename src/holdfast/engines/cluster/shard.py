@@ -22,6 +22,7 @@ from holdfast.decide import Outcome
 from holdfast.engines.cluster.codec import encode
 from holdfast.engines.cluster.follower import Follower
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
+from holdfast.engines.cluster.jetstream import NoMajority
 from holdfast.engines.cluster.lease import LEASE_MS, ShardLease, ticks
 from holdfast.engines.cluster.making_way import MakingWay
 from holdfast.engines.cluster.messages import HEADROOM, Proposal
@@ -264,7 +265,7 @@ class Shard:
         caught_up, before = self.follower.caught_up, None
         while not caught_up.is_set():
             if self.replica.at is before:
-                raise Unavailable(f"the log of {self.name} did not arrive in time")
+                raise NoMajority(f"the log of {self.name} did not arrive in time")
             before = self.replica.at
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._address.timeout):

@@ -22,7 +22,14 @@ import msgspec
 
 from holdfast import private
 from holdfast.bus.errors import BusError
-from holdfast.engines.cluster.jetstream import HEARTBEAT_SECONDS, NO_STREAM, WRONG_SEQUENCE, ApiRefusal
+from holdfast.engines.cluster.jetstream import (
+    FOR_A_WHILE,
+    HEARTBEAT_SECONDS,
+    NO_STREAM,
+    WRONG_SEQUENCE,
+    ApiRefusal,
+    NoMajority,
+)
 from holdfast.engines.cluster.messages import HEADROOM
 from holdfast.engines.cluster.reports import SnapshotNote
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
@@ -147,7 +154,8 @@ class Snapshots:
                 file.flush()
                 await asyncio.to_thread(os.fsync, file.fileno())
         except (TimeoutError, BusError, ApiRefusal) as error:
-            raise Unavailable(f"a snapshot of {self._address.name} could not be fetched: {error}") from None
+            why = str(error) or "no answer in time"
+            raise NoMajority(f"a snapshot of {self._address.name} could not be fetched: {why}") from None
         except zlib.error:
             raise _damaged(note) from None
         finally:
@@ -172,10 +180,11 @@ class Snapshots:
         except ApiRefusal as refused:
             if refused.code in (NO_STREAM, NO_MESSAGE):
                 return [], 0
-            raise Unavailable(f"the snapshots of {self._address.name} can't be listed: {refused}") from None
+            kind = NoMajority if refused.code in FOR_A_WHILE else Unavailable
+            raise kind(f"the snapshots of {self._address.name} can't be listed: {refused}") from None
         except (TimeoutError, BusError) as error:
             why = str(error) or "no answer in time"
-            raise Unavailable(f"the snapshots of {self._address.name} can't be listed: {why}") from None
+            raise NoMajority(f"the snapshots of {self._address.name} can't be listed: {why}") from None
         return _notes.decode(base64.b64decode(told["message"]["data"])), int(told["message"]["seq"])
 
     async def _replace_notes(self, shard: int, notes: list[SnapshotNote], at: int) -> None:

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.bus.errors import BusError
-from holdfast.engines.cluster.jetstream import ApiRefusal
+from holdfast.engines.cluster.jetstream import FOR_A_WHILE, ApiRefusal, NoMajority
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -74,5 +74,8 @@ async def _update(address: ClusterAddress, jetstream: JetStream, config: dict[st
 async def _asked(jetstream: JetStream, call: str, body: dict[str, Any] | None) -> Any:
     try:
         return await jetstream.api(call, body, seconds=SECONDS)
-    except (ApiRefusal, BusError, TimeoutError) as error:
-        raise Unavailable(f"the log can't be trimmed: {str(error) or 'no answer in time'}") from None
+    except ApiRefusal as refused:
+        kind = NoMajority if refused.code in FOR_A_WHILE else Unavailable
+        raise kind(f"the log can't be trimmed: {refused}") from None
+    except (BusError, TimeoutError) as error:
+        raise NoMajority(f"the log can't be trimmed: {str(error) or 'no answer in time'}") from None
