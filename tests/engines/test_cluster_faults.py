@@ -223,6 +223,64 @@ async def test_a_node_that_makes_way_answers_no_more_from_its_file(
     assert held == [False]
 
 
+async def test_a_message_beside_another_does_not_bring_its_lease_back(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message without a lease ends the one of the message before it, also if that is answered only then.
+
+    The log may bring a message to its writer before the acknowledgement comes. Whatever the node sends next
+    follows that message.
+    """
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, jetstream, held = shard_of(store), engine_of(store)._jetstream, []
+    monkeypatch.setattr(lease, "ticks", partial(float, ticks()))  # the lease does not end
+    assert shard.lease.held()
+    publish, acknowledged = jetstream.publish, asyncio.Event()
+
+    async def answered_late(subject: str, parts: Any, *, seconds: float) -> Any:
+        if parts[0][0]["Hf-Lease"] == "0":
+            held.append(shard.lease.held())
+        answer = await publish(subject, parts, seconds=seconds)
+        await acknowledged.wait()
+        return answer
+
+    monkeypatch.setattr(jetstream, "publish", answered_late)
+    before = shard.replica.at.seq
+    put = asyncio.create_task(shard.put())
+    await shard.replica.reach(before + 1)
+    assert not put.done()
+    shard._way.release()  # another node wants to write
+    for _ in range(20):
+        await asyncio.sleep(0)
+    acknowledged.set()
+    await put
+    await shard.turns.close()
+    assert shard.replica.at.seq == before + 2
+    assert held == [False]
+    assert not shard.lease.held()
+
+
+async def test_a_node_that_must_not_serve_gets_no_lease(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that is acknowledged after its node was told to stop serving does not let it answer again."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, jetstream = shard_of(store), engine_of(store)._jetstream
+    publish = jetstream.publish
+
+    async def told_meanwhile(*given: Any, **named: Any) -> Any:
+        answer = await publish(*given, **named)
+        shard.suspend(Unavailable("its clock is wrong"))
+        return answer
+
+    monkeypatch.setattr(jetstream, "publish", told_meanwhile)
+    await shard.put()
+    assert not shard.lease.held()
+    assert engine_of(store).glance([Address("kv/trivia", KV, "key")], 0) is LATER
+
+
 async def test_a_delivery_that_is_lost_is_fetched_again(nodes: Nodes) -> None:
     """A replica that finds a gap reads the log again from where it is."""
     one, other = await nodes.open(1), await nodes.open(2)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -185,7 +185,7 @@ async def test_a_machine_that_waits_for_others_stops_when_told_to(tmp_path: Path
 async def test_a_store_without_servers_is_refused_at_once(tmp_path: Path) -> None:
     """A URL that leads nowhere is a mistake, unless Holdfast runs the server itself and starts it again."""
     port = free_port()
-    given = {"data_dir": str(tmp_path), "nats_port": port, "startup_check_seconds": 0}
+    given: dict[str, Any] = {"data_dir": str(tmp_path), "nats_port": port, "startup_check_seconds": 0}
     stop, said = asyncio.Event(), list[str]()
     with pytest.raises(Unavailable, match="no NATS server can be reached"):
         await open_in_time(

@@ -326,19 +326,20 @@ class Shard:
         forwarded: tuple[str, ...] = (),
     ) -> LogPlace | None:
         """Publish an outcome and save it. Return its place, or None if another message took its place."""
-        milliseconds = 0 if self._way.wanted or self.lease.shared else LEASE_MS
-        if not milliseconds:
-            self.lease.give_up()  # others may write as soon as they have the message, before this node knows
-        proposal = Proposal(
-            id=secrets.token_hex(8),
-            base=base,
-            node=self._node,
-            lease=milliseconds,
-            data=data,
-            check=check,
-            forwarded=forwarded,
-        )
         async with self._writing:
+            # Whether the message grants a lease is decided in its turn: the message before it may grant one.
+            milliseconds = 0 if self._way.wanted or self.lease.shared else LEASE_MS
+            if not milliseconds:
+                self.lease.give_up()  # others may write once they have the message, before this node knows
+            proposal = Proposal(
+                id=secrets.token_hex(8),
+                base=base,
+                node=self._node,
+                lease=milliseconds,
+                data=data,
+                check=check,
+                forwarded=forwarded,
+            )
             self.replica.expect(proposal.id, outcome, also, check)
             sent = ticks()
             try:
@@ -372,7 +373,8 @@ class Shard:
     def _granted(self, sent: float, milliseconds: int) -> None:
         self._last_writer = True
         if milliseconds:
-            self.lease.grant(sent, milliseconds=milliseconds)
+            if self._halted is None and self._suspended is None:
+                self.lease.grant(sent, milliseconds=milliseconds)
         elif self._way.wanted:
             self._way.wanted = False
             self.lease.make_way()
