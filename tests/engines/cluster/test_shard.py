@@ -1,0 +1,170 @@
+"""A shard: what is decided again, what is not, and when a node may answer at all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.engine import LATER
+from holdfast.engines.cluster import bringing, forwarding
+from holdfast.engines.cluster.lease import ShardLease
+from holdfast.engines.cluster.messages import ForwardedName
+from holdfast.engines.cluster.replica import LogGap
+from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable
+from holdfast.rows import KV, Address
+from tests.cluster import at_one_place, engine_of
+
+if TYPE_CHECKING:
+    from holdfast.engines.cluster.shard import Shard
+    from holdfast.store import Store
+    from tests.cluster import Nodes
+
+
+def shard_of(store: Store) -> Shard:
+    """The only shard of a node."""
+    [shard] = engine_of(store)._shards
+    return shard
+
+
+async def value_of(store: Store, key: str) -> Any:
+    """What a node answers for a key."""
+    entry = await store.kv("trivia").get(key)
+    return None if entry is None else entry.value
+
+
+async def stop_following(shard: Shard) -> None:
+    """Have a node hear nothing of the log."""
+    assert shard._following is not None
+    shard._following.cancel()
+    await asyncio.gather(shard._following, return_exceptions=True)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a sender look often whether the other node still writes."""
+    monkeypatch.setattr(forwarding, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(forwarding, "LAST_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_forwarded_group_that_lost_its_place_is_left_to_its_sender(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that finds another message in the place of a forwarded group does not decide the group again.
+
+    Its sender, which got no reply, has stored a message there and has written the group itself.
+    """
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").incr("sum")
+    await at_one_place([one, other])
+    jetstream, sent, go_on = engine_of(one)._jetstream, asyncio.Event(), asyncio.Event()
+    publish = jetstream.publish
+
+    async def held_up(subject: str, parts: Any, *, seconds: float) -> Any:
+        if "Hf-Forwarded" in parts[0][0] and not go_on.is_set():
+            sent.set()
+            await go_on.wait()
+        return await publish(subject, parts, seconds=seconds)
+
+    monkeypatch.setattr(jetstream, "publish", held_up)
+    adding = asyncio.create_task(other.kv("trivia").incr("sum"))
+    await sent.wait()
+    lease = shard_of(other).lease
+    lease._foreign = lease._keep_off = 0.0  # as if the other node had been silent for long
+    assert (await adding).value == 2
+    go_on.set()
+    await asyncio.gather(*shard_of(one).forwarding._tasks)
+    await at_one_place([one, other])
+    assert await value_of(one, "sum") == 2
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_forwarded_group_that_came_with_a_snapshot_is_not_done_twice(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node whose replica was replaced has not seen the messages in between, which may hold its group."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").incr("sum")
+    await at_one_place([one, other])
+    shard, writer, writes = shard_of(other), shard_of(one), True
+    monkeypatch.setattr(ShardLease, "shared", property(lambda lease: writes))
+    await stop_following(shard)
+    writer.forwarding._reply = lambda inbox, data: None  # type: ignore[method-assign]
+    adding = asyncio.create_task(other.kv("trivia").incr("sum"))
+    await writer.replica.reach(writer.replica.at.seq + 1)
+    await one.kv("trivia").set("later", 1)
+    await engine_of(one).answers._maker.make([writer])
+    monkeypatch.setattr(bringing, "FAR", 0)
+    assert await shard._brought(LogGap("the log was trimmed"))
+    shard._following = asyncio.create_task(shard._follow())
+    await one.kv("trivia").set("later", 2)
+    await at_one_place([one, other])
+    writes = False
+    with pytest.raises(OutcomeUnknown, match="the write is in the log"):
+        await adding
+    assert await value_of(other, "sum") == 2
+
+
+async def test_a_replica_that_was_replaced_takes_no_group_from_before(nodes: Nodes) -> None:
+    """A group may have been written by its sender in the part of the log that a node has skipped."""
+    shard = shard_of(await nodes.open(1))
+    shard.forwarding.skipped(7)
+    with pytest.raises(forwarding.Moved):
+        shard.forwarding.require([ForwardedName("a", 7), ForwardedName("b", 6)])
+    shard.forwarding.skipped(3)
+    with pytest.raises(forwarding.Moved):
+        shard.forwarding.require([ForwardedName("b", 6)])
+    shard.forwarding.require([ForwardedName("a", 7)])
+
+
+@pytest.mark.parametrize("how", ["suspended", "halted"])
+async def test_a_node_that_does_not_serve_shows_nothing(nodes: Nodes, how: str) -> None:
+    """A node whose clock or log is wrong answers nothing from its file, although its lease still ran."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, address = shard_of(store), Address("kv/trivia", KV, "key")
+    assert shard.reads.glance([address], 0) is not LATER
+    if how == "suspended":
+        shard.suspend(Unavailable("its clock is wrong"))
+    else:
+        shard._halt(DatabaseError("its log is wrong"))
+    assert shard.reads.glance([address], 0) is LATER
+    with pytest.raises((Unavailable, DatabaseError), match="is wrong"):
+        await store.kv("trivia").get("key")
+
+
+async def test_a_node_that_starts_again_waits_for_the_lease_of_the_last_writer(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a node whose file has the whole log keeps off until the lease of its last message has ended."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    monkeypatch.setattr("holdfast.engines.cluster.shard.LEASE_MS", 60_000)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    await other.aclose()
+    again = await nodes.open(2)
+    assert shard_of(again).replica.at == shard_of(one).replica.at
+    assert shard_of(again).lease.wait > 30
+
+
+async def test_a_node_whose_replica_is_replaced_answers_nothing_meanwhile(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the old file shows may be older than what others have acknowledged, lease or not."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, held = shard_of(store), []
+    await stop_following(shard)
+
+    async def bring(*given: Any) -> bool:
+        held.append(shard.lease.held())
+        with pytest.raises(Unavailable, match="is fetching a snapshot"):
+            shard.require()
+        return True
+
+    monkeypatch.setattr(shard._bringer, "bring", bring)
+    assert shard.lease.held()
+    assert await shard._brought(LogGap("the log was trimmed"))
+    assert held == [False]
