@@ -50,11 +50,15 @@ FAMILIES: Final = {
     "admin": "admin.*",
 }
 """The subjects of each family of requests, below a prefix."""
-HEARD: Final = ("*", "*.*", "kv.*.>", "table.*.>", "blob.*.>", "semantic.*.>", "admin.*.>")
+HEARD: Final = (
+    *("kv.>", "table.>", "blob.>", "semantic.>", "admin.>", "ready"),
+    *("event.*", "event.kv.*", "event.table.*", "event.blob.*", "event.semantic.*", "event.semantic.*.*"),
+)
 """The subjects below a prefix to which a service subscribes: those of every family, and malformed ones.
 
-No two of them overlap, so that requests of one connection to one family arrive over one subscription and in
-order. None matches an event, and so none matches an unknown family with more than one token after it.
+All other subjects below a prefix belong to other programs. No two of these overlap, so that requests of one
+connection to one family arrive over one subscription and in order. None matches an event: those of `event`
+are all too short to be one.
 """
 GRANTED: Final = ("kv.*.>", "kv.*", "table.*.>", "blob.*.>", "semantic.*.*.>", "admin.>")
 """The subjects below a prefix to which a service subscribes if the server limits users to their own subjects.

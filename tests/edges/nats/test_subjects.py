@@ -1,6 +1,8 @@
-"""Subjects under our prefixes are answered, the wrong ones by saying so; events are not even heard."""
+"""Subjects of our families are answered, the wrong ones by saying so; all others belong to other programs."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,24 +11,43 @@ from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.nats.subscriptions import Way
 from tests.edges.nats.ground import Caller, Running, calling, serving
+from tests.nats import library_client
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 WRONG = [
-    "kv",
-    "nonsense",
-    "event",
     "kv.trivia.nonsense",
     "kv.trivia.get.more",
-    "table",
     "table.trivia",
-    "admin",
+    "blob.trivia",
     "admin.nonsense",
     "admin.a.b",
     "admin.a.b.c.d",
-    "nonsense.x",
+    "event.nonsense",
+    "event.kv.trivia",
+]
+WRONG_SEMANTIC = ["semantic.acme", "semantic.acme.web", "semantic.acme.web.get.more"]
+FOREIGN = [
+    "stats",
+    "kv",
+    "kvs.trivia.get",
+    "table",
+    "blob",
+    "semantic",
+    "admin",
+    "event",
+    "user.stats",
+    "user.stats.get",
+    "row.trivia.insert",
+    "schema.x",
+    "messages.log.a.b.c",
     "own.x",
+    "own.kv.trivia.get",
+    "link.0.kv.trivia.get",
     "ready.x",
 ]
-WRONG_SEMANTIC = ["semantic", "semantic.acme", "semantic.acme.web", "semantic.acme.web.get.more"]
+"""Subjects below a prefix that other programs use, or may use."""
 PREFIXES = pytest.mark.parametrize("prefix", ["db", "rosey.db"])
 
 
@@ -41,6 +62,48 @@ async def test_wrong_shapes_are_answered(caller: Caller, running: Running, prefi
     nested = await caller.ask(f"{prefix}.kv.nonsense", {"plugin_name": "trivia"})
     assert nested["error"]["code"] == "INVALID_SUBJECT"
     assert len(running.recorder.operations) == len(WRONG) + len(WRONG_SEMANTIC) + 1
+
+
+@PREFIXES
+async def test_other_subjects_below_a_prefix_belong_to_others(
+    caller: Caller, running: Running, prefix: str
+) -> None:
+    """Holdfast neither answers nor counts requests to subjects of no family of its own.
+
+    The server says at once that nobody listens there, which it could not if the service were subscribed.
+    """
+    for rest in FOREIGN:
+        with pytest.raises(ConnectionError, match="nobody listens there"):
+            await caller.ask(f"{prefix}.{rest}", {"key": "k"})
+    assert running.recorder.operations == []
+
+
+async def test_another_program_answers_at_its_own_subjects(
+    caller: Caller, nats_server: NatsServer, running: Running
+) -> None:
+    """A program with subjects below one of our prefixes gives the only answer there."""
+    subjects = ["rosey.db.stats", "rosey.db.user.stats", "db.schema.x"]
+    got: list[tuple[str, bytes]] = []
+
+    async def answer(message: Msg) -> None:
+        await message.respond(b"mine")
+
+    async def hear(message: Msg) -> None:
+        got.append((message.subject, message.data))
+
+    async with library_client(nats_server.url) as bot:
+        await bot.subscribe("answers.>", cb=hear)
+        for subject in subjects:
+            await bot.subscribe(subject, cb=answer)
+        await bot.flush()
+        for subject in subjects:
+            await caller.client.publish(subject, b"{}", reply=f"answers.{subject}")
+        await caller.ask("db.kv.trivia.list")  # the service has received, and answered, what came before this
+        while len(got) < len(subjects):
+            await bot.flush()
+        await bot.flush()
+    assert sorted(got) == sorted((f"answers.{subject}", b"mine") for subject in subjects)
+    assert [one.verb for one in running.recorder.operations] == ["list"]
 
 
 @PREFIXES
