@@ -172,6 +172,34 @@ async def test_expirations_are_counted_by_purpose(at: InMemory) -> None:
     }
 
 
+async def test_the_lag_is_that_of_what_the_sweep_removes(at: InMemory) -> None:
+    """Items do not count as late: nothing removes them unless asked to, and their deadline may lie far back."""
+    tables, kv = at.store.tables("a"), at.store.kv("a")
+    await tables.create_table("t", partition_key=("id", "string"), ttl_attribute="expires")
+    for number in range(3):
+        await tables.put_item("t", {"id": f"k{number}", "expires": 1})
+    await tables.put_item("t", {"id": "k0", "expires": 1})  # notices that the first one has expired
+    await tables.delete_item("t", "k1")
+    assert await tables.sweep_expired_ttl("t") == 2
+    assert await at.values("expirations_total") == {'plugin="a",purpose="none"': 4}
+    assert at.metrics.glance().lag == 0
+    await kv.set("k", 1, ttl=1)
+    at.clock.advance(4)
+    await asyncio.gather(at.store.sweep(), tables.put_item("t", {"id": "k2", "expires": 1}))
+    await tables.put_item("t", {"id": "k2"})
+    assert await at.values("reaper_lag_seconds") == {"": 3}
+
+
+async def test_the_lag_begins_when_the_store_is_opened(at: InMemory) -> None:
+    """What fell due while nothing was running is not late by that time, but from the start of the service."""
+    await at.store.kv("a").set("k", 1, ttl=10)
+    at.clock.advance(40_000)
+    restarted = Measured(at.store)
+    at.clock.advance(2)
+    await at.store.sweep()
+    assert await restarted.values("reaper_lag_seconds") == {"": 2}
+
+
 async def test_locks_that_are_held_and_waited_for(at: InMemory) -> None:
     """A lock shows while it is held, and so does whoever waits for it; nothing is left when all is over."""
     kv = at.store.semantic("acme", "waiting")

@@ -23,7 +23,7 @@ from holdfast.edges.monitoring.gauges import Gauges, Sums
 from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
 from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
 from holdfast.errors import StorageFull, VersionConflict
-from holdfast.families import has_keys
+from holdfast.families import has_keys, has_tables
 from holdfast.letter_commands import Escalate
 from holdfast.wire.subjects import OPERATOR
 
@@ -106,6 +106,7 @@ class Metrics:
         self._sweeps = Tally(SWEEPS)
         self._removed = 0
         self._failed_sweeps = 0
+        self._began = store.now()
         self._lag = 0.0
         self.full: str | None = None
         """What the storage said when it last refused a write for want of room; None once it stores again."""
@@ -267,7 +268,8 @@ class Metrics:
                 self._expirations.add(
                     self._labels.of_namespace(record.namespace), purpose_label(record.purpose)
                 )
-                late = max(late, record.lag_ms or 0)
+                if not has_tables(record.namespace):  # nothing removes items unless asked to
+                    late = max(late, min(record.lag_ms or 0, record.at - self._began))
         if late >= 0:
             self._lag = late / 1000
 
