@@ -173,7 +173,7 @@ async def test_expirations_are_counted_by_purpose(at: InMemory) -> None:
 
 
 async def test_the_lag_is_that_of_what_the_sweep_removes(at: InMemory) -> None:
-    """Items do not count as late: nothing removes them unless asked to, and their deadline may lie far back."""
+    """Items do not count as late, however old their deadline: nothing removes them unless asked to."""
     tables, kv = at.store.tables("a"), at.store.kv("a")
     await tables.create_table("t", partition_key=("id", "string"), ttl_attribute="expires")
     for number in range(3):
