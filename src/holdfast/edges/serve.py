@@ -169,7 +169,10 @@ async def _serve(
             _services(config, store, links, url=url, metrics=metrics) as service,
             _answering(api, mcp, console, service),
             _task(hour.run(), name="holdfast hour"),
-            _task(instances.run(links[0].client), name="holdfast instances"),
+            _task(
+                instances.run(links[0].client, denied=lambda: links[0].inbox_denied),
+                name="holdfast instances",
+            ),
             _watched(config, store, links[0]),
             _table_reaper(config, store),
         ):

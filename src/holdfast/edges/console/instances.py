@@ -105,19 +105,28 @@ class Instances:
         self._heard: dict[str, HeardInstance] = {}
         self._unknown = asyncio.Event()
 
-    async def run(self, client: Connection) -> None:
-        """Tell and hear over a connection until cancelled, and then say that this instance leaves."""
+    async def run(self, client: Connection, *, denied: Callable[[], bool] = lambda: False) -> None:
+        """Tell and hear over a connection until cancelled, and then say that this instance leaves.
+
+        Args:
+            client: The connection.
+            denied: Whether the server refuses what instances tell each other. This one then lists itself.
+        """
         listening = client.listen(self._subject, self._take)
         try:
             while True:
                 self._unknown.clear()
-                self._say(client, await self._word())
+                word = await self._word()
+                self.hear(word)
+                if not denied():
+                    self._say(client, word)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(EVERY):
                         await self._unknown.wait()
         finally:
             listening.cancel()
-            self._say(client, msgspec.structs.replace(self._me, leaving=True))
+            if not denied():
+                self._say(client, msgspec.structs.replace(self._me, leaving=True))
 
     def hear(self, word: Word) -> None:
         """Take the word of an instance. One that leaves is forgotten, since a person has stopped it."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from holdfast.bus.errors import Violation
     from holdfast.edges.settings.table import Config
 
 CONNECT_SECONDS: Final = 10.0
@@ -59,6 +60,8 @@ class Link:
         self._login = login(config)
         self._name = name
         self._denied: list[str] = []
+        self.inbox_denied = False
+        """Whether the server has refused a subject of the service's own inbox."""
         self._refused = ""
         self.client = Connection(
             name=name,
@@ -100,6 +103,9 @@ class Link:
 
     def _on_error(self, error: Exception) -> None:
         found = violation(error)
+        if found is not None and found.subject.upper().startswith(f"{SERVICE_INBOX}."):
+            self._on_inbox_denied(found)
+            return
         if found is not None and found.kind == "subscription":
             self._denied.append(found.subject)
         if self.client.is_connected:
@@ -109,6 +115,19 @@ class Link:
             _log.warning("the NATS server can't be used: %s", error)
         else:
             _log.debug("the NATS server can't be reached: %s", error)
+
+    def _on_inbox_denied(self, found: Violation) -> None:
+        """Log once that instances can't tell each other how they are. Everything else works without it."""
+        if not self.inbox_denied:
+            _log.warning(
+                "the NATS server denies the service a %s at %s, so the console lists this instance alone: "
+                "allow the service's user to publish and to subscribe to %s.>, or make the server's "
+                "configuration anew with holdfast nats config, and restart the service",
+                found.kind,
+                found.subject,
+                SERVICE_INBOX,
+            )
+        self.inbox_denied = True
 
     def _on_disconnected(self) -> None:
         self._refused = ""

@@ -195,8 +195,8 @@ class Permissions:
 
     def _several(self, entries: Mapping[str, dict[str, str]]) -> dict[str, Any]:
         allowed = {
-            "publish": {"allow": self._told},
-            "subscribe": {"allow": self._served},
+            "publish": {"allow": [*self._told, f"{SERVICE_INBOX}.>"]},
+            "subscribe": {"allow": [*self._served, f"{SERVICE_INBOX}.>"]},
             "allow_responses": {"max": 1, "expires": _THRESHOLD},
         }
         service = {
