@@ -116,10 +116,15 @@ class Groups:
             [late.get(position) or next(results) for position in range(len(commands))], done.tell
         )
 
-    async def ready(self) -> None:
-        """Check that a write would be accepted now. Raises the error that would refuse it."""
+    async def ready(self, require_time: Callable[[], object]) -> None:
+        """Check that a write would be accepted now. Raises the error that would refuse it.
+
+        Args:
+            require_time: Raises an error while the store's time is not known.
+        """
         try:
             await self._engine.ready()
+            require_time()
         except HoldfastError as error:
             self.outage.failed(error.message)
             raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import rules
 from holdfast.clock import SystemClock
+from holdfast.commands import WriteCommand
 from holdfast.engine import Peeker, Sharer, service_of
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.pipeline.batcher import Batcher
@@ -209,6 +210,8 @@ class Entrance:
 
     def _admit(self, command: Command) -> None:
         if self._refusal is not None:
+            if self._refusal != CLOSED and isinstance(command, WriteCommand):
+                self._groups.outage.failed(self._refusal)
             raise Unavailable(self._refusal)
         self.timekeeper.answered = True
         if command.limited:
@@ -298,8 +301,10 @@ class Entrance:
         Raises:
             HoldfastError: The error that would refuse it.
         """
-        self._reading()
-        await self._groups.ready()
+        if self._refusal == CLOSED:
+            raise Unavailable(CLOSED)
+        # The storage is asked even if the time is not known: an outage lasts until writes are accepted.
+        await self._groups.ready(self._reading)
 
     def count_retry(self, namespace: str, outcome: str, code: str, *, kept: bool = False) -> None:
         """Report to the callback of `measure` that a write is repeated or given up.
