@@ -21,10 +21,11 @@ from holdfast import rules
 from holdfast.engine import service_of
 from holdfast.errors import ValidationError
 from holdfast.handles.kv import KV
+from holdfast.model import Entry
 from holdfast.rows import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from holdfast.engine import Engine
     from holdfast.pipeline.pipeline import Pipeline
@@ -34,6 +35,8 @@ MOST_VERBS: Final = 100
 MARK: Final = "hf"
 """The beginning of a token, by which tools find one that was committed or logged by mistake."""
 _TOKEN: Final = re.compile(rf"{MARK}_([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
+_AT_ONCE: Final = 100
+"""Number of tokens that are read at once. Their values are far below the limit of such a read."""
 _VERB: Final = re.compile(r"[a-z][a-z_]{0,39}")
 
 
@@ -150,6 +153,25 @@ class Tokens:
             cursor = page.cursor
             if cursor is None:
                 return found
+
+    async def get(self, ids: Iterable[str]) -> dict[str, Token]:
+        """Get tokens by their ids.
+
+        Args:
+            ids: Their ids, as `list` shows them.
+
+        Returns:
+            Those that are valid, by id.
+        """
+        wanted = sorted(set(ids))
+        if service_of(self._engine) is not None:
+            return {token.id: token for token in await self.list() if token.id in wanted}
+        found: dict[str, Token] = {}
+        for start in range(0, len(wanted), _AT_ONCE):
+            for entry in await self._kv.get_many(wanted[start : start + _AT_ONCE]):
+                if isinstance(entry, Entry):
+                    found[entry.key] = _token(entry.key, msgspec.convert(entry.value, _Kept), entry)
+        return found
 
     async def revoke(self, id: str) -> bool:
         """Revoke a token. Every instance of a service refuses it within a second.

@@ -189,6 +189,17 @@ class Tokens(Facade):
         """
         return self._thread.run(self._handle.list())
 
+    def get(self, ids: Iterable[str]) -> dict[str, Token]:
+        """Get tokens by their ids.
+
+        Args:
+            ids: Their ids, as `list` shows them.
+
+        Returns:
+            Those that are valid, by id.
+        """
+        return self._thread.run(self._handle.get(ids))
+
     def revoke(self, id: str) -> bool:
         """Revoke a token. Every instance of a service refuses it within a second.
 

@@ -16,6 +16,7 @@ import pytest
 from holdfast.blobs.manifest import GRACE, PART_BYTES, UPLOAD_IDLE
 from holdfast.clock import ManualClock
 from holdfast.edges.http import blobs as transfers
+from holdfast.edges.http import guard
 from holdfast.edges.http.connections import BoundedConnection
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.nats.service import Settings
@@ -191,6 +192,26 @@ async def test_a_client_that_goes_leaves_nothing(bus: str, tmp_path: Path) -> No
         clock.advance(max(GRACE, UPLOAD_IDLE))
         await here.store.upkeep()
         assert await kept(here.store) < 1000
+
+
+async def test_a_transfer_ends_with_its_token(
+    bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that is revoked during an upload stores nothing: each part asks anew who is sending it."""
+    monkeypatch.setattr(guard, "FRESH", 0.0)
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        tokens = here.store.tokens()
+        made = await tokens.create(plugin="trivia")
+
+        async def revoked_half_way() -> AsyncIterator[bytes]:
+            yield LARGE
+            await tokens.revoke(made.about.id)
+            yield LARGE
+
+        headers = {"Authorization": f"Bearer {made.token}"}
+        refused = await here.client.put(BLOB, content=revoked_half_way(), headers=headers)
+        assert (refused.status_code, problem(refused)["code"]) == (401, "PERMISSION_DENIED")
+        assert await here.store.blobs("trivia").head("logo.png") is None
 
 
 async def test_a_body_that_cannot_be_sent_is_cut_off(here: Served, tmp_path: Path) -> None:

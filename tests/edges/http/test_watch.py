@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -210,6 +211,92 @@ async def test_a_token_needs_changes_to_watch(bus: str, tmp_path: Path) -> None:
         assert (await here.ask("GET", WATCH, Authorization=f"Bearer {lists}")).status_code == 403
         async with watching_at(here, Authorization=f"Bearer {watches}"):
             pass
+
+
+async def _is_ended(stream: Stream) -> None:
+    """Check that a stream says why it ends, soon after its token did."""
+    began = time.monotonic()
+    assert await stream.next() == {"comment": "the token has expired or been revoked"}
+    assert await stream.next() == {"end": True}
+    assert time.monotonic() - began < 5  # a second, and patience for a busy machine
+
+
+@pytest.mark.parametrize("cookie", [False, True])
+async def test_a_watch_ends_when_its_token_is_revoked(bus: str, tmp_path: Path, cookie: bool) -> None:
+    """A watch is over within a second of the end of its token, also if a session stands for the token."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        tokens = here.store.tokens()
+        made, other = await tokens.create(plugin="trivia"), await tokens.create(plugin="trivia")
+        headers = {"Authorization": f"Bearer {made.token}"}
+        if cookie:
+            headers = {"Cookie": f"holdfast-{urlsplit(here.url).port}={here.sessions.open(made.token)}"}
+        async with (
+            watching_at(here, **headers) as stream,
+            watching_at(here, Authorization=f"Bearer {other.token}") as spared,
+        ):
+            await here.store.kv("trivia").set("a", 1)
+            assert (await stream.next())["event"] == "set"
+            await tokens.revoke(made.about.id)
+            await _is_ended(stream)
+            await here.store.kv("trivia").set("b", 1)
+            assert [(await spared.next())["data"]["key"] for _ in range(2)] == ["a", "b"]
+        assert (await here.ask("GET", WATCH, **headers)).status_code == 401
+
+
+async def test_a_watch_ends_when_its_token_expires(bus: str, tmp_path: Path) -> None:
+    """A watch does not outlive the time for which its token was made."""
+    clock = ManualClock()
+    async with served(tmp_path / "state.db", bus, open_mode=False, clock=clock) as here:
+        made = await here.store.tokens().create(plugin="trivia", ttl=60)
+        async with watching_at(here, Authorization=f"Bearer {made.token}") as stream:
+            clock.advance(61)
+            await _is_ended(stream)
+
+
+async def test_a_watch_ends_when_another_instance_revokes_its_token(bus: str, pg_url: str) -> None:
+    """It does not matter which instance of a service is told that a token has ended."""
+    async with (
+        served(pg_url, bus, open_mode=False) as one,
+        served(pg_url, bus, open_mode=False) as other,
+    ):
+        made = await one.store.tokens().create(plugin="trivia")
+        async with watching_at(one, Authorization=f"Bearer {made.token}") as stream:
+            await other.store.tokens().revoke(made.about.id)
+            await _is_ended(stream)
+
+
+async def test_a_watch_ends_with_its_session(bus: str, tmp_path: Path) -> None:
+    """Who logs out of the console sees no more changes, by a link's session too."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        cookie = here.sessions.redeem(here.sessions.link()) or ""
+        named = f"holdfast-{urlsplit(here.url).port}={cookie}"
+        async with watching_at(here, Cookie=named) as stream:
+            await here.store.kv("trivia").set("a", 1)
+            assert (await stream.next())["event"] == "set"
+            here.sessions.end(cookie)
+            await _is_ended(stream)
+
+
+async def test_a_stuck_watch_is_cut_off_with_its_token(
+    bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that leaves its stream unread does not keep it beyond the end of its token."""
+    monkeypatch.setattr(watching, "READ_SECONDS", 600)
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        kv, where = here.store.kv("trivia"), urlsplit(here.url)
+        made = await here.store.tokens().create(plugin="trivia")
+        head = f"GET {WATCH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {made.token}\r\n\r\n"
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(deaf, (where.hostname, where.port))
+            await asyncio.get_running_loop().sock_sendall(deaf, head.encode())
+            watches = here.api._watches._of
+            await until(lambda: watches.total() == 1)
+            for _ in range(20):
+                await kv.set_many([{"key": f"{'k' * 200}{number}", "value": 0} for number in range(200)])
+            await here.store.tokens().revoke(made.about.id)
+            await until(lambda: watches.total() == 0)
 
 
 async def test_a_stream_ends_with_the_service(bus: str, tmp_path: Path) -> None:

@@ -91,6 +91,10 @@ class Gatekeeper(Protocol):
         """
         ...
 
+    async def ended(self, scope: Scope) -> None:
+        """Wait until what let a request in no longer does."""
+        ...
+
 
 class Api:
     """The HTTP door. `service` is None until there is one, and again while it stops.
@@ -145,6 +149,7 @@ class Api:
         """Receive or send a blob."""
 
         async def queue(made: Callable[..., Request]) -> Answer:
+            await self.guard.admit(scope, asked)  # anew: the token may have ended since the last step
             return await self._queued(service, made)
 
         place = asked.place
@@ -168,7 +173,7 @@ class Api:
     async def _watch(
         self, service: Service, call: HttpCall, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
-        """Send changes until the client goes. Returns the response to a request that is refused instead.
+        """Send changes until the client goes or its token ends. Returns the response to a refused request.
 
         The first look at the journal is a request like any other, so that it is counted, limited and logged.
         """
@@ -180,7 +185,10 @@ class Api:
                 return call.shown(fields, error)
             since = fields["head"] if since is None else since
             prefix = call.prefix
-            await self._watches.stream(scope, receive, send, place=place, prefix=prefix, since=since)
+            ended = self.guard.ended(scope)
+            await self._watches.stream(
+                scope, receive, send, ended=ended, place=place, prefix=prefix, since=since
+            )
         return None
 
     async def _answer(self, service: Service, call: HttpCall, body: bytes) -> Answer:

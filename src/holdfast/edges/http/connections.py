@@ -359,6 +359,11 @@ class BoundedConnection(HttpToolsProtocol):
         """End the connection at once. Closing would wait for a client that does not read."""
         self.transport.abort()
 
+    def cut_unread(self) -> None:
+        """End the connection at once if its client has left much unread."""
+        if self.flow.write_paused:
+            self.cut()
+
 
 def _standing(connection: Any) -> tuple[bool, float]:
     standing: tuple[bool, float] = connection.standing

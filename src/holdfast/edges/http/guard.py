@@ -2,8 +2,9 @@
 
 Law: without a token only a process of this machine may ask, and only in open mode, where NATS does not tell
 callers apart either. A request that a proxy passed on comes from elsewhere, whatever its connection says. A
-revoked token is refused within a second. The cookie of a session stands for a token and allows no more than
-the token does; with it, only a page of this service may change anything.
+revoked token is refused within a second, and a stream that it opened ends within a second. The cookie of a
+session stands for a token and allows no more than the token does; with it, only a page of this service may
+change anything.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast.bounded import Bounded
 from holdfast.edges.http.responses import NoToken
 from holdfast.edges.nats.callers import TOKEN_SIGN
 from holdfast.edges.settings.addresses import is_loopback
-from holdfast.errors import Busy, PermissionDenied
+from holdfast.errors import Busy, HoldfastError, PermissionDenied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starlette.types import Scope
 
@@ -32,6 +33,8 @@ Client = tuple[str, int] | None
 
 FRESH: Final = 1.0
 """Seconds for which a token is known without another look into the store."""
+LOOK_SECONDS: Final = 0.3
+"""Seconds between two looks whether the tokens of open streams are still valid."""
 LOOKS: Final = 200
 """Maximum number of unknown tokens looked up in a second: guessing tokens must not load the store."""
 KNOWN: Final = 4_096
@@ -63,6 +66,13 @@ class SessionBook(Protocol):
         ...
 
 
+class _Pass(NamedTuple):
+    """What lets a stream in: a token of the store, the cookie of a session, or a session for a token."""
+
+    token: Token | None
+    cookie: str | None
+
+
 class TokenGuard:
     """The check of who is asking.
 
@@ -84,6 +94,8 @@ class TokenGuard:
         self._looking: dict[str, asyncio.Future[Token | None]] = {}
         self._second = 0
         self._looks = 0
+        self._lasting: dict[asyncio.Future[None], _Pass] = {}
+        self._looking_after: asyncio.Task[None] | None = None
 
     async def admit(self, scope: Scope, asked: Found) -> str:
         """Return the suffix of the caller's principal.
@@ -128,6 +140,71 @@ class TokenGuard:
         if said[: len(_BEARER)].lower() != _BEARER:
             raise NoToken("send the token as Authorization: Bearer <token>")
         return await self.valid(_text(said))
+
+    async def ended(self, scope: Scope) -> None:
+        """Wait until what let a request in no longer does. A stream that it opened is over then.
+
+        That is so when its token was revoked or has expired, or when its session has ended. A request that
+        needed no token is let in for ever. All streams share one read of the store in each interval.
+        """
+        try:
+            held = await self._pass(scope)
+        except HoldfastError:
+            return
+        end = asyncio.get_running_loop().create_future()
+        if held is None:
+            await end
+            return
+        self._lasting[end] = held
+        if self._looking_after is None:
+            self._looking_after = asyncio.create_task(self._look_after(), name="holdfast tokens of streams")
+        try:
+            await end
+        finally:
+            del self._lasting[end]
+            if not self._lasting:
+                self._looking_after.cancel()
+                self._looking_after = None
+
+    async def _pass(self, scope: Scope) -> _Pass | None:
+        """Return what lets a request in; None if it needs nothing."""
+        token = await self.token_of(scope)
+        if token is None:
+            return None
+        said, cookies, _ = _credentials(scope)
+        cookie = cookie_of(cookies, cookie_name(scope)) if said is None else None
+        of_link = cookie is not None and self.sessions is not None and self.sessions.find(cookie) == token
+        return _Pass(None if of_link else token, cookie)
+
+    async def _look_after(self) -> None:
+        """End the streams that nothing lets in any longer. If looking fails for good, all streams end."""
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                ids = {held.token.id for held in self._lasting.values() if held.token is not None}
+                try:
+                    valid = await self._tokens.get(ids)
+                except HoldfastError:
+                    continue  # the store can't be asked now
+                for end, held in self._lasting.items():
+                    if not (end.done() or self._holds(held, valid)):
+                        self._forget(held)
+                        end.set_result(None)
+        finally:
+            for end in self._lasting:
+                if not end.done():
+                    end.set_result(None)
+
+    def _forget(self, held: _Pass) -> None:
+        """Look a token up again at its next request, so that a client that comes back at once is refused."""
+        for text in [text for text, (_, token) in self._known.items() if token == held.token]:
+            del self._known[text]
+
+    def _holds(self, held: _Pass, valid: Mapping[str, Token]) -> bool:
+        token, cookie = held
+        if token is not None and valid.get(token.id) != token:
+            return False
+        return cookie is None or (self.sessions is not None and self.sessions.find(cookie) is not None)
 
     async def _of_session(self, scope: Scope, cookies: bytes, *, far: bool) -> Token | None:
         """Return the token that a session stands for; None if the cookies name no session.

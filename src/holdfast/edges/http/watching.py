@@ -2,7 +2,7 @@
 
 Law: a stream reads the journal only as fast as its client reads the stream, so a slow client holds nothing in
 memory. A client that does not read at all is cut off; it comes back with the last id it saw and misses
-nothing.
+nothing. A stream is over within a second of the end of what let its client in.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.handles.kv import KV
 from holdfast.wire.replies import change_fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 
     from starlette.types import Receive, Scope, Send
 
@@ -35,6 +35,8 @@ BEAT_SECONDS: Final = 15.0
 READ_SECONDS: Final = 20.0
 """Seconds that a client may leave the stream unread once all buffers are full."""
 BEAT: Final = b": alive\n\n"
+REFUSED: Final = b": the token has expired or been revoked\n\n"
+"""The last comment of a stream that ends with its token."""
 _HEADERS: Final[tuple[Header, ...]] = (
     (b"content-type", b"text/event-stream"),
     (b"x-accel-buffering", b"no"),
@@ -73,35 +75,46 @@ class Watches:
                 del self._of[owner]
 
     async def stream(
-        self, scope: Scope, receive: Receive, send: Send, *, place: PathOwner, prefix: str, since: int
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        ended: Coroutine[Any, Any, None],
+        place: PathOwner,
+        prefix: str,
+        since: int,
     ) -> None:
-        """Send the changes of a namespace until the client goes or the store closes."""
+        """Send the changes of a namespace until the client goes, its token has ended or the store closes."""
         connection: BoundedConnection = scope[STREAM]
         connection.stream()
-        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-        await send({"type": "http.response.body", "body": b": watching\n\n", "more_body": True})
-        kv = KV(self._store, self._store.verbs(place.namespace, root=place.root))
-        gone = asyncio.create_task(_gone(receive))
+        gone, refused = asyncio.create_task(_gone(receive)), asyncio.create_task(ended)
+        refused.add_done_callback(lambda one: None if one.cancelled() else connection.cut_unread())
         try:
-            async with contextlib.aclosing(_events(kv.watch(prefix, since=since), gone)) as events:
+            await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+            await send({"type": "http.response.body", "body": b": watching\n\n", "more_body": True})
+            kv = KV(self._store, self._store.verbs(place.namespace, root=place.root))
+            changes = kv.watch(prefix, since=since)
+            async with contextlib.aclosing(_events(changes, gone, refused)) as events:
                 async for event in events:
                     async with asyncio.timeout(READ_SECONDS):
                         await send({"type": "http.response.body", "body": event, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.body", "body": REFUSED if refused.done() else b""})
         except TimeoutError:
             connection.cut()
         finally:
             gone.cancel()
+            refused.cancel()
 
 
-async def _events(changes: AsyncIterator[Change], gone: asyncio.Task[None]) -> AsyncGenerator[bytes]:
-    """Yield changes as events, and a comment after a silence, until the client has gone."""
+async def _events(changes: AsyncIterator[Change], *over: asyncio.Task[None]) -> AsyncGenerator[bytes]:
+    """Yield changes as events, and a comment after a silence, until one of the tasks is done."""
     waiting = asyncio.create_task(_next(changes))
     try:
         while True:
-            pending: set[asyncio.Task[Any]] = {waiting, gone}
+            pending: set[asyncio.Task[Any]] = {waiting, *over}
             await asyncio.wait(pending, timeout=BEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
+            if any(one.done() for one in over):
                 return
             if not waiting.done():
                 yield BEAT
