@@ -205,6 +205,7 @@ async def test_a_transfer_ends_with_its_token(
 
         async def revoked_half_way() -> AsyncIterator[bytes]:
             yield LARGE
+            await until(lambda: here.api._transfers._of.total() == 1)
             await tokens.revoke(made.about.id)
             yield LARGE
 
