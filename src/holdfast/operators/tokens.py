@@ -3,7 +3,8 @@
 A token is `hf_<id>_<secret>`. The store keeps the id and a hash of the secret, in a namespace that no door
 leads to, so that all instances of a service know every token.
 
-Law: the secret exists only in the answer to `create`. An expired token is gone like any expired entry.
+Law: the secret exists only in the answer to `create`. An expired token is gone like any expired entry. A
+caller with a token makes no token that allows more than its own, or for longer.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
+from holdfast.clock import moment
 from holdfast.engine import service_of
-from holdfast.errors import ValidationError
+from holdfast.errors import PermissionDenied, ValidationError
 from holdfast.handles.kv import KV
 from holdfast.model import Entry
 from holdfast.rows import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.engine import Engine
     from holdfast.pipeline.pipeline import Pipeline
@@ -34,6 +36,8 @@ NAMESPACE: Final = f"{SYSTEM}tokens"
 MOST_VERBS: Final = 100
 MARK: Final = "hf"
 """The beginning of a token, by which tools find one that was committed or logged by mistake."""
+OF_LINK: Final = "console-"
+"""The beginning of the id of an operator whom a link of the console let in without a token."""
 _TOKEN: Final = re.compile(rf"{MARK}_([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _AT_ONCE: Final = 100
 """Number of tokens that are read at once. Their values are far below the limit of such a read."""
@@ -76,6 +80,22 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return self.operator or (family != "admin" and owner == self.owner)
 
+    def require_grant(self, other: Token) -> None:
+        """Check that a caller with this token may make another one.
+
+        Raises:
+            PermissionDenied: The other one would allow more than this one, or for longer.
+        """
+        more = None
+        if not self.operator and other.owner != self.owner:
+            more = f"it is for {self.owner}"
+        elif self.verbs is not None and not (other.verbs and set(other.verbs) <= set(self.verbs)):
+            more = f"it allows {', '.join(self.verbs)}; name only such verbs for the new token"
+        elif self.expires_at is not None and (other.expires_at is None or other.expires_at > self.expires_at):
+            more = f"it expires at {self.expires_at.isoformat()}, and the new token must expire before that"
+        if more is not None:
+            raise PermissionDenied(f"this token can't grant more than it has: {more}")
+
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     """A token that was just made, with its secret: the only time that it is shown."""
@@ -98,9 +118,10 @@ class _Kept(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Tokens:
     """The tokens of a store. Get them from `Store.tokens`."""
 
-    def __init__(self, engine: Engine, kv: KV) -> None:
+    def __init__(self, engine: Engine, kv: KV, now: Callable[[], int]) -> None:
         self._engine = engine
         self._kv = kv
+        self._now = now
 
     async def create(
         self,
@@ -111,6 +132,7 @@ class Tokens:
         operator: bool = False,
         verbs: Sequence[str] | None = None,
         ttl: int | None = None,
+        by: str | None = None,
     ) -> NewToken:
         """Make a token for a plugin, for a tenant's project, or for operators.
 
@@ -121,21 +143,35 @@ class Tokens:
             operator: Whether it is for operators, who may do everything.
             verbs: The only verbs that it allows; all if not given.
             ttl: Seconds until it expires; None for never.
+            by: The id of the token of the caller who asks for it, if it was a token that let the caller in.
 
         Returns:
             The token with its secret, which is not kept.
 
         Raises:
             ValidationError: It is for none of these or for several, or an argument breaks its rule.
+            PermissionDenied: It would allow more than the caller's own token, or for longer.
         """
         kept = _kept(plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs)
         if (service := service_of(self._engine)) is not None:
             asked = {name: said for name, said in msgspec.to_builtins(kept).items() if name != "hash"}
             return msgspec.convert(await service.create_token(asked | {"ttl": ttl}), NewToken)
         name, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        if by is not None:
+            await self._require_grant(by, name, kept, rules.ttl(ttl))
         kept.hash = _hashed(secret)
         entry = await self._kv.set(name, msgspec.to_builtins(kept), ttl=ttl, expected_version=0)
-        return NewToken(token=f"{MARK}_{name}_{secret}", about=_token(entry.key, kept, entry))
+        return NewToken(
+            token=f"{MARK}_{name}_{secret}", about=_token(name, kept, entry.created_at, entry.expires_at)
+        )
+
+    async def _require_grant(self, by: str, name: str, kept: _Kept, ttl: int | None) -> None:
+        own = (await self.get([by])).get(by)
+        if own is None:
+            raise PermissionDenied("this token has expired or been revoked, and grants nothing")
+        now = self._now()
+        expires_at = None if ttl is None else moment(now + ttl * 1000)
+        own.require_grant(_token(name, kept, moment(now), expires_at))
 
     async def list(self) -> list[Token]:
         """List the tokens that are valid, in the order of their ids.
@@ -149,7 +185,7 @@ class Tokens:
         cursor = None
         while True:
             page = await self._kv.list(cursor=cursor, values=True)
-            found += [_token(one.key, msgspec.convert(one.value, _Kept), one) for one in page.entries or ()]
+            found += map(_token_of, page.entries or ())
             cursor = page.cursor
             if cursor is None:
                 return found
@@ -170,7 +206,7 @@ class Tokens:
         for start in range(0, len(wanted), _AT_ONCE):
             for entry in await self._kv.get_many(wanted[start : start + _AT_ONCE]):
                 if isinstance(entry, Entry):
-                    found[entry.key] = _token(entry.key, msgspec.convert(entry.value, _Kept), entry)
+                    found[entry.key] = _token_of(entry)
         return found
 
     async def revoke(self, id: str) -> bool:
@@ -204,12 +240,12 @@ class Tokens:
         kept = msgspec.convert(entry.value, _Kept)
         if not hmac.compare_digest(kept.hash, _hashed(parts[2])):
             return None
-        return _token(entry.key, kept, entry)
+        return _token_of(entry)
 
 
 def tokens_of(engine: Engine, pipeline: Pipeline) -> Tokens:
     """Return the tokens of a store."""
-    return Tokens(engine, KV(pipeline, pipeline.verbs(NAMESPACE)))
+    return Tokens(engine, KV(pipeline, pipeline.verbs(NAMESPACE)), pipeline.now)
 
 
 def _kept(
@@ -252,7 +288,11 @@ def _hashed(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _token(name: str, kept: _Kept, entry: Any) -> Token:
+def _token_of(entry: Entry) -> Token:
+    return _token(entry.key, msgspec.convert(entry.value, _Kept), entry.created_at, entry.expires_at)
+
+
+def _token(name: str, kept: _Kept, created_at: datetime, expires_at: datetime | None) -> Token:
     return Token(
         id=name,
         plugin=kept.plugin,
@@ -260,6 +300,6 @@ def _token(name: str, kept: _Kept, entry: Any) -> Token:
         project=kept.project,
         operator=kept.operator,
         verbs=kept.verbs,
-        created_at=entry.created_at,
-        expires_at=entry.expires_at,
+        created_at=created_at,
+        expires_at=expires_at,
     )

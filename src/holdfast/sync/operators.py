@@ -158,6 +158,7 @@ class Tokens(Facade):
         operator: bool = False,
         verbs: Sequence[str] | None = None,
         ttl: int | None = None,
+        by: str | None = None,
     ) -> NewToken:
         """Make a token for a plugin, for a tenant's project, or for operators.
 
@@ -168,16 +169,18 @@ class Tokens(Facade):
             operator: Whether it is for operators, who may do everything.
             verbs: The only verbs that it allows; all if not given.
             ttl: Seconds until it expires; None for never.
+            by: The id of the token of the caller who asks for it, if it was a token that let the caller in.
 
         Returns:
             The token with its secret, which is not kept.
 
         Raises:
             ValidationError: It is for none of these or for several, or an argument breaks its rule.
+            PermissionDenied: It would allow more than the caller's own token, or for longer.
         """
         return self._thread.run(
             self._handle.create(
-                plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs, ttl=ttl
+                plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs, ttl=ttl, by=by
             )
         )
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.responses import NoToken
-from holdfast.errors import InvalidPluginName, ValidationError
+from holdfast.errors import InvalidPluginName, PermissionDenied, ValidationError
 from tests.edges.http.ground import Served, served
 from tests.edges.nats.ground import calling
 
@@ -99,6 +100,73 @@ async def test_a_revoked_token_is_refused(bus: str, tmp_path: Path, monkeypatch:
             response = await shown(here, made.token, "GET", "/v1/kv/trivia")
             assert (response.status_code, "not valid" in response.json()["detail"]) == (401, True)
         assert await tokens.list() == []
+
+
+LIMITED: dict[str, Any] = {"operator": True, "verbs": ["token_create", "get", "list"]}
+MORE: list[dict[str, Any]] = [
+    {"operator": True},
+    {"operator": True, "verbs": ["token_create", "token_revoke"]},
+    {"operator": True, "verbs": ["token_create", "get", "list", "watch"]},
+    {"plugin": "trivia"},
+    {"plugin": "trivia", "verbs": ["set"]},
+    {"plugin": "trivia", "verbs": ["get", "set"]},
+    {"tenant": "acme", "project": "web", "verbs": ["set"]},
+]
+
+
+async def test_a_token_grants_no_more_verbs_than_it_has(closed: Served) -> None:
+    """Who may make tokens can't make one that allows more: for operators, a plugin or a project."""
+    tokens = closed.store.tokens()
+    token = (await tokens.create(**LIMITED)).token
+    for more in MORE:
+        refused = await shown(closed, token, "POST", "/v1/admin:token_create", more)
+        assert (refused.status_code, refused.json()["code"]) == (403, "PERMISSION_DENIED"), more
+        assert "can't grant more than it has" in refused.json()["detail"]
+    assert len(await tokens.list()) == 1
+    for less in (LIMITED, {"plugin": "trivia", "verbs": ["get"]}):
+        made = await shown(closed, token, "POST", "/v1/admin:token_create", less)
+        assert made.status_code == 200, made.text
+
+
+async def test_a_token_grants_no_longer_life_than_it_has(closed: Served) -> None:
+    """A token that expires makes only tokens that expire before it does."""
+    made = await closed.store.tokens().create(operator=True, ttl=3_600)
+    for ttl, status in ((None, 403), (3_601, 403), (86_400, 403), (3_500, 200)):
+        asked: dict[str, Any] = {"plugin": "trivia"} | ({} if ttl is None else {"ttl": ttl})
+        response = await shown(closed, made.token, "POST", "/v1/admin:token_create", asked)
+        assert response.status_code == status, (ttl, response.text)
+        assert status == 200 or "expire" in response.json()["detail"]
+    assert len(await closed.store.tokens().list()) == 2
+
+
+async def test_a_revoked_token_grants_nothing(closed: Served) -> None:
+    """A token that is still known by heart makes no other token once it is revoked."""
+    made = await closed.store.tokens().create(operator=True)
+    assert (await shown(closed, made.token, "POST", "/v1/admin:ready", {})).status_code == 200
+    await closed.store.tokens().revoke(made.about.id)
+    refused = await shown(closed, made.token, "POST", "/v1/admin:token_create", {"operator": True})
+    assert refused.status_code in (401, 403)
+    assert await closed.store.tokens().list() == []
+
+
+async def test_a_session_grants_what_its_token_has(closed: Served) -> None:
+    """A page of the console makes tokens with the rights of the visitor; an operator's link has all."""
+    port = closed.url.rpartition(":")[2]
+    token = (await closed.store.tokens().create(**LIMITED)).token
+    link = closed.sessions.redeem(closed.sessions.link())
+    for cookie, status in ((closed.sessions.open(token), 403), (link, 200)):
+        said = {"Cookie": f"holdfast-{port}={cookie}", "Sec_Fetch_Site": "same-origin"}
+        response = await closed.ask("POST", "/v1/admin:token_create", {"operator": True}, **said)
+        assert response.status_code == status
+
+
+async def test_a_client_over_http_grants_what_its_token_has(closed: Served) -> None:
+    """`holdfast token create --url http://…` is refused like any other caller with that token."""
+    token = (await closed.store.tokens().create(**LIMITED)).token
+    async with holdfast.open(f"{closed.url}?token={token}") as store:
+        with pytest.raises(PermissionDenied, match="can't grant more than it has"):
+            await store.tokens().create(operator=True)
+        assert (await store.tokens().create(plugin="trivia", verbs=["get"])).about.verbs == ("get",)
 
 
 async def test_a_token_is_known_for_a_second(here: Served) -> None:

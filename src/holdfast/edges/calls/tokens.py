@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.edges.calls.catalogue import Verb
 from holdfast.edges.calls.fields import CallFields, Count, Ttl
+from holdfast.operators.tokens import OF_LINK
 from holdfast.verbs.fields import required
 
 if TYPE_CHECKING:
@@ -92,8 +93,16 @@ async def _token_create(store: "Store", fields: Mapping[str, Any]) -> dict[str, 
         operator=fields.get("operator", False),
         verbs=fields.get("verbs"),
         ttl=fields.get("ttl"),
+        by=_asking(fields["principal"]),
     )
     return {"token": made.token, "about": msgspec.structs.asdict(made.about)}
+
+
+def _asking(principal: str) -> str | None:
+    """Return the id of the token that let a caller in; None if it was no token, or the link of a console."""
+    mode, _, name = principal.partition(":")
+    token = name.rpartition("#")[2]
+    return token if mode == "token" and not token.startswith(OF_LINK) else None
 
 
 async def _tokens(store: "Store", fields: Mapping[str, Any]) -> dict[str, Any]:

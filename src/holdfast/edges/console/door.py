@@ -27,6 +27,7 @@ from holdfast.edges.http.guard import cookie_name, cookie_of
 from holdfast.edges.http.responses import NoToken
 from holdfast.edges.http.routes import WrongMethod
 from holdfast.errors import HoldfastError, InvalidSubject, ValidationError, ValueTooLarge
+from holdfast.operators.tokens import OF_LINK
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -153,7 +154,7 @@ def caller(token: Token | None) -> dict[str, Any]:
     """Return who is visiting, as pages show it."""
     if token is None:
         return {"kind": "open", "owner": "operator", "operator": True, "verbs": None, "id": None}
-    kind = "link" if token.id.startswith("console-") else "token"
+    kind = "link" if token.id.startswith(OF_LINK) else "token"
     told = {"kind": kind, "owner": token.owner, "operator": token.operator, "verbs": token.verbs}
     return told | {"id": token.id, "expires_at": token.expires_at}
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.operators.tokens import Token
+from holdfast.operators.tokens import OF_LINK, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ class BrowserSessions:
         made = self._links.pop(_hashed(secret), None)
         if made is None or self._ticks() > made + LINK_SECONDS:
             return None
-        operator = Token(id=f"console-{secrets.token_hex(4)}", operator=True, created_at=datetime.now(UTC))
+        operator = Token(id=f"{OF_LINK}{secrets.token_hex(4)}", operator=True, created_at=datetime.now(UTC))
         return self._opened(operator)
 
     def _opened(self, stands_for: str | Token) -> str:
