@@ -16,6 +16,7 @@ from holdfast.edges.console.pages import PAGES
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.greeting import greeting
 from holdfast.edges.settings.table import Config
+from holdfast.errors import Busy
 from tests.console.visiting import OWN_PAGE, log_in, page, refused
 from tests.edges.running import get, holdfast_up
 
@@ -193,6 +194,47 @@ async def test_a_revoked_token_ends_its_sessions(closed: Served, monkeypatch: py
     status, problem = await refused(closed, "/")
     assert (status, "the session has ended" in problem["detail"]) == (401, True)
     assert "needs a token" in (await refused(closed, "/"))[1]["detail"]
+
+
+async def test_many_logins_end_no_session_of_others(closed: Served) -> None:
+    """Who logs in again and again with one token ends own sessions, and none of an operator or a plugin."""
+    tokens = closed.store.tokens()
+    operator, other = await tokens.create(operator=True), await tokens.create(plugin="other")
+    reader = await tokens.create(plugin="trivia", verbs=["get"])
+
+    async def cookie_of(**fields: str) -> str:
+        response = await log_in(closed, **fields)
+        closed.client.cookies.clear()
+        return response.headers["set-cookie"].partition(";")[0]
+
+    mine = await cookie_of(once=closed.sessions.link())
+    operators, others = await cookie_of(token=operator.token), await cookie_of(token=other.token)
+    readers = [await cookie_of(token=reader.token) for _ in range(limits.MOST_SESSIONS + 1)]
+    for cookie, status in (
+        *((one, 200) for one in (mine, operators, others, readers[-1], readers[-limits.MOST_OF_ONE])),
+        *((one, 401) for one in (readers[0], readers[-limits.MOST_OF_ONE - 1])),
+    ):
+        shown = await closed.ask("GET", "/ui/live", Accept="application/json", Cookie=cookie)
+        assert shown.status_code in ((200, 403) if status == 200 else (401,)), shown.text
+
+
+def test_other_sessions_end_before_those_of_operators() -> None:
+    """When there are too many sessions in all, the one with the most loses one, and operators the last."""
+    sessions = BrowserSessions()
+    operators = [sessions.open(f"operator {number}", operator=True) for number in range(2)]
+    greedy = [sessions.open("greedy") for _ in range(limits.MOST_OF_ONE)]
+    while len(sessions) < limits.MOST_SESSIONS:
+        sessions.open(f"plugin {len(sessions)}")
+    sessions.open("one more")
+    assert (sessions.find(greedy[0]), sessions.find(greedy[1])) == (None, "greedy")
+    for number in range(limits.MOST_SESSIONS):
+        sessions.open(f"next {number}")
+    assert [sessions.find(one) for one in operators] == ["operator 0", "operator 1"]
+    for number in range(limits.MOST_SESSIONS):
+        sessions.open(f"operator {number + 2}", operator=True)
+    with pytest.raises(Busy):
+        sessions.open("no operator")
+    assert len(sessions) == limits.MOST_SESSIONS
 
 
 async def test_log_out_ends_the_session(closed: Served) -> None:

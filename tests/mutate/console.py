@@ -55,8 +55,8 @@ PLANTS: Final = (
     Plant(
         "a session never ends",
         "edges/console/sessions.py",
-        "now > session.opened + LIFE_SECONDS",
-        "now < session.opened",
+        "now > self.opened + LIFE_SECONDS",
+        "now < self.opened",
         _DOOR,
     ),
     Plant(

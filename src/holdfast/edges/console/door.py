@@ -135,7 +135,7 @@ class ConsoleDoor:
             _log.info("a link opened a session for an operator")
         elif isinstance(token, str):
             known = await self._guard.valid(token.strip())
-            cookie = self._sessions.open(token.strip())
+            cookie = self._sessions.open(token.strip(), operator=known.operator)
             _log.info("the token %s for %s opened a session", known.id, known.owner)
         else:
             raise ValidationError("send a token, or the secret of a link as once", field="token")

@@ -4,7 +4,7 @@ A session lives in this process and stands for a token, whose rights it has. A l
 operator of this machine, who needs no token.
 
 Law: the process keeps only hashes of cookies and links. Both are bounded in number and time, and a link works
-once.
+once. A caller who opens many sessions ends own ones, and only an operator ends the session of an operator.
 """
 
 from __future__ import annotations
@@ -12,18 +12,22 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.errors import Busy
 from holdfast.operators.tokens import OF_LINK, Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_SESSIONS: Final = 256
-"""Maximum number of sessions. One more ends the one that was not used for longest."""
+"""Maximum number of sessions. One more ends a session of the token that has the most."""
+MOST_OF_ONE: Final = 16
+"""Maximum number of sessions of one token. One more ends the one that was not used for longest."""
 IDLE_SECONDS: Final = 7_200.0
 """Seconds without a request after which a session ends."""
 LIFE_SECONDS: Final = 43_200.0
@@ -38,8 +42,13 @@ class BrowserSession(msgspec.Struct):
     """A session. `stands_for` is a token with its secret, or an operator of this machine."""
 
     stands_for: str | Token
+    operator: bool
     opened: float
     used: float
+
+    def is_over(self, now: float) -> bool:
+        """Return whether its time has passed."""
+        return now > self.used + IDLE_SECONDS or now > self.opened + LIFE_SECONDS
 
 
 class BrowserSessions:
@@ -54,15 +63,23 @@ class BrowserSessions:
         self._sessions: dict[str, BrowserSession] = {}
         self._links: dict[str, float] = {}
 
-    def open(self, token: str) -> str:
-        """Open a session for a token, and return its cookie."""
-        return self._opened(token)
+    def __len__(self) -> int:
+        """Return the number of sessions."""
+        return len(self._sessions)
+
+    def open(self, token: str, *, operator: bool = False) -> str:
+        """Open a session for a token, which may be one for operators, and return its cookie.
+
+        Raises:
+            Busy: Operators have all the sessions that there may be, and this token is not for operators.
+        """
+        return self._opened(token, operator=operator)
 
     def find(self, cookie: str) -> str | Token | None:
         """Return what a session stands for; None if there is none or it has ended."""
         name, now = _hashed(cookie), self._ticks()
         session = self._sessions.pop(name, None)
-        if session is None or now > session.used + IDLE_SECONDS or now > session.opened + LIFE_SECONDS:
+        if session is None or session.is_over(now):
             return None
         session.used = now
         self._sessions[name] = session  # at the end: the first is the one that was not used for longest
@@ -86,14 +103,29 @@ class BrowserSessions:
         if made is None or self._ticks() > made + LINK_SECONDS:
             return None
         operator = Token(id=f"{OF_LINK}{secrets.token_hex(4)}", operator=True, created_at=datetime.now(UTC))
-        return self._opened(operator)
+        return self._opened(operator, operator=True)
 
-    def _opened(self, stands_for: str | Token) -> str:
-        while len(self._sessions) >= MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+    def _opened(self, stands_for: str | Token, *, operator: bool) -> str:
         cookie, now = secrets.token_urlsafe(32), self._ticks()
-        self._sessions[_hashed(cookie)] = BrowserSession(stands_for, now, now)
+        self._sessions = {name: one for name, one in self._sessions.items() if not one.is_over(now)}
+        self._make_room(stands_for, operator=operator)
+        self._sessions[_hashed(cookie)] = BrowserSession(stands_for, operator, now, now)
         return cookie
+
+    def _make_room(self, stands_for: str | Token, *, operator: bool) -> None:
+        """End a session if there are too many; of several, the one that was not used for longest."""
+        own = [name for name, one in self._sessions.items() if one.stands_for == stands_for]
+        if len(own) >= MOST_OF_ONE:
+            del self._sessions[own[0]]
+        if len(self._sessions) < MOST_SESSIONS:
+            return
+        ending = [one for one in self._sessions.items() if not one[1].operator]
+        if not ending and operator:
+            ending = list(self._sessions.items())
+        if not ending:
+            raise Busy("operators have all the sessions that there may be", retry_after=60.0)
+        held = Counter(one.stands_for for _, one in ending)
+        del self._sessions[max(ending, key=lambda one: held[one[1].stands_for])[0]]
 
 
 def _hashed(secret: str) -> str:
