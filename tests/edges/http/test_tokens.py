@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import sqlite3
+from collections import Counter
 from contextlib import closing
+from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,12 +20,13 @@ from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.responses import NoToken
-from holdfast.errors import InvalidPluginName, PermissionDenied, ValidationError
+from holdfast.errors import Busy, InvalidPluginName, PermissionDenied, ValidationError
+from holdfast.operators.tokens import Token
 from tests.edges.http.ground import Served, served
-from tests.edges.nats.ground import calling
+from tests.edges.nats.ground import calling, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from pathlib import Path
 
     import httpx
@@ -225,6 +232,103 @@ async def test_a_wrong_secret_is_refused(closed: Served) -> None:
     made = await closed.store.tokens().create(plugin="trivia")
     other = made.token[:-1] + ("A" if made.token[-1] != "A" else "B")
     assert (await shown(closed, other, "GET", "/v1/kv/trivia")).status_code == 401
+
+
+async def _guess(here: Served, made_up: Iterator[str], statuses: Counter[int]) -> None:
+    """Send made-up tokens over one connection, one after the other, for ever."""
+    where = urlsplit(here.url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    try:
+        for token in made_up:
+            head = f"GET /v1/kv/trivia/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+            writer.write(head.encode())
+            answer = await reader.readuntil(b"\r\n\r\n")
+            [length] = re.findall(rb"content-length: (\d+)", answer)
+            await reader.readexactly(int(length))
+            statuses[int(answer.split(b" ", 2)[1])] += 1
+    finally:
+        writer.transport.abort()
+
+
+def _made_up() -> Iterator[str]:
+    """Tokens that nobody made: half of them have the right form."""
+    for number in count():
+        yield f"hf_{number:016x}_{'A' * 43}" if number % 2 else f"hf_{number}"
+
+
+async def test_made_up_tokens_keep_nobody_out(closed: Served) -> None:
+    """While a client tries as many made-up tokens as it can, each valid token is let in at its first use."""
+    tokens = [(await closed.store.tokens().create(plugin="trivia")).token for _ in range(20)]
+    statuses, made_up = Counter[int](), _made_up()
+    guessing = [asyncio.create_task(_guess(closed, made_up, statuses)) for _ in range(16)]
+    try:
+        found = []
+        for token in tokens:
+            seen = statuses.total()
+            await until(lambda: statuses.total() >= seen + 30)  # noqa: B023
+            found.append((await shown(closed, token, "GET", "/v1/kv/trivia")).status_code)
+    finally:
+        for one in guessing:
+            one.cancel()
+        await asyncio.gather(*guessing, return_exceptions=True)
+    assert found == [200] * 20
+    assert set(statuses) == {401}
+
+
+class Slow:
+    """The tokens of a store that answers when it is told to, and counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.answering = asyncio.Event()
+
+    async def find(self, text: str) -> Token | None:
+        """See `Tokens.find`."""
+        return (await self.find_all([text])).get(text)
+
+    async def find_all(self, texts: Iterable[str]) -> dict[str, Token]:
+        """See `Tokens.find_all`."""
+        asked = list(texts)
+        self.asked.append(asked)
+        await self.answering.wait()
+        moment = datetime(2026, 1, 1, tzinfo=UTC)
+        return {one: Token(id=one[3:19], plugin="trivia", created_at=moment) for one in asked if "_B" in one}
+
+
+async def test_a_token_without_the_form_of_one_costs_no_read() -> None:
+    """Text that can't be a token is refused without a look into the store."""
+    store = Slow()
+    checked = TokenGuard(store, open_mode=False)  # type: ignore[arg-type]
+    for text in (
+        "",
+        "x",
+        "hf_",
+        "hf_0_A",
+        f"hf_{'0' * 16}_{'A' * 42}",
+        f"hf_{'g' * 16}_{'A' * 43}",
+        "é" * 60,
+    ):
+        with pytest.raises(NoToken):
+            await checked.valid(text)
+    assert store.asked == []
+
+
+async def test_unknown_tokens_wait_by_the_address_that_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so many unknown tokens of an address wait, few reads serve all, and other addresses get turns."""
+    monkeypatch.setattr(guard, "LOOKS", 500)
+    store = Slow()
+    checked = TokenGuard(store, open_mode=False)  # type: ignore[arg-type]
+    made_up = [f"hf_{number:016x}_{'A' * 43}" for number in range(501)]
+    flood = [asyncio.create_task(checked.valid(one, source="192.0.2.1")) for one in made_up]
+    await until(lambda: any(one.done() for one in flood))
+    real = asyncio.create_task(checked.valid(f"hf_{'1' * 16}_{'B' * 43}", source="192.0.2.2"))
+    await asyncio.sleep(0)
+    store.answering.set()
+    assert (await real).plugin == "trivia"
+    assert any("_B" in one for one in store.asked[1])
+    ends = await asyncio.gather(*flood, return_exceptions=True)
+    assert Counter(type(one) for one in ends) == {NoToken: 500, Busy: 1}
+    assert len(store.asked) < 10
 
 
 async def test_guessing_is_bounded(closed: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from holdfast.edges.console.pages import LOGIN, LOGOUT, found
 from holdfast.edges.console.visits import Instruments, Visit
 from holdfast.edges.http import responses
 from holdfast.edges.http.api import starting_or_stopping
-from holdfast.edges.http.guard import cookie_name, cookie_of
+from holdfast.edges.http.guard import cookie_name, cookie_of, source_of
 from holdfast.edges.http.responses import NoToken
 from holdfast.edges.http.routes import WrongMethod
 from holdfast.errors import HoldfastError, InvalidSubject, ValidationError, ValueTooLarge
@@ -134,7 +134,7 @@ class ConsoleDoor:
                 raise NoToken("this link was used before or is older than ten minutes")
             _log.info("a link opened a session for an operator")
         elif isinstance(token, str):
-            known = await self._guard.valid(token.strip())
+            known = await self._guard.valid(token.strip(), source=source_of(scope))
             cookie = self._sessions.open(token.strip(), operator=known.operator)
             _log.info("the token %s for %s opened a session", known.id, known.owner)
         else:

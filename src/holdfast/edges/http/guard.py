@@ -19,6 +19,7 @@ from holdfast.edges.http.responses import NoToken
 from holdfast.edges.nats.callers import TOKEN_SIGN
 from holdfast.edges.settings.addresses import is_loopback
 from holdfast.errors import Busy, HoldfastError, PermissionDenied
+from holdfast.operators.tokens import has_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,8 +36,10 @@ FRESH: Final = 1.0
 """Seconds for which a token is known without another look into the store."""
 LOOK_SECONDS: Final = 0.3
 """Seconds between two looks whether the tokens of open streams are still valid."""
-LOOKS: Final = 200
-"""Maximum number of unknown tokens looked up in a second: guessing tokens must not load the store."""
+LOOKS: Final = 256
+"""Maximum number of unknown tokens of one address that wait to be looked up."""
+AT_ONCE: Final = 100
+"""Number of unknown tokens that are looked up with one read."""
 KNOWN: Final = 4_096
 """Number of tokens, and of addresses of clients, that are remembered."""
 _BEARER: Final = b"bearer "
@@ -46,6 +49,12 @@ PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real
 
 SAFE: Final = frozenset({"GET", "HEAD"})
 """The methods that change nothing."""
+
+
+def source_of(scope: Scope) -> str:
+    """Return the address that a request comes from."""
+    client = scope["client"]
+    return "" if client is None else str(client[0])
 
 
 def cookie_name(scope: Scope) -> str:
@@ -73,6 +82,67 @@ class _Pass(NamedTuple):
     cookie: str | None
 
 
+class UnknownTokens:
+    """The tokens that were not seen lately and are being looked up, many with one read.
+
+    Law: addresses take turns, and one that tries many tokens waits only for itself. So made-up tokens keep
+    nobody out, and they cost the store no more than a read for each hundred.
+
+    Args:
+        tokens: The tokens of the store.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._waiting: dict[str, dict[str, asyncio.Future[Token | None]]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def find(self, text: str, source: str) -> Token | None:
+        """Look a token up for an address.
+
+        Raises:
+            Busy: Too many unknown tokens of this address wait.
+        """
+        waiting = self._waiting.get(source, {})
+        found = waiting.get(text)
+        if found is None:
+            if len(waiting) >= LOOKS:
+                raise Busy("too many unknown tokens are being tried from this address", retry_after=1.0)
+            found = waiting[text] = asyncio.get_running_loop().create_future()
+            self._waiting[source] = waiting
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name="holdfast unknown tokens")
+        return await asyncio.shield(found)
+
+    async def _read(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._next()
+                try:
+                    known = await self._tokens.find_all([text for text, _ in batch])
+                except Exception as error:
+                    for _, found in batch:
+                        found.set_exception(error)
+                        found.exception()  # nobody may be waiting any more
+                else:
+                    for text, found in batch:
+                        found.set_result(known.get(text))
+        finally:
+            self._reading = None
+
+    def _next(self) -> list[tuple[str, asyncio.Future[Token | None]]]:
+        """Take tokens to look up, one of each address in turn."""
+        batch: list[tuple[str, asyncio.Future[Token | None]]] = []
+        while self._waiting and len(batch) < AT_ONCE:
+            source = next(iter(self._waiting))
+            waiting = self._waiting.pop(source)
+            text = next(iter(waiting))
+            batch.append((text, waiting.pop(text)))
+            if waiting:
+                self._waiting[source] = waiting  # at the end: the others come first
+        return batch
+
+
 class TokenGuard:
     """The check of who is asking.
 
@@ -92,8 +162,7 @@ class TokenGuard:
         """The sessions whose cookies are accepted, if there are any."""
         self._known: Bounded[str, tuple[float, Token]] = Bounded(KNOWN)
         self._looking: dict[str, asyncio.Future[Token | None]] = {}
-        self._second = 0
-        self._looks = 0
+        self._unknown = UnknownTokens(tokens)
         self._lasting: dict[asyncio.Future[None], _Pass] = {}
         self._looking_after: asyncio.Task[None] | None = None
 
@@ -103,7 +172,7 @@ class TokenGuard:
         Raises:
             NoToken: The caller needs a token, or its token is not valid.
             PermissionDenied: The token is not for this.
-            Busy: Too many unknown tokens are being tried.
+            Busy: Too many unknown tokens are being tried from this address.
         """
         token = await self.token_of(scope)
         return "" if token is None else _allowed(token, asked)
@@ -126,7 +195,7 @@ class TokenGuard:
         Raises:
             NoToken: The caller needs a token, or its token is not valid.
             PermissionDenied: Another page than one of this service uses a session's cookie.
-            Busy: Too many unknown tokens are being tried.
+            Busy: Too many unknown tokens are being tried from this address.
         """
         said, cookies, passed_on = _credentials(scope)
         if said is None and cookies and self.sessions is not None:
@@ -139,7 +208,7 @@ class TokenGuard:
             raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
         if said[: len(_BEARER)].lower() != _BEARER:
             raise NoToken("send the token as Authorization: Bearer <token>")
-        return await self.valid(_text(said))
+        return await self.valid(_text(said), source=source_of(scope))
 
     async def ended(self, scope: Scope) -> None:
         """Wait until what let a request in no longer does. A stream that it opened is over then.
@@ -221,30 +290,30 @@ class TokenGuard:
         if not isinstance(stands_for, str):
             return None if far else stands_for
         try:
-            return await self.valid(stands_for)
+            return await self.valid(stands_for, source=source_of(scope))
         except NoToken:
             self.sessions.end(cookie)
             raise NoToken("the session has ended, because its token has expired or been revoked") from None
 
-    async def valid(self, text: str) -> Token:
+    async def valid(self, text: str, *, source: str = "") -> Token:
         """Return a valid token, as the store had it at most a second ago.
+
+        Args:
+            text: The token.
+            source: The address that it comes from.
 
         Raises:
             NoToken: There is no such token.
-            Busy: Too many unknown tokens are being tried.
+            Busy: Too many unknown tokens are being tried from this address.
         """
         now = self._ticks()
         token = self._remembered(text, now)
         if token is not None:
             return token
-        if text not in self._known:
-            self._require_room(int(now))
-        looking = self._looking.get(text)
-        if looking is None:
-            looking = self._looking[text] = asyncio.ensure_future(self._tokens.find(text))
-            looking.add_done_callback(lambda _: self._looking.pop(text, None))
-        # Requests that wait for the same look go on in their order.
-        token = await asyncio.shield(looking)
+        if text in self._known:
+            token = await self._again(text)
+        elif has_form(text):
+            token = await self._unknown.find(text, source)
         if token is None:
             self._known.pop(text, None)
             raise NoToken("the token is not valid: it may have expired or been revoked")
@@ -255,12 +324,14 @@ class TokenGuard:
         since, token = self._known.get(text, (0.0, None))
         return token if now < since + FRESH else None
 
-    def _require_room(self, second: int) -> None:
-        if second != self._second:
-            self._second, self._looks = second, 0
-        self._looks += 1
-        if self._looks > LOOKS:
-            raise Busy("too many unknown tokens are being tried", retry_after=1.0)
+    async def _again(self, text: str) -> Token | None:
+        """Look up a token that was valid a while ago. It does not wait for unknown ones."""
+        looking = self._looking.get(text)
+        if looking is None:
+            looking = self._looking[text] = asyncio.ensure_future(self._tokens.find(text))
+            looking.add_done_callback(lambda _: self._looking.pop(text, None))
+        # Requests that wait for the same look go on in their order.
+        return await asyncio.shield(looking)
 
 
 def _credentials(scope: Scope) -> tuple[bytes | None, bytes, bool]:
