@@ -10,6 +10,7 @@ import pytest
 from holdfast.edges import greeting
 from holdfast.edges.serve import _contents
 from holdfast.edges.settings.read import read_config
+from holdfast.edges.settings.table import Config
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import Unavailable
 from holdfast.store import Store
@@ -51,3 +52,14 @@ async def test_a_store_that_can_not_be_read_just_now_is_served(tmp_path: Path) -
     lines = list(greeting.greeting(config, "nats://127.0.0.1:4222", None))
     assert lines[0] == "Holdfast is up."
     assert "can't be read just now" in lines[1]
+
+
+def test_callers_by_other_names_are_told_to_need_a_token(tmp_path: Path) -> None:
+    """Who lists names for a proxy is told that callers by these names need a token in open mode."""
+
+    def lines(**settings: Any) -> str:
+        config = Config(db="", data_dir=str(tmp_path), http_port=8420, http_hosts=("kv.example",), **settings)
+        return "\n".join(greeting.greeting(config, "nats://127.0.0.1:4222", []))
+
+    assert "callers by the name kv.example need one too" in lines(reply_mode="open")
+    assert "callers by the name" not in lines(reply_mode="permissions", nats="nats://127.0.0.1:4222")

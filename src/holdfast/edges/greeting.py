@@ -96,6 +96,8 @@ def _http(config: Config, url: str, *, open_mode: bool) -> Iterator[str]:
     yield f"HTTP  {address}/v1, /readyz and /metrics"
     near = "processes on this machine need no token, others do" if open_mode else "every caller needs a token"
     yield f"      ({near}: {program()} token create{_store_option(config, url)})"
+    if open_mode and config.http_hosts:
+        yield f"      (callers by the name {', '.join(config.http_hosts)} need one too, as through a proxy)"
     if not config.http_tls_cert and not is_loopback(config.http_host):
         yield "      (without TLS, so tokens and data can be read on the network: see http_tls_cert)"
     if find_spec("mcp") is not None:

@@ -93,6 +93,7 @@ async def served(
     engine: Engine | None = None,
     limits: HttpLimits | None = None,
     port: int | None = None,
+    names: tuple[str, ...] = (),
 ) -> AsyncIterator[Served]:
     """Serve a store within an `async with` block, at this port or at any free one."""
     port = port or free_port()
@@ -133,7 +134,7 @@ async def served(
         stack.callback(telling.cancel)
         console = ConsoleDoor(guard, sessions, parts)
         console.service = service
-        door = Door(health, api=api, mcp=mcp, console=console)
+        door = Door(health, names=names, api=api, mcp=mcp, console=console)
         await stack.enter_async_context(
             http_server(door, host="127.0.0.1", port=port, limits=limits or USUAL_LIMITS)
         )

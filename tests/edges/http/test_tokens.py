@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import sqlite3
 from collections import Counter
-from contextlib import closing
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 import holdfast
@@ -28,8 +29,6 @@ from tests.edges.nats.ground import calling, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
     from pathlib import Path
-
-    import httpx
 
 
 @pytest.fixture
@@ -349,6 +348,65 @@ async def test_a_proxy_on_this_machine_opens_nothing(here: Served, name: str) ->
     assert response.status_code == 401
 
 
+@contextlib.asynccontextmanager
+async def passed_on(here: Served) -> AsyncIterator[int]:
+    """The port of a proxy that passes bytes on to a service and adds nothing."""
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(65_536):
+                writer.write(piece)
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        where = urlsplit(here.url)
+        inner, outer = await asyncio.open_connection(where.hostname, where.port)
+        await asyncio.gather(copy(reader, outer), copy(inner, writer))
+
+    async with await asyncio.start_server(connect, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("path", ["/v1/kv/trivia", "/v1/kv/trivia?limit=1", "/mcp/kv/trivia", "/ui/live"])
+async def test_a_proxy_without_headers_opens_nothing(bus: str, tmp_path: Path, path: str) -> None:
+    """Open mode answers callers that name this machine; by other names and ports a proxy may pass them on."""
+    async with served(tmp_path / "state.db", bus, names=("kv.example",)) as here, passed_on(here) as proxy:
+        own = urlsplit(here.url).port
+        elsewhere = [
+            f"127.0.0.1:{proxy}",
+            f"localhost:{proxy}",
+            "kv.example",
+            f"kv.example:{own}",
+            "192.0.2.7",
+        ]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{proxy}", timeout=60) as client:
+            for host in elsewhere:
+                refused = await client.get(path, headers={"Host": host, "Accept": "application/json"})
+                assert (refused.status_code, "no proxy" in refused.json()["detail"]) == (401, True), host
+            token = (await here.store.tokens().create(plugin="trivia")).token
+            known = {"Host": "kv.example", "Accept": "application/json", "Authorization": f"Bearer {token}"}
+            assert (await client.get(path, headers=known)).status_code != 401
+        for host in (
+            f"127.0.0.1:{own}",
+            f"localhost:{own}",
+            "localhost",
+            f"LOCALHOST.:{own}",
+            "127.0.0.1",
+            "[::1]",
+        ):
+            near = await here.client.get(path, headers={"Host": host, "Accept": "application/json"})
+            assert near.status_code != 401, host
+
+
+async def test_an_old_version_of_http_comes_from_a_proxy(here: Served) -> None:
+    """Proxies that speak HTTP/1.0 to a service often put its own address into `Host`: a token is needed."""
+    where = urlsplit(here.url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    writer.write(f"GET /v1/kv/trivia HTTP/1.0\r\nHost: {where.netloc}\r\n\r\n".encode())
+    assert b" 401 " in (await reader.read())[:20]
+    writer.close()
+
+
 async def test_off_this_machine_a_token_is_always_needed(here: Served) -> None:
     """In open mode a caller from another machine needs a token all the same."""
     scope: dict[str, Any] = {"client": ("192.0.2.7", 5000), "headers": []}
@@ -377,7 +435,7 @@ async def test_secrets_are_not_kept(bus: str, tmp_path: Path) -> None:
         listed = (await here.call("/v1/admin:tokens")).json()["tokens"]
         assert [one["id"] for one in listed] == [made["about"]["id"]]
         assert secret not in json.dumps(listed)
-    with closing(sqlite3.connect(tmp_path / "state.db")) as behind:
+    with contextlib.closing(sqlite3.connect(tmp_path / "state.db")) as behind:
         text = "\n".join(behind.iterdump())
     assert (made["about"]["id"] in text, secret in text) == (True, False)
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from holdfast.bus.connection import Connection
-    from holdfast.edges.http.guard import Client
+    from holdfast.edges.http.guard import Client, Server
     from holdfast.edges.http.responses import Header, Response
     from holdfast.edges.http.routes import Found
     from holdfast.store import Store
@@ -75,8 +75,16 @@ class Service(Protocol):
 class Gatekeeper(Protocol):
     """The check of who is asking."""
 
-    def admit_at_once(self, client: Client, said: bytes | None, asked: Found) -> str | None:
-        """Return the suffix of the principal of a caller whom no proxy passed on; None if it is not known.
+    def admit_at_once(
+        self,
+        client: Client,
+        said: bytes | None,
+        asked: Found,
+        *,
+        host: bytes | None = None,
+        server: Server = None,
+    ) -> str | None:
+        """Return the suffix of the principal of a caller; None if it is not known at once.
 
         Raises:
             PermissionDenied: The caller may not do this.

@@ -1,10 +1,10 @@
 """The check of who is asking over HTTP.
 
 Law: without a token only a process of this machine may ask, and only in open mode, where NATS does not tell
-callers apart either. A request that a proxy passed on comes from elsewhere, whatever its connection says. A
-revoked token is refused within a second, and a stream that it opened ends within a second. The cookie of a
-session stands for a token and allows no more than the token does; with it, only a page of this service may
-change anything.
+callers apart either. Its connection must come from this machine, and its `Host` must name this machine, not a
+name or a port that others use: a proxy on this machine passes on requests from elsewhere. A revoked token is
+refused within a second, and a stream that it opened ends within a second. The cookie of a session stands for
+a token and allows no more than the token does; with it, only a page of this service may change anything.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Client = tuple[str, int] | None
 """The address of a client, if it has one."""
+Server = tuple[str, int | None] | None
+"""The address that a client has reached."""
 
 FRESH: Final = 1.0
 """Seconds for which a token is known without another look into the store."""
@@ -42,6 +44,11 @@ AT_ONCE: Final = 100
 """Number of unknown tokens that are looked up with one read."""
 KNOWN: Final = 4_096
 """Number of tokens, and of addresses of clients, that are remembered."""
+_NEEDED: Final = "this needs a token: send it as Authorization: Bearer <token>"
+_OPEN: Final = (
+    "; only a process on the service's machine needs none, if it calls the service by localhost or a "
+    "loopback address and its port, and no proxy passes the request on"
+)
 _BEARER: Final = b"bearer "
 PASSED_ON: Final = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 """Headers that a proxy adds."""
@@ -177,13 +184,23 @@ class TokenGuard:
         token = await self.token_of(scope)
         return "" if token is None else _allowed(token, asked)
 
-    def admit_at_once(self, client: Client, said: bytes | None, asked: Found) -> str | None:
-        """Return the suffix of the principal of a caller whom no proxy passed on, as `admit` would.
+    def admit_at_once(
+        self,
+        client: Client,
+        said: bytes | None,
+        asked: Found,
+        *,
+        host: bytes | None = None,
+        server: Server = None,
+    ) -> str | None:
+        """Return the suffix of the principal of a caller, as `admit` would.
 
-        Returns None if that is not known without a look into the store, or if the caller is refused.
+        It is for requests in HTTP/1.1 that have no header of a proxy. `host` is what `Host` says, and
+        `server` the address that the client reached. Returns None if the suffix is not known without a look
+        into the store, or if the caller is refused.
         """
         if said is None:
-            return "" if self._open and _near(client) else None
+            return "" if self._open and _near(client) and _named_here(host, server) else None
         if said[: len(_BEARER)].lower() != _BEARER:
             return None
         token = self._remembered(_text(said), self._ticks())
@@ -197,15 +214,15 @@ class TokenGuard:
             PermissionDenied: Another page than one of this service uses a session's cookie.
             Busy: Too many unknown tokens are being tried from this address.
         """
-        said, cookies, passed_on = _credentials(scope)
+        said, cookies = _credentials(scope)
         if said is None and cookies and self.sessions is not None:
-            token = await self._of_session(scope, cookies, far=passed_on or not _near(scope["client"]))
+            token = await self._of_session(scope, cookies, far=not _here(scope))
             if token is not None:
                 return token
         if said is None:
-            if self._open and not passed_on and _near(scope["client"]):
+            if self._open and _here(scope):
                 return None
-            raise NoToken("this needs a token: send it as Authorization: Bearer <token>")
+            raise NoToken(_NEEDED + _OPEN if self._open else _NEEDED)
         if said[: len(_BEARER)].lower() != _BEARER:
             raise NoToken("send the token as Authorization: Bearer <token>")
         return await self.valid(_text(said), source=source_of(scope))
@@ -240,7 +257,7 @@ class TokenGuard:
         token = await self.token_of(scope)
         if token is None:
             return None
-        said, cookies, _ = _credentials(scope)
+        said, cookies = _credentials(scope)
         cookie = cookie_of(cookies, cookie_name(scope)) if said is None else None
         of_link = cookie is not None and self.sessions is not None and self.sessions.find(cookie) == token
         return _Pass(None if of_link else token, cookie)
@@ -334,17 +351,32 @@ class TokenGuard:
         return await asyncio.shield(looking)
 
 
-def _credentials(scope: Scope) -> tuple[bytes | None, bytes, bool]:
-    """Return the `Authorization` and the cookies of a request, and whether a proxy passed it on."""
-    said, cookies, passed_on = None, b"", False
+def _credentials(scope: Scope) -> tuple[bytes | None, bytes]:
+    """Return the `Authorization` and the cookies of a request."""
+    said, cookies = None, b""
     for name, value in scope["headers"]:
         if name == b"authorization":
             said = value
         elif name == b"cookie":
             cookies = value
-        elif name in PASSED_ON:
-            passed_on = True
-    return said, cookies, passed_on
+    return said, cookies
+
+
+def _here(scope: Scope) -> bool:
+    """Return whether a process of this machine sent a request, as far as that can be told.
+
+    A proxy on this machine that adds no header is told by the name or the port in `Host`, which are those
+    that its clients use, or by HTTP/1.0, which few others speak.
+    """
+    if not _near(scope["client"]) or scope.get("http_version") == "1.0":
+        return False
+    host = None
+    for name, value in scope["headers"]:
+        if name in PASSED_ON:
+            return False
+        if name == b"host":
+            host = value
+    return _named_here(host, scope.get("server"))
 
 
 def cookie_of(cookies: bytes, name: str) -> str | None:
@@ -386,3 +418,19 @@ def _near(client: Client) -> bool:
 
 
 _is_near: Final = lru_cache(maxsize=KNOWN)(is_loopback)
+
+
+def _named_here(host: bytes | None, server: Server) -> bool:
+    """Return whether a `Host` names this machine, and the port that the client reached if it names one."""
+    return host is None or _names_port(host, None if server is None else server[1])
+
+
+@lru_cache(maxsize=KNOWN)
+def _names_port(host: bytes, port: int | None) -> bool:
+    text = host.decode("latin-1").strip().lower()
+    name, colon, said = text.rpartition(":")
+    if not colon or name.count("[") != name.count("]"):
+        name, said = text, ""
+    if said and said != str(port):
+        return False
+    return is_loopback(name.removesuffix(".").removeprefix("[").removesuffix("]"))

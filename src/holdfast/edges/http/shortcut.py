@@ -30,8 +30,8 @@ MOST_QUICK: Final = 16_384
 """Maximum number of bytes of a body that takes the shortcut."""
 OF_PAGES: Final = frozenset({b"origin", b"sec-fetch-site"})
 """Headers that tell which page caused a browser to send a request."""
-_USUAL: Final = OF_PAGES | PASSED_ON | {b"connection", b"cookie", b"expect", b"transfer-encoding", b"upgrade"}
-"""Headers with which a request takes the usual way, except for a connection that is kept."""
+_USUAL: Final = OF_PAGES | PASSED_ON | {b"cookie", b"expect", b"transfer-encoding", b"upgrade"}
+"""Headers with which a request takes the usual way."""
 
 _ROOT: Final = ROOT.encode()
 
@@ -101,13 +101,14 @@ class Shortcut:
         if service is None or not path.startswith(_ROOT) or b"?" in path or b"#" in path:
             return None
         method = parser.get_method().decode()
-        if method == "HEAD" or not parser.should_keep_alive():
+        if method == "HEAD" or not parser.should_keep_alive() or parser.get_http_version() != "1.1":
             return None
-        said, fielded = None, False
+        said, host, fielded = None, None, False
         for name, value in headers:
             if name == b"host":
                 if not self._known(value):
                     return None
+                host = value
             elif name == b"content-length":
                 if int(value) > self._most:
                     return None
@@ -115,13 +116,15 @@ class Shortcut:
                 said = value
             elif name in HEADERS:
                 fielded = True
-            elif name in _USUAL and (name != b"connection" or parser.get_http_version() != "1.1"):
+            elif name in _USUAL:
                 return None
         try:
             asked = found(method, path)
             if asked.place.family == "blob":
                 return None
-            user = self._api.guard.admit_at_once(connection.client, said, asked)
+            user = self._api.guard.admit_at_once(
+                connection.client, said, asked, host=host, server=connection.server
+            )
             if user is None:
                 return None
             scope = {"method": method, "raw_path": path, "query_string": b"", "headers": headers}
