@@ -27,8 +27,8 @@ PLANTS: Final = (
     Plant(
         "the id of a token is enough",
         "operators/tokens.py",
-        "if not hmac.compare_digest(kept.hash, _hashed(parts[2])):",
-        "if not kept.hash:",
+        "return hmac.compare_digest(msgspec.convert(entry.value, _Kept).hash, _hashed(secret))",
+        "return bool(msgspec.convert(entry.value, _Kept).hash)",
         _TOKENS,
     ),
     Plant(
@@ -41,8 +41,36 @@ PLANTS: Final = (
     Plant(
         "open mode lets other machines in over HTTP",
         "edges/http/guard.py",
-        'if self._open and not passed_on and _near(scope["client"]):',
-        "if self._open and not passed_on:",
+        'if not _near(scope["client"]) or scope.get("http_version") == "1.0":',
+        'if scope.get("http_version") == "1.0":',
+        _TOKENS,
+    ),
+    Plant(
+        "a proxy without headers lets everybody in",
+        "edges/http/guard.py",
+        '    return _named_here(host, scope.get("server"))',
+        "    return True",
+        _TOKENS,
+    ),
+    Plant(
+        "a watch outlives its token",
+        "edges/http/guard.py",
+        "if token is not None and valid.get(token.id) != token:",
+        "if token is not None and token.id not in valid and cookie:",
+        _WATCH,
+    ),
+    Plant(
+        "a token grants verbs that it lacks",
+        "operators/tokens.py",
+        "not (other.verbs and set(other.verbs) <= set(self.verbs))",
+        "not other.verbs",
+        _TOKENS,
+    ),
+    Plant(
+        "an address that tries many tokens keeps others waiting",
+        "edges/http/guard.py",
+        "waiting = self._waiting.get(source, {})",
+        'source = ""\n        waiting = self._waiting.get(source, {})',
         _TOKENS,
     ),
     Plant(
@@ -118,7 +146,7 @@ PLANTS: Final = (
     Plant(
         "the shortcut lets other machines in",
         "edges/http/guard.py",
-        'return "" if self._open and _near(client) else None',
+        'return "" if self._open and _near(client) and _named_here(host, server) else None',
         'return "" if self._open else None',
         _TOKENS,
     ),
