@@ -23,8 +23,8 @@ from holdfast.integrations.names import Names
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = Path(holdfast.__file__).parent / "integrations"
 SHARED: Final = {
-    *("__init__", "checkpoints", "langgraph_store", "large", "lifetimes", "many", "matching", "names"),
-    *("opening", "sides", "swapping", "windows"),
+    *("__init__", "checkpoints", "langgraph_bytes", "langgraph_store", "large", "lifetimes", "many"),
+    *("matching", "names", "opening", "sides", "swapping", "windows"),
 }
 FILES: Final = {path.stem: path for path in FOLDER.glob("*.py")} | {
     path.parent.name: path for path in FOLDER.glob("*/__init__.py")

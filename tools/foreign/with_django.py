@@ -17,7 +17,7 @@ from django.test.runner import DiscoverRunner
 from django.test.utils import setup_test_environment, teardown_test_environment
 
 from holdfast.integrations.django.cache import _NAMES, HoldfastCache
-from holdfast.integrations.django.shelf import PickledShelf
+from holdfast.integrations.django.shelf import Shelf
 
 _CULLED: Final = (
     "a cache in memory removes old entries when it is full; Holdfast keeps them until their timeout"
@@ -45,16 +45,18 @@ class Cache(HoldfastCache):
 
     def __init__(self, name: str, params: dict[str, Any]) -> None:
         plugin = f"cache-{sha256(str(name).encode()).hexdigest()[:16]}"
-        super().__init__("sqlite://", {**params, "OPTIONS": {**params.get("OPTIONS", {}), "plugin": plugin}})
+        # Their tests put objects of all classes into a cache.
+        options = {**params.get("OPTIONS", {}), "plugin": plugin, "serializer": "pickle"}
+        super().__init__("sqlite://", {**params, "OPTIONS": options})
         self._expire_info = self
 
     @property
-    def _cache(self) -> PickledShelf:
+    def _cache(self) -> Shelf:
         """The rows, which their tests have several caches share."""
         return self._shelf
 
     @_cache.setter
-    def _cache(self, shared: PickledShelf) -> None:
+    def _cache(self, shared: Shelf) -> None:
         self._shelf = shared
 
     def __getitem__(self, key: str) -> datetime | None:

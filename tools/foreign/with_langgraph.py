@@ -15,6 +15,7 @@ from unittest.mock import MagicMock
 import langgraph.store.memory
 import pytest
 from langgraph.cache.memory import InMemoryCache
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import holdfast
 import holdfast.sync
@@ -45,7 +46,7 @@ class Saver:
     @contextmanager
     def from_conn_string(_: str) -> Iterator[HoldfastSaver]:
         """Make one for graphs that run without await."""
-        yield HoldfastSaver(opened, f"p{next(numbers)}")
+        yield HoldfastSaver(opened, f"p{next(numbers)}", serde=JsonPlusSerializer())
 
 
 class AsyncSaver:
@@ -56,7 +57,7 @@ class AsyncSaver:
     async def from_conn_string(_: str) -> AsyncIterator[HoldfastSaver]:
         """Make one on a store that the test's loop serves."""
         async with holdfast.open("sqlite://") as store:
-            yield HoldfastSaver(store)
+            yield HoldfastSaver(store, serde=JsonPlusSerializer())
 
 
 class Store(HoldfastGraphStore):

@@ -6,10 +6,12 @@ entry, so that they appear together. A blob is there before the entry that names
 
 from __future__ import annotations
 
+import binascii
 import uuid
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from holdfast.errors import ValidationError
 from holdfast.integrations.many import emptied, found
 from holdfast.integrations.names import Names
 from holdfast.integrations.swapping import swapped
@@ -60,7 +62,9 @@ class Checkpoints:
         entry = await self._kv.get(key)
         if entry is None:
             return None
-        stored: dict[str, Any] = _CHECKPOINTS.unwrapped(key, entry.value)
+        stored: Any = _CHECKPOINTS.unwrapped(key, entry.value)
+        if not isinstance(stored, dict) or not stored.keys() >= {"checkpoint", "metadata", "parent", "run"}:
+            raise ValidationError(f"the entry {key!r} is not a checkpoint", field="value")
         return stored | {part: await self._unpacked(stored[part]) for part in ("checkpoint", "metadata")}
 
     async def write(
@@ -159,6 +163,10 @@ class Checkpoints:
             page = await self._kv.list(_WRITES.prefix(*place), values=True, cursor=cursor)
             for entry in page.entries or ():
                 value = _WRITES.unwrapped(entry.key, entry.value)
+                if not _has_writes(value):
+                    raise ValidationError(
+                        f"the entry {entry.key!r} does not hold the writes of a task", field="value"
+                    )
                 tasks.append((entry.key, value | {"stored": entry.value}))
             if (cursor := page.cursor) is None:
                 return tasks
@@ -171,13 +179,19 @@ class Checkpoints:
         await self._blobs.put(name, data)
         return {"form": form, "blob": name}
 
-    async def _unpacked(self, packed: dict[str, str]) -> Typed:
-        if "data" in packed:
-            return packed["form"], b64decode(packed["data"])
-        reader = await self._blobs.get(packed["blob"])
-        if reader is None:
-            raise KeyError(packed["blob"])
-        return packed["form"], await reader.read()
+    async def _unpacked(self, packed: Any) -> Typed:
+        match packed:
+            case {"form": str(form), "data": str(data)}:
+                try:
+                    return form, b64decode(data, validate=True)
+                except (binascii.Error, ValueError):  # the latter for text beyond ASCII
+                    raise ValidationError("a checkpoint's bytes are not base64", field="value") from None
+            case {"form": str(form), "blob": str(name)}:
+                reader = await self._blobs.get(name)
+                if reader is None:
+                    raise KeyError(name)
+                return form, await reader.read()
+        raise ValidationError("a checkpoint has neither bytes nor a blob", field="value")
 
     async def _drop_blobs(self, stored: dict[str, Any]) -> None:
         for part in stored.values():
@@ -192,3 +206,12 @@ class Checkpoints:
                 await self._blobs.delete(name)
             if page.cursor is None:
                 return
+
+
+def _has_writes(value: Any) -> bool:
+    fields = {"index", "task", "path", "channel", "value"}
+    return (
+        isinstance(value, dict)
+        and isinstance(writes := value.get("writes"), list)
+        and all(isinstance(write, dict) and write.keys() >= fields for write in writes)
+    )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import ValidationError
 from holdfast.extras import imported
 from holdfast.integrations.checkpoints import Checkpoints, Place
+from holdfast.integrations.langgraph_bytes import CheckpointSerializer
 from holdfast.integrations.langgraph_store import HoldfastGraphStore
 from holdfast.integrations.sides import Sides
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 
-__all__ = ["HoldfastGraphStore", "HoldfastSaver"]
+__all__ = ["CheckpointSerializer", "HoldfastGraphStore", "HoldfastSaver"]
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -47,7 +48,9 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
     Args:
         store: The store, which is open.
         plugin: The namespaces to use in it.
-        serde: The serializer; LangGraph's own if not given.
+        serde: The serializer; `CheckpointSerializer()` if not given, which runs nothing that stored bytes
+            name. LangGraph's own, `JsonPlusSerializer()`, calls whatever they name: whoever may write to the
+            namespace then runs code in this process.
 
     Example:
         `graph = builder.compile(checkpointer=HoldfastSaver(store))`
@@ -60,7 +63,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         *,
         serde: SerializerProtocol | None = None,
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=CheckpointSerializer() if serde is None else serde)
         self._sides = Sides(store, "HoldfastSaver")
         self._kept = Checkpoints(self._sides.store, plugin)
 

@@ -7,14 +7,14 @@ there until its timeout, or for ever if it has none.
 from __future__ import annotations
 
 import pickle
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.core.exceptions import ImproperlyConfigured
 
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.integrations.django.shelf import PickledShelf
+from holdfast.integrations.django.shelf import Shelf
+from holdfast.integrations.django.values import Values
 from holdfast.integrations.lifetimes import whole_seconds
 from holdfast.integrations.names import Names
 
@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 
 _ROOT: Final = "cache"
 _NAMES: Final = Names(_ROOT, parts=1)
-_COMPRESSED_FROM: Final = 4_096
-"""Bytes of a pickle from which it is compressed."""
-_COMPRESSED: Final = b"zlib"
-"""Begins a compressed pickle. No pickle begins like this."""
 _COUNTED_BELOW: Final = 2**63
 
 
 class HoldfastCache(BaseCache):
     """A cache in a namespace of Holdfast, which all processes with the same settings share.
 
-    Settings: `LOCATION` is the URL of the store; `OPTIONS` may have `plugin`, the namespace (`cache`), and
-    `pickle_protocol`. The others are those of all backends.
+    Settings: `LOCATION` is the URL of the store. `OPTIONS` may have `plugin`, the namespace (`cache`), and
+    `serializer`: `json`, which is the default, or `pickle`, with a `pickle_protocol`. With `pickle` a cache
+    keeps objects of any class, and whoever may write to the namespace can run code in your application. The
+    other settings are those of all backends.
 
     Args:
         location: The URL.
@@ -49,8 +47,10 @@ class HoldfastCache(BaseCache):
         options = params.get("OPTIONS", {})
         if not location or not isinstance(location, str):
             raise ImproperlyConfigured("HoldfastCache needs the URL of a store as LOCATION")
-        self._shelf = PickledShelf(location, options.get("plugin", "cache"), _ROOT)
-        self._protocol = options.get("pickle_protocol", pickle.HIGHEST_PROTOCOL)
+        self._shelf = Shelf(location, options.get("plugin", "cache"), _ROOT)
+        self._values = Values(
+            options.get("serializer", "json"), options.get("pickle_protocol", pickle.HIGHEST_PROTOCOL)
+        )
 
     def add(
         self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
@@ -155,11 +155,11 @@ class HoldfastCache(BaseCache):
             self._shelf.put(name, stored, ttl, expected_version=expected_version)
 
     def _stored(self, value: Any) -> bytes | int:
-        """Return what to store: a number as it is, anything else as a pickle."""
+        """Return what to store: a number as it is, anything else as bytes."""
         # Only an int itself: a member of an enum would come back as a number.
         if type(value) is int and -_COUNTED_BELOW < value < _COUNTED_BELOW:
             return value
-        return self._pickled(value)
+        return self._values.dumped(value)
 
     def _added(self, key: Any, name: str, delta: int) -> Any:
         """Add to a value that is no plain number, such as a Decimal, by compare and set."""
@@ -170,21 +170,13 @@ class HoldfastCache(BaseCache):
                 raise ValueError(f"Key {key!r} not found")
             value = self._value(data, None) + delta
             try:
-                self._shelf.swap(entry, self._pickled(value))
+                self._shelf.swap(entry, self._values.dumped(value))
             except VersionConflict:
                 continue
             return value
-
-    def _pickled(self, value: Any) -> bytes:
-        data = pickle.dumps(value, self._protocol)
-        return data if len(data) < _COMPRESSED_FROM else _COMPRESSED + zlib.compress(data, 1)
 
     def _value(self, data: bytes | int | None, default: Any) -> Any:
         """Return the value in what was stored."""
         if data is None:
             return default
-        if isinstance(data, int):
-            return data
-        if data.startswith(_COMPRESSED):
-            data = zlib.decompress(data[len(_COMPRESSED) :])
-        return pickle.loads(data)
+        return data if isinstance(data, int) else self._values.loaded(data)

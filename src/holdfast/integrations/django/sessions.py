@@ -14,7 +14,7 @@ from django.contrib.sessions.backends.base import CreateError, SessionBase, Upda
 from django.core.exceptions import ImproperlyConfigured
 
 from holdfast.errors import VersionConflict
-from holdfast.integrations.django.shelf import PickledShelf
+from holdfast.integrations.django.shelf import Shelf
 from holdfast.integrations.lifetimes import whole_seconds
 
 _ROOT: Final = "session"
@@ -38,7 +38,7 @@ class SessionStore(SessionBase):
         url = getattr(settings, "HOLDFAST_SESSION_URL", None)
         if not url:
             raise ImproperlyConfigured("set HOLDFAST_SESSION_URL to the URL of a store")
-        self._shelf = PickledShelf(url, getattr(settings, "HOLDFAST_SESSION_PLUGIN", "sessions"), _ROOT)
+        self._shelf = Shelf(url, getattr(settings, "HOLDFAST_SESSION_PLUGIN", "sessions"), _ROOT)
 
     def load(self) -> dict[str, Any]:
         """Return what the session holds. A session that is not there gets a new key."""
@@ -47,7 +47,7 @@ class SessionStore(SessionBase):
         if not isinstance(data, bytes):
             self._session_key = None
             return {}
-        return self.decode(data.decode())
+        return self.decode(data.decode("latin-1"))  # which the signature answers for
 
     def exists(self, session_key: str) -> bool:
         """Return whether there is a session with this key."""

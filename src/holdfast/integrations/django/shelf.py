@@ -6,11 +6,12 @@ expires by itself. Only a blob without a deadline stays if bytes with one replac
 
 from __future__ import annotations
 
+import binascii
 import secrets
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.errors import KeyNotFound, ValueTooLarge
+from holdfast.errors import KeyNotFound, ValidationError, ValueTooLarge
 from holdfast.integrations.django.stores import opened
 from holdfast.integrations.many import accepted, runs
 from holdfast.model import KEEP
@@ -30,7 +31,7 @@ _AT_ONCE: Final = 500
 _BLOB: Final = "blob"
 
 
-class PickledShelf:
+class Shelf:
     """A part of a namespace.
 
     Args:
@@ -105,11 +106,19 @@ class PickledShelf:
         self._drop([entry.value])
 
     def data_of(self, entry: Entry | None) -> bytes | int | None:
-        """Return what is under an entry: bytes, or a number; None if it is gone."""
+        """Return what is under an entry: bytes, or a number; None if it is gone.
+
+        Raises:
+            ValidationError: The entry holds what no shelf has put there.
+        """
         while entry is not None:
             value: Any = entry.value
-            if not isinstance(value, dict):
-                return value if isinstance(value, int) else b64decode(value)
+            if isinstance(value, int):
+                return value
+            if isinstance(value, str):
+                return _decoded(entry.key, value)
+            if not isinstance(value, dict) or not isinstance(value.get(_BLOB), str):
+                raise _foreign(entry.key)
             reader = self._blobs.get(value[_BLOB])
             if reader is not None:
                 return reader.read()
@@ -173,8 +182,8 @@ class PickledShelf:
     def _drop(self, values: Iterable[Any]) -> None:
         """Delete the blobs of entries that are gone."""
         for value in values:
-            if isinstance(value, dict):
-                self._blobs.delete(value[_BLOB])
+            if isinstance(value, dict) and isinstance(name := value.get(_BLOB), str):
+                self._blobs.delete(name)
 
 
 def _is_small(value: bytes | int) -> bool:
@@ -184,3 +193,14 @@ def _is_small(value: bytes | int) -> bool:
 def _small(value: bytes | int) -> Any:
     """Return what the entry of a small value holds."""
     return value if isinstance(value, int) else b64encode(value).decode()
+
+
+def _decoded(key: str, text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):  # the latter for text beyond ASCII
+        raise _foreign(key) from None
+
+
+def _foreign(key: str) -> ValidationError:
+    return ValidationError(f"the entry {key!r} was not stored by this backend", field="value")

@@ -1,0 +1,259 @@
+"""How the values of a cache become bytes: as JSON with the names of some types, or as pickles on demand.
+
+Law: reading JSON makes values of the types listed here and runs nothing that the bytes name. Reading a pickle
+runs whatever it names, so it happens only with `"serializer": "pickle"`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import pickle
+import sys
+import zlib
+from base64 import b64decode, b64encode
+from collections import Counter, OrderedDict, deque
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from enum import Enum, EnumMeta
+from fractions import Fraction
+from http.cookies import Morsel
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.utils.safestring import SafeString
+
+from holdfast.errors import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_JSON: Final = b"json"
+"""Begins JSON. No pickle begins like this."""
+_COMPRESSED: Final = b"zlib"
+"""Begins what is compressed."""
+_COMPRESSED_FROM: Final = 4_096
+_LARGEST: Final = 268_435_456
+"""Bytes of a value before it is compressed."""
+_TYPE: Final = "~"
+"""The only name in an object that stands for a value of another type: `{"~": [type, content]}`."""
+_ADVICE: Final = (
+    'To keep objects of any class, set OPTIONS["serializer"] to "pickle": then whoever may write to the'
+    " namespace of the cache can run code in this process"
+)
+
+
+class Values:
+    """Turns values into bytes and bytes into values.
+
+    Args:
+        serializer: `json`, or `pickle` for objects of any class.
+        protocol: The protocol of pickles.
+
+    Raises:
+        ImproperlyConfigured: There is no such serializer.
+    """
+
+    def __init__(self, serializer: str, protocol: int) -> None:
+        if serializer not in ("json", "pickle"):
+            raise ImproperlyConfigured(
+                f'OPTIONS["serializer"] of HoldfastCache is "json" or "pickle", not {serializer!r}'
+            )
+        self._pickles = serializer == "pickle"
+        self._protocol = protocol
+
+    def dumped(self, value: Any) -> bytes:
+        """Return a value as bytes.
+
+        Raises:
+            ValidationError: It has a part of a type that could not be read again.
+        """
+        data = pickle.dumps(value, self._protocol) if self._pickles else _JSON + _text(value).encode()
+        if len(data) > _LARGEST:
+            raise _refusal(f"a value of {len(data)} bytes is too large for a cache: at most {_LARGEST}")
+        return data if len(data) < _COMPRESSED_FROM else _COMPRESSED + zlib.compress(data, 1)
+
+    def loaded(self, data: bytes) -> Any:
+        """Return the value in bytes.
+
+        Raises:
+            ValidationError: They are a pickle and this cache reads none, or they are not what a cache stores.
+        """
+        if data.startswith(_COMPRESSED):
+            data = _decompressed(data[len(_COMPRESSED) :])
+        if data.startswith(_JSON):
+            return _parsed(data[len(_JSON) :])
+        if not self._pickles:
+            raise _refusal(
+                f"the stored value is refused: it is a pickle, or nothing that a cache has stored. {_ADVICE}"
+            )
+        return pickle.loads(data)
+
+
+def _decompressed(data: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        whole = stream.decompress(data, _LARGEST)
+    except zlib.error as error:
+        raise _refusal(f"the stored value is refused: {error}") from None
+    if not stream.eof:
+        raise _refusal("the stored value is refused: it is cut off, or too large when it is decompressed")
+    return whole
+
+
+def _text(value: Any) -> str:
+    try:
+        return json.dumps(_plain(value), separators=(",", ":"))
+    except (RecursionError, ValueError) as error:
+        raise _refusal(f"a cache can't keep this value as JSON: {error}. {_ADVICE}") from None
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text, object_hook=_rebuilt)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise _refusal(f"the stored value is refused: it is not what a cache stores ({error})") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value made of what JSON has."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return [_plain(one) for one in value]
+    if kind is dict and _TYPE not in value and all(type(key) is str for key in value):
+        return {key: _plain(one) for key, one in value.items()}
+    if (known := _KINDS.get(kind)) is not None:
+        name, content, _ = known
+        return {_TYPE: [name, content(value)]}
+    if isinstance(value, Enum):
+        return {_TYPE: ["enum", [kind.__module__, kind.__qualname__, value.name]]}
+    if isinstance(value, HttpResponse):
+        return {_TYPE: ["response", _response_content(value)]}
+    raise _refusal(f"a cache can't keep a {kind.__module__}.{kind.__qualname__} as JSON. {_ADVICE}")
+
+
+def _rebuilt(found: dict[str, Any]) -> Any:
+    """Return the value that an object stands for. What is inside has been rebuilt already."""
+    if _TYPE not in found:
+        return found
+    [(name, content)] = found.values()
+    return _MAKERS[name](content)
+
+
+def _pairs(value: dict[Any, Any]) -> list[Any]:
+    return [[_plain(key), _plain(one)] for key, one in value.items()]
+
+
+def _list(value: Any) -> list[Any]:
+    return [_plain(one) for one in value]
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def _time_content(value: datetime | time) -> list[Any]:
+    return [value.replace(tzinfo=None).isoformat(), value.fold, _plain(value.tzinfo)]
+
+
+def _datetime(content: list[Any]) -> datetime:
+    text, fold, zone = content
+    return datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold)
+
+
+def _time(content: list[Any]) -> time:
+    text, fold, zone = content
+    return time.fromisoformat(text).replace(tzinfo=zone, fold=fold)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(str(text))
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _enum_member(content: list[str]) -> Enum:
+    """Return a member of an enum that this process knows. No module is imported, and no code of one runs."""
+    module, path, name = content
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = None if found is None else vars(found).get(part)
+    if not isinstance(found, EnumMeta):
+        raise ValueError(f"{module}.{path} is not an enum of a module that is imported here")
+    member: Enum = found.__members__[name]
+    return member
+
+
+def _response_content(response: HttpResponse) -> list[Any]:
+    cookies = [
+        [morsel.key, morsel.value, morsel.coded_value, {name: _plain(one) for name, one in morsel.items()}]
+        for morsel in response.cookies.values()
+    ]
+    headers = [[name, value] for name, value in response.headers.items()]
+    return [response.status_code, response.reason_phrase, headers, cookies, _base64(response.content)]
+
+
+def _response(content: list[Any]) -> HttpResponse:
+    status, reason, headers, cookies, body = content
+    made = HttpResponse(_bytes(body), status=status, reason=reason, headers=dict(headers))
+    for key, value, coded, attributes in cookies:
+        morsel: Morsel[Any] = Morsel()
+        morsel.update(attributes)
+        morsel.set(key, value, coded)
+        dict.__setitem__(made.cookies, key, morsel)
+    return made
+
+
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    dict: ("dict", _pairs, dict),
+    tuple: ("tuple", _list, tuple),
+    set: ("set", _list, set),
+    frozenset: ("frozenset", _list, frozenset),
+    deque: ("deque", lambda value: [_list(value), value.maxlen], lambda content: deque(*content)),
+    OrderedDict: ("OrderedDict", _pairs, OrderedDict),
+    Counter: ("Counter", _pairs, lambda content: Counter(dict(content))),
+    range: ("range", lambda value: [value.start, value.stop, value.step], lambda content: range(*content)),
+    complex: ("complex", lambda value: [value.real, value.imag], lambda content: complex(*content)),
+    bytes: ("bytes", _base64, _bytes),
+    bytearray: ("bytearray", _base64, lambda text: bytearray(_bytes(text))),
+    datetime: ("datetime", _time_content, _datetime),
+    date: ("date", date.isoformat, date.fromisoformat),
+    time: ("time", _time_content, _time),
+    timedelta: (
+        "timedelta",
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda content: timedelta(*content),
+    ),
+    timezone: (
+        "timezone",
+        lambda value: [_plain(value.utcoffset(None)), value.tzname(None)],
+        lambda content: UTC if content == [timedelta(0), "UTC"] else timezone(*content),
+    ),
+    ZoneInfo: ("ZoneInfo", lambda value: value.key, ZoneInfo),
+    Decimal: ("Decimal", str, _decimal),
+    Fraction: ("Fraction", str, lambda text: Fraction(str(text))),
+    UUID: ("UUID", str, UUID),
+    SafeString: ("SafeString", str, SafeString),
+}
+_MAKERS: Final = {
+    **{name: make for name, _, make in _KINDS.values()},
+    "enum": _enum_member,
+    "response": _response,
+}
+
+
+def _refusal(message: str) -> ValidationError:
+    return ValidationError(message, field="value")
