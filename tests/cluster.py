@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.store import Store
     from tests.jetstream import Servers
 
-_OWN = ("clock", "log")
+_OWN = ("clock", "clock_line", "log")
 """What a node keeps for itself in the table of settings. A node may close before the last empty message."""
 
 

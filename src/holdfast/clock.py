@@ -6,10 +6,13 @@ of this module. Nothing else in the library reads the machine's time.
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +23,9 @@ TICKS: Final[Callable[[], float]] = (
 """Seconds of a monotonic clock. Where the platform allows, it also counts while the machine sleeps."""
 
 NEVER: Final = float("-inf")
+UNREMEMBERED: Final = 2_000
+"""Milliseconds by which a time that was answered may be later than the time that was remembered, if the store
+was not closed. It is remembered every second, and that may take a while."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXACT: Final = 1000 * 2**32
 """Limit in milliseconds below which a float holds seconds to the microsecond. Up to it, a datetime is faster.
@@ -41,6 +47,37 @@ class Reading(NamedTuple):
     ticks: float
 
 
+class KeptLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The line of a clock, as a store keeps it while it is open.
+
+    Attributes:
+        machine: What the ticks belong to; see `SystemClock.machine`. None if that is not known.
+        line: The clock's time at tick 0, in milliseconds since 1970.
+        at: The clock's time when this was kept.
+        open: False once the store was closed and had remembered its time.
+    """
+
+    machine: str | None
+    line: float
+    at: int
+    open: bool = True
+
+    def counts_for(self, clock: SystemClock) -> bool:
+        """Return whether an open store has this line, by the ticks of a clock."""
+        return self.open and self.machine is not None and self.machine == clock.machine
+
+    def earliest(self, remembered: int, clock: SystemClock, ticks: float) -> float:
+        """Return the earliest time that a clock may start from at a tick, in milliseconds since 1970.
+
+        If the store was not closed, it may have answered with a later time than it remembered: with any time
+        of its line up to now if the ticks are the same, otherwise with one that is a little later.
+        """
+        known = max(remembered, self.at)
+        if self.counts_for(clock) and (now := ticks * 1000 + self.line) >= known:
+            return now
+        return known + UNREMEMBERED if self.open else known
+
+
 class SystemClock:
     """A clock that starts from the wall clock and then follows the machine's monotonic clock.
 
@@ -50,11 +87,19 @@ class SystemClock:
     Args:
         wall: Returns the wall clock's time, in seconds since 1970.
         ticks: Returns the monotonic clock's time, in seconds since any instant.
+        machine: What the ticks belong to, if they are not those of this machine.
     """
 
-    def __init__(self, *, wall: Callable[[], float] = time.time, ticks: Callable[[], float] = TICKS) -> None:
+    def __init__(
+        self,
+        *,
+        wall: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = TICKS,
+        machine: str | None = None,
+    ) -> None:
         self.wall = wall
         self.ticks = ticks
+        self._machine = machine
         self._lines: tuple[float, float | None] = (0.0, None)
         self.start(self.look_at_wall())
 
@@ -69,6 +114,17 @@ class SystemClock:
         if waiting is None:
             return int(tick + line)
         return int(max(tick + line, tick * 0.5 + waiting))
+
+    @property
+    def machine(self) -> str | None:
+        """What the ticks belong to: equal if those of two clocks can be compared, None if it is not known."""
+        return this_machine() if self._machine is None and self.ticks is TICKS else self._machine
+
+    def kept(self) -> KeptLine:
+        """Return the line of this clock, for a store to keep."""
+        tick = self.ticks()
+        time = self.at(tick)
+        return KeptLine(machine=self.machine, line=time - tick * 1000.0, at=int(time))
 
     def look_at_wall(self) -> Reading:
         """Read the wall clock."""
@@ -134,6 +190,28 @@ class ManualClock:
         if seconds < 0:
             raise ValueError("time does not go back")
         self._now += round(seconds * 1000)
+
+
+def this_machine() -> str | None:
+    """Name what `TICKS` belong to: this machine since it was started, and the time namespace of this process.
+
+    A container may have a time namespace, whose ticks are shifted. Returns None where the system does not
+    tell, which is anywhere but on Linux.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            started = file.read().strip()
+    except (OSError, ValueError):
+        return None
+    try:
+        space = os.readlink("/proc/self/ns/time")
+        with open("/proc/self/timens_offsets", encoding="ascii") as file:
+            shifts = file.read().split()
+    except FileNotFoundError:  # a kernel before 5.6 has no time namespaces
+        return started
+    except (OSError, ValueError):
+        return None
+    return " ".join([started, space, *shifts])
 
 
 def moment(ms: int) -> datetime:

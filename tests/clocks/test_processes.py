@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,6 +19,8 @@ import holdfast
 import holdfast.clock
 from holdfast.errors import HoldfastError, VersionConflict
 from tests.clocks.skewed_process import Skew, skewed_process
+from tests.forking import ForkedProcess
+from tests.robustness.serving_process import kill
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -144,6 +147,35 @@ async def test_a_service_is_restarted_with_its_clock_set_back(
             total += await count(kv) + await lasts(kv, kv)
     print(f"\nclocks: {engine}: {2 * ROUNDS} restarts with the clock set back: {total}")
     assert total == Count()
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+async def test_a_program_is_killed_and_its_clock_set_back(
+    tmp_path: Path, engine: str, request: pytest.FixtureRequest
+) -> None:
+    """What a program saw gone before it was killed stays gone for the next; its versions match nothing."""
+    storage = str(tmp_path / "store.db") if engine == "sqlite" else request.getfixturevalue("pg_store_url")
+    skew, back, matched = Skew(tmp_path / "skew"), 0, 0
+    for number in range(2 * ROUNDS):
+        skew.set(-3600 * number)
+        process = await ForkedProcess.start(
+            "tests.clocks.expiring_process", storage, str(skew.path), str(ENTRIES)
+        )
+        try:
+            async with asyncio.timeout(60):
+                versions: dict[str, int] = json.loads(await process.stdout.readline())
+        finally:
+            await kill(process)
+        skew.set(-3600 * (number + 1))
+        async with holdfast.open(storage, clock=holdfast.clock.SystemClock(wall=skew.wall)) as store:
+            kv = store.kv("trivia")
+            back += sum(entry is not None for entry in await kv.get_many([*versions]))
+            for key, version in versions.items():
+                with contextlib.suppress(VersionConflict):
+                    await kv.set(key, 2, expected_version=version)
+                    matched += 1
+    print(f"\nclocks: {engine}: {2 * ROUNDS} kills with the clock set back: {back} back, {matched} matched")
+    assert (back, matched) == (0, 0)
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])

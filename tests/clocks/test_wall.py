@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.clock import UNREMEMBERED, SystemClock, this_machine
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite.setup import reset_clock
 from holdfast.errors import Unavailable, VersionConflict
 from holdfast.pipeline import timekeeper
 from holdfast.testing.exact import present, refusal
-from tests.clocks.world import HOUR
+from tests.clocks.world import HOUR, Storage
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import holdfast
-    from tests.clocks.world import Storage, World
+    from holdfast.clock import KeptLine
+    from tests.clocks.world import Machine, World
 
 
 async def lasts_a_second(storage: Storage, kv: holdfast.KV) -> None:
@@ -136,6 +142,177 @@ async def test_a_killed_store_remembers_within_a_second(lasting: Storage, world:
         assert store.now() - 1000 <= remembered <= store.now()
 
 
+async def killed(file: Storage, machine: Machine, folder: Path) -> tuple[Storage, int]:
+    """What is left of a store that was killed, and the last time that it answered with."""
+    async with file.opened(machine) as store:
+        kv = store.kv("a")
+        await kv.set("k", 1)
+        await kv.set("gone", 1, ttl=2)
+        await file.passes(1.2)
+        file.world.elapsed += 0.85
+        assert await kv.get("gone") is None
+        last = store.now()
+        for suffix in ("", "-wal"):
+            shutil.copy(folder / f"store.db{suffix}", folder / f"killed.db{suffix}")
+    return Storage(lambda: SqliteEngine(folder / "killed.db"), file.world), last
+
+
+async def test_a_killed_store_goes_on_from_its_time(file: Storage, world: World, tmp_path: Path) -> None:
+    """A process that is started after a kill has the time that the killed one would have by now."""
+    machine = world.machine()
+    left, last = await killed(file, machine, tmp_path)
+    machine.off = -HOUR
+    world.elapsed += 7
+    async with left.opened(machine) as store:
+        assert store.now() == last + 7_000
+        assert await store.kv("a").get("gone") is None
+        assert store.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=1)
+    async with left.opened(machine) as store:  # it was closed: its time stood still meanwhile
+        assert store.now() == last + 7_000
+    machine.off = 0
+    async with left.opened(machine) as store:
+        assert store.now() == last + 7_000
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_killed_store_on_a_machine_that_was_started_again(
+    file: Storage, world: World, tmp_path: Path, named: bool
+) -> None:
+    """Where the ticks tell nothing, a store that was killed starts a little after the time it remembered."""
+    machine = world.machine()
+    left, last = await killed(file, machine, tmp_path)
+    machine.start_again()
+    machine.off = -HOUR
+    if not named:
+        machine.name = None
+    for _ in range(2):
+        async with left.opened(machine) as store:
+            assert last <= store.now() <= last + UNREMEMBERED
+            assert await store.kv("a").get("gone") is None
+    machine.off = HOUR
+    async with left.opened(machine) as store:
+        assert store.now() == pytest.approx(last + HOUR * 1000, abs=1)
+
+
+async def test_a_closed_store_on_a_machine_that_was_started_again(file: Storage, world: World) -> None:
+    """A store that was closed goes on from the very time at which it was closed."""
+    machine = world.machine()
+    async with file.opened(machine) as store:
+        await store.kv("a").get("k")
+        await file.passes(0.5)
+        last = store.now()
+    machine.start_again()
+    machine.off = -HOUR
+    async with file.opened(machine) as store:
+        assert store.now() == last
+
+
+@pytest.mark.parametrize("kept", [None, "of a later version"])
+async def test_a_file_whose_line_can_not_be_read(
+    file: Storage, world: World, tmp_path: Path, kept: str | None
+) -> None:
+    """A file that another version of Holdfast left is taken for that of a store that was killed."""
+    machine = world.machine()
+    left, last = await killed(file, machine, tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / "killed.db")) as connection, connection:
+        if kept is None:
+            connection.execute("DELETE FROM holdfast_meta WHERE name = 'clock_line'")
+        else:
+            connection.execute("UPDATE holdfast_meta SET value = ? WHERE name = 'clock_line'", [kept])
+    machine.off = -HOUR
+    async with left.opened(machine) as store:
+        assert last <= store.now() <= last + UNREMEMBERED
+
+
+async def test_ticks_that_went_back(file: Storage, world: World, tmp_path: Path) -> None:
+    """A virtual machine that is put back to an earlier state keeps its name, but its ticks tell nothing."""
+    machine = world.machine()
+    left, last = await killed(file, machine, tmp_path)
+    world.elapsed -= 60
+    machine.off = -HOUR
+    async with left.opened(machine) as store:
+        assert last <= store.now() <= last + UNREMEMBERED
+
+
+async def test_a_clock_that_is_reset(file: Storage, world: World, tmp_path: Path) -> None:
+    """After `holdfast migrate --reset-clock` a store that was killed starts from the wall clock."""
+    machine = world.machine(off=HOUR)
+    left, last = await killed(file, machine, tmp_path)
+    machine.off = 0
+    wall = machine.clock().now()
+    before, after, _ = reset_clock(tmp_path / "killed.db", wall)
+    assert wall + HOUR * 1000 - 2000 <= before <= last
+    assert after == wall
+    async with left.opened(machine) as store:
+        assert store.now() == wall
+
+
+async def test_who_writes_next_does_not_go_back(file: Storage, world: World, tmp_path: Path) -> None:
+    """A process that only read goes on from the time of the last that wrote, before its own first write."""
+    machine = world.machine()
+    async with file.opened(machine) as first, file.opened(machine) as reader:
+        assert reader.now() == first.now()
+        await first.aclose()
+        machine.off = 1.5
+        async with file.opened(machine) as second:
+            await second.kv("a").set("gone", 1, ttl=1)
+            world.elapsed += 1
+            assert await second.kv("a").get("gone") is None
+            last = second.now()
+        assert reader.now() == last - 1500
+        await reader.kv("a").set("k", 1)
+        assert reader.now() == last
+        assert await reader.kv("a").get("gone") is None
+        assert _line(tmp_path) == reader.now() - (world.elapsed + 50) * 1000
+
+
+async def test_a_reader_has_the_time_of_the_writer(file: Storage, world: World) -> None:
+    """A process that reads has the same time as the one that writes, whichever was opened first."""
+    machine = world.machine()
+    async with file.opened(machine) as first, file.opened(machine) as reader:
+        machine.off = 1.5
+        async with file.opened(machine) as late:
+            assert late.now() == first.now() == reader.now()
+        await first.aclose()
+        async with file.opened(machine) as writer:
+            await file.passes(1)
+            assert writer.now() == reader.now()
+
+
+async def test_a_line_that_can_not_be_kept(
+    file: Storage, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A store on a storage that takes no writes is opened and read; its line is kept as soon as it can be."""
+    machine = world.machine()
+    async with file.opened(machine) as store:
+        await store.kv("a").set("k", 1)
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def fail(engine: SqliteEngine, kept: KeptLine) -> None:
+            raise Unavailable("no room")
+
+        patch.setattr(SqliteEngine, "_store_line", fail)
+        opening = file.opened(machine)
+        store = await opening.__aenter__()
+        assert present(await store.kv("a").get("k")).value == 1
+    assert caplog.text.count("could not be remembered: no room") == 1
+    await file.passes(1)
+    assert (await store._engine.kept_line()).open  # type: ignore[attr-defined]
+    await opening.__aexit__(None, None, None)
+
+
+def test_the_name_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clocks of one machine have one name. They have none with other ticks, or if the system tells none."""
+    assert SystemClock().machine == SystemClock(wall=lambda: 0).machine == this_machine()
+    assert SystemClock(ticks=lambda: 0).machine is None
+
+    def no_file(*_: object, **__: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", no_file)
+    assert this_machine() is None
+
+
 async def test_only_what_was_answered_is_remembered(file: Storage, world: World, tmp_path: Path) -> None:
     """The time is written at most once a second, and not at all while nobody asks."""
     async with file.opened(world.machine()) as store:
@@ -223,6 +400,12 @@ async def test_a_defect_does_not_stop_the_looking(
         async with asyncio.timeout(60):
             await again.wait()
     assert "reading the clocks failed" in caplog.text
+
+
+def _line(folder: Path) -> float:
+    with contextlib.closing(sqlite3.connect(folder / "store.db")) as connection:
+        [kept] = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'clock_line'").fetchone()
+    return float(json.loads(kept)["line"])
 
 
 def _remembered(folder: Path) -> int | None:

@@ -48,17 +48,26 @@ class World:
 
 
 class Machine:
-    """A machine with a wall clock that can be set."""
+    """A machine with a wall clock that can be set, and a name that it has until it is started again."""
 
     def __init__(self, world: World, off: float) -> None:
         self._world = world
+        self._started = -50.0
         self.off = off
+        self.name: str | None = "started once"
 
     def clock(self) -> SystemClock:
         """A clock of a store that is opened on it now."""
+        started = self._started
         return SystemClock(
-            wall=lambda: BEGIN + self._world.elapsed + self.off, ticks=lambda: 50 + self._world.elapsed
+            wall=lambda: BEGIN + self._world.elapsed + self.off,
+            ticks=lambda: self._world.elapsed - started,
+            machine=self.name,
         )
+
+    def start_again(self) -> None:
+        """Have the machine started again, so that its ticks begin again."""
+        self._started, self.name = self._world.elapsed - 5, "started again"
 
 
 class Storage:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
-from contextlib import AsyncExitStack
+import time
+from contextlib import AsyncExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
+from holdfast.clock import SystemClock
 from holdfast.errors import (
     DatabaseError,
     HoldfastError,
@@ -19,6 +22,7 @@ from holdfast.errors import (
     Unavailable,
     Unsupported,
 )
+from holdfast.testing import AUDIT_KEY
 from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node, tables
 from tests.jetstream import lasting_servers, older, servers_running
 
@@ -53,6 +57,28 @@ async def test_a_write_on_one_node_is_read_on_every_other(nodes: Nodes) -> None:
             entry = await store.kv("trivia").get("key")
             assert entry is not None
             assert entry.value == number
+
+
+async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes) -> None:
+    """A node that is started after a kill, with its clock set back, has no earlier time than before."""
+    store = await nodes.open(0)
+    await store.kv("trivia").set("key", 1)
+    last = store.now()
+    shutil.copytree(nodes.folder / "0", nodes.folder / "killed")
+    await store.aclose()
+    clock = SystemClock(wall=lambda: time.time() - 3600)
+    url = nodes._servers.url(nodes.name, nodes.folder / "killed")
+    async with holdfast.open(url, reap=False, audit_key=AUDIT_KEY, clock=clock) as again:
+        assert last <= again.now()
+        kept = await engine_of(again).kept_line()
+        assert kept is not None
+        assert kept.counts_for(clock)
+    assert json.loads(dict(_meta(nodes.folder / "killed" / "shard-0.db"))["clock_line"])["open"] is False
+
+
+def _meta(path: Path) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT name, value FROM holdfast_meta").fetchall()
 
 
 async def test_no_increment_is_lost_or_doubled(nodes: Nodes) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.audit.keyring import Keyring
+    from holdfast.clock import KeptLine, SystemClock
     from holdfast.engine.contract import Later
     from holdfast.model import Rescued
     from holdfast.rows import Address, Row
@@ -73,6 +74,27 @@ class Peeker(Protocol):
 
         It may be called from any thread, and sees every write whose result was returned before the call.
         """
+        ...
+
+
+@runtime_checkable
+class LineKeeper(Protocol):
+    """An optional interface for engines whose store has the time of the machine that it is open on.
+
+    The time that a store remembers is up to a second old. A line is exact: a process that is started after
+    another one was killed goes on from the very time that the other one had reached.
+    """
+
+    async def kept_line(self) -> KeptLine | None:
+        """Return the line of the clock that the store was or is open with, or None if none is kept."""
+        ...
+
+    async def keep_line(self, clock: SystemClock) -> None:
+        """Keep the line of a clock before it is used, and again when this process begins to write."""
+        ...
+
+    async def close_line(self, clock: SystemClock) -> None:
+        """Keep that the store is closed: nobody was answered with a later time than this clock has now."""
         ...
 
 

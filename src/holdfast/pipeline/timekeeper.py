@@ -3,7 +3,8 @@
 Deadlines are judged by the store's time. On PostgreSQL that is the database's clock, which is measured
 regularly. Elsewhere it is the wall clock as it was at opening. The store's time never goes back, even across
 a restart: the storage remembers the latest time used in a reply, and a process that opens the store starts no
-earlier.
+earlier. Where the store's time is that of one machine, the storage also keeps the line of its clock against
+the machine's ticks, which is exact even if the process before was killed.
 
 Law: a clock's time is accepted at once only if it is close to the expected time. Until a larger difference
 has persisted, the store is unsure of its time: it removes nothing and answers nothing that depends on time.
@@ -15,7 +16,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.clock import NEVER, Reading, SystemClock
+from holdfast.clock import NEVER, UNREMEMBERED, Reading, SystemClock
+from holdfast.engine import LineKeeper
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Timekeeper:
     def __init__(self, clock: Clock, engine: Engine, trust: Callable[[bool], None]) -> None:
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._engine = engine
+        self._lines = engine if isinstance(engine, LineKeeper) else None
+        self._line_kept = False
         self._trust = trust
         self._drift = 0.0
         self._begun = False
@@ -118,14 +122,24 @@ class Timekeeper:
             await self._begin(clock)
         elif self._measured is not None:
             await self._measure(clock, self._measured, at_once=jumped)
+        if self._begun and not self._line_kept:
+            await self._keep_line(clock)
         if self.sure and (self.answered or self.ahead or self._engine.capabilities.owns_reaper):
             # Other processes learn from this that this one is ahead; read-only ones learn the writer's time.
             await self._remember(clock)
 
     async def close(self) -> None:
-        """Store the time if a request was answered since it last was."""
-        if self._clock is not None and self.answered and not self._engine.capabilities.owns_clock:
+        """Store the time if a request was answered since it last was, and that there will be no more."""
+        if self._clock is None or self._engine.capabilities.owns_clock:
+            return
+        if self.answered:
             await self._remember(self._clock)
+        if self._lines is not None and self._begun and not self.answered:
+            try:
+                await self._lines.close_line(self._clock)
+            except HoldfastError as error:
+                self._complain("the store's time could not be remembered", error)
+        self._begun = False
 
     async def listen(self) -> None:
         """Follow the time of a service, which sends it with every reply."""
@@ -141,17 +155,26 @@ class Timekeeper:
     async def _begin(self, clock: SystemClock) -> None:
         try:
             remembered = await self._engine.remembered()
+            kept = None if self._lines is None else await self._lines.kept_line()
             measured = await self._engine.clock(clock.ticks)
         except HoldfastError as error:
             self._complain("the storage's time could not be read", error)
             self._be(sure=False)
             return
         reading = clock.look_at_wall() if measured is None else measured
-        clock.start(Reading(max(reading.time, remembered), reading.ticks))
+        earliest: float = remembered
+        if kept is not None:
+            earliest = kept.earliest(remembered, clock, reading.ticks)
+        elif self._lines is not None and remembered:  # it was last open with a version that kept no line
+            earliest = remembered + UNREMEMBERED
+        if kept is not None and kept.counts_for(clock) and self._only_reads:
+            clock.start(Reading(earliest, reading.ticks))  # another process writes: its time is the store's
+        else:
+            clock.start(Reading(max(reading.time, earliest), reading.ticks))
         if measured is not None:
             self._measured, self._settled_at = measured.ticks, measured.ticks + LASTS
-        if remembered - reading.time > TOLERANCE:
-            self.ahead = remembered - reading.time
+        if earliest - reading.time > TOLERANCE:
+            self.ahead = earliest - reading.time
             _log.warning(
                 "the store's time is %.1f s ahead of %s and stays ahead: an earlier process answered with "
                 "that time, and time does not go back. A ttl lasts as long as it says; times that are shown "
@@ -160,7 +183,17 @@ class Timekeeper:
                 self._reference,
             )
         self._begun = True
+        await self._keep_line(clock)
         self._be(sure=True)
+
+    async def _keep_line(self, clock: SystemClock) -> None:
+        if self._lines is not None:
+            try:
+                await self._lines.keep_line(clock)
+            except HoldfastError as error:
+                self._complain("the store's time could not be remembered", error)
+                return
+        self._line_kept = True
 
     def _look_for_jump(self, clock: SystemClock) -> bool:
         """Return True if the wall clock has jumped against the ticks since the last check."""
@@ -236,6 +269,8 @@ class Timekeeper:
             self._complain("the store's time could not be remembered", error)
             return
         self._failed.discard("the store's time could not be remembered")
+        if self._lines is not None and self._only_reads:
+            await self._join(clock, self._lines)
         tick = clock.ticks()
         behind = latest - clock.at(tick)
         if behind > TOLERANCE:
@@ -244,6 +279,19 @@ class Timekeeper:
             _log.warning(
                 "another process answered with a time %.1f s later; continuing from that time", behind / 1000
             )
+
+    async def _join(self, clock: SystemClock, lines: LineKeeper) -> None:
+        """Go on from the time of the process that writes, if it was opened after this one and is ahead."""
+        kept = await lines.kept_line()
+        tick = clock.ticks()
+        if kept is not None and kept.counts_for(clock) and tick * 1000 + kept.line > clock.at(tick):
+            clock.follow(Reading(tick * 1000 + kept.line, tick))
+
+    @property
+    def _only_reads(self) -> bool:
+        """True if another process of this machine writes to the store, so that its time is the store's."""
+        capabilities = self._engine.capabilities
+        return capabilities.owns_reaper and not capabilities.multi_process
 
     def _be(self, *, sure: bool) -> None:
         if sure:

@@ -40,6 +40,7 @@ from holdfast.errors import PermissionDenied, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from holdfast.clock import KeptLine, SystemClock
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import ClusterFigures, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
@@ -81,6 +82,8 @@ class ClusterEngine(ClusterMoves):
         self._epoch: str | None = None
         self._settling: asyncio.Task[None] | None = None
         self._shards: list[Shard] = []
+        self._clock: SystemClock | None = None
+        self._keeps_line: SqliteEngine | None = None
         self._rings: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
 
     @property
@@ -229,7 +232,24 @@ class ClusterEngine(ClusterMoves):
 
     async def remember(self, now: int) -> int:
         """See `Engine.remember`: the time is kept on this node."""
-        return await self._first.remember(now)
+        first = self._first
+        if self._clock is not None and first is not self._keeps_line:  # a snapshot has replaced the file
+            await self.keep_line(self._clock)
+        return await first.remember(now)
+
+    async def kept_line(self) -> KeptLine | None:
+        """See `LineKeeper.kept_line`: this node's own."""
+        return await self._first.kept_line()
+
+    async def keep_line(self, clock: SystemClock) -> None:
+        """See `LineKeeper.keep_line`."""
+        self._clock, self._keeps_line = clock, self._first
+        await self._first.keep_line(clock)
+
+    async def close_line(self, clock: SystemClock) -> None:
+        """See `LineKeeper.close_line`."""
+        self._clock = None
+        await self._first.close_line(clock)
 
     async def kept_keys(self) -> list[str]:
         """See `KeyKeeper.kept_keys`."""

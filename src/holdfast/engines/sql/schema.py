@@ -136,7 +136,8 @@ meta = Table(
     **_STRICT,
 )
 """Facts about the store itself: `epoch` identifies this life of the storage, `clock` is the latest time that
-it answered with, and `audit_key` holds the names of the keys that signed its audit."""
+it answered with, `clock_line` relates its time to the ticks of the machine (SQLite), and `audit_key` holds
+the names of the keys that signed its audit."""
 
 
 class ViewTime(FunctionElement[Any]):

@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast import private
 from holdfast.audit.keyring import FileKeyring
+from holdfast.clock import KeptLine, Reading
 from holdfast.engine import Capabilities, no_hint
 from holdfast.engines.sqlite import reads, save_sql
 from holdfast.engines.sqlite import sql as statements
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.audit.keyring import Keyring
+    from holdfast.clock import SystemClock
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Checkup
@@ -72,10 +74,11 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         self._kept_keys: list[str] = []
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
-        self._writer = Writer(self._where, self._covered, sync=self._sync)
+        self._writer = Writer(self._where, self._covered)
         self._presence = Presence(self._path)
         self._examiner = Examiner(self._path)
         self._looks_on = False
+        self._clock: SystemClock | None = None
 
     def look_on(self) -> None:
         """See `Onlooker.look_on`: don't take the writer's lock until the first write."""
@@ -129,6 +132,7 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         """See `Engine.ready`: another process may write to the file, or it may be gone or closed."""
         if not self._lock.held:
             await self._writer.run(self._become_writer)
+            await self._take_over_time()
         self._presence.look()
         await self._look(self._require_open)
 
@@ -161,6 +165,24 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
             await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
             return now
         return await self._aside(reads.kept_time)
+
+    async def kept_line(self) -> KeptLine | None:
+        """See `LineKeeper.kept_line`."""
+        found = await self.fetch(statements.KEPT_LINE)
+        try:
+            return msgspec.json.decode(found[0][0], type=KeptLine) if found else None
+        except msgspec.DecodeError:  # a later version of Holdfast has kept it
+            return None
+
+    async def keep_line(self, clock: SystemClock) -> None:
+        """See `LineKeeper.keep_line`: only the process that holds the writer's lock stores it."""
+        self._clock = clock
+        await self._store_line(clock.kept())
+
+    async def close_line(self, clock: SystemClock) -> None:
+        """See `LineKeeper.close_line`."""
+        self._clock = None
+        await self._store_line(msgspec.structs.replace(clock.kept(), open=False))
 
     async def kept_keys(self) -> list[str]:
         """See `KeyKeeper.kept_keys`."""
@@ -228,6 +250,22 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
                 writer.data_version = error.found
             raise
         self._recent.learn(outcome)
+
+    async def _store_line(self, kept: KeptLine) -> None:
+        if self._lock.held and not self._temporary:
+            value = msgspec.json.encode(kept).decode()
+            await self._writer.run(partial(self._writer.note, statements.KEEP_LINE, [value]))
+
+    async def _take_over_time(self) -> None:
+        """Go on from the time of the process that wrote before this one."""
+        clock, kept = self._clock, await self.kept_line()
+        if clock is None:
+            return
+        remembered, tick = await self.remembered(), clock.ticks()
+        earliest = remembered if kept is None else kept.earliest(remembered, clock, tick)
+        if earliest > clock.at(tick):
+            clock.follow(Reading(earliest, tick))
+        await self._store_line(clock.kept())
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)

@@ -10,6 +10,9 @@ import os
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from holdfast.clock import KeptLine
 from holdfast.engines.sql.layout import SCHEMA_REVISION, ddl
 from holdfast.engines.sql.migrate import Need, needed, upgrade_sqlite
 from holdfast.engines.sqlite import sql
@@ -96,6 +99,8 @@ def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
         after = min(before, now)
         moved = connection.execute(sql.CHANGES_BEFORE, [after, after]).rowcount
         connection.execute(sql.RESET_CLOCK, [str(after)])
+        closed = KeptLine(machine=None, line=0.0, at=after, open=False)
+        connection.execute(sql.KEEP_LINE, [msgspec.json.encode(closed).decode()])
         connection.execute("COMMIT")
     finally:
         connection.close()

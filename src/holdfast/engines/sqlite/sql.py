@@ -100,6 +100,11 @@ REMEMBER: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('clock', ?) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)"
 )
+KEPT_LINE: Final = "SELECT value FROM holdfast_meta WHERE name = 'clock_line'"
+KEEP_LINE: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('clock_line', ?) ON CONFLICT (name) DO UPDATE "
+    "SET value = excluded.value"
+)
 KEPT_KEYS: Final = "SELECT value FROM holdfast_meta WHERE name = 'audit_key'"
 KEEP_KEYS: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('audit_key', ?) ON CONFLICT (name) DO UPDATE "

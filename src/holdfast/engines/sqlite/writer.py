@@ -70,12 +70,10 @@ class Writer:
     Args:
         where: The file, for messages.
         cover: Returns whether the log may hold this many bytes. If not, it is checkpointed at once.
-        sync: The setting `synchronous` of SQLite.
     """
 
-    def __init__(self, where: str, cover: Callable[[int], bool], *, sync: str = "FULL") -> None:
+    def __init__(self, where: str, cover: Callable[[int], bool]) -> None:
         self._where = where
-        self._sync = sync
         self._cover = cover
         self._jobs: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
@@ -151,17 +149,10 @@ class Writer:
         self._checkpointed = False
 
     def note(self, sql: str, parameters: Sequence[object]) -> None:
-        """Write without waiting for the disk. Writer's thread only.
-
-        The write survives a crash of the process, but not of the machine.
-        """
+        """Execute one statement in a transaction of its own. Writer's thread only."""
         assert self._connection is not None
         try:
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            try:
-                self._connection.execute(sql, parameters)
-            finally:
-                self._connection.execute(f"PRAGMA synchronous = {self._sync}")
+            self._connection.execute(sql, parameters)
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
         self._log_pages += 1  # no checkpoint when idle, which would wait for the disk twice
