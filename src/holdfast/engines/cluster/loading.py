@@ -16,7 +16,7 @@ from holdfast.engine.moving import CHANGED
 from holdfast.engines.cluster import loads
 from holdfast.engines.cluster.codec import encode_load
 from holdfast.engines.sql import shelves
-from holdfast.errors import Busy
+from holdfast.errors import Busy, HoldfastError, OutcomeUnknown
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ async def publish_facts(shards: Sequence[Shard], facts: Facts, *, before: Facts)
 
     Raises:
         Busy: It is no longer closed or open as it was before.
+        OutcomeUnknown: The first shard may have been changed, and so the store, but not all of its shards.
     """
     first = shards[0].replica
 
@@ -122,8 +123,14 @@ async def publish_facts(shards: Sequence[Shard], facts: Facts, *, before: Facts)
 
     change = loads.remember(facts)
     await _put(shards[0], [change], allow)
-    for shard in shards[1:]:
-        await _put(shard, [change], _always)
+    try:
+        for shard in shards[1:]:
+            await _put(shard, [change], _always)
+    except HoldfastError as error:
+        raise OutcomeUnknown(
+            "the first shard of the store has been opened or closed, but not all of the others: "
+            f"{error.message}. Run the same command again"
+        ) from error
 
 
 async def settle(shards: Sequence[Shard]) -> None:
