@@ -134,6 +134,9 @@ TURNS_AFTER_SLICE: Final = 4
 From its arrival to its commit, and from there to its reply, a set takes about four turns each. So it waits
 for two slices or so instead of for the whole command. Alone, a call of 1,000 writes takes 7 % more CPU time.
 """
+MANY_BYTES: Final = 65_536
+"""Number of characters of values that are checked and shown in one turn. For lists in lists they take 0.5 ms.
+A page has ten times as many, and pages that were read together are shown one after the other."""
 MANY_ROWS: Final = 192
 """Number of rows and of records that are prepared for saving, published or shown in one turn.
 
@@ -156,14 +159,25 @@ async def gather(count: int) -> None:
             return
 
 
-async def in_turns(make: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Return what `make` makes of each item. Other tasks get a turn after every `MANY_ROWS` items."""
-    if len(items) <= MANY_ROWS:
+async def in_turns(
+    make: Callable[[T], R], items: Sequence[T], size: Callable[[T], int] | None = None
+) -> list[R]:
+    """Return what `make` makes of each item.
+
+    Other tasks get a turn after every `MANY_ROWS` items and, if `size` says how large an item is, after every
+    `MANY_BYTES`.
+    """
+    if len(items) <= MANY_ROWS and size is None:
         return [make(item) for item in items]
     made: list[R] = []
-    for start in range(0, len(items), MANY_ROWS):
-        made += [make(item) for item in items[start : start + MANY_ROWS]]
-        await asyncio.sleep(0)
+    rows = weight = 0
+    for item in items:
+        if rows == MANY_ROWS or weight >= MANY_BYTES:
+            await asyncio.sleep(0)
+            rows = weight = 0
+        made.append(make(item))
+        rows += 1
+        weight += 0 if size is None else size(item)
     return made
 
 

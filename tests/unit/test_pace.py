@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.clock import ManualClock
-from holdfast.pace import MANY_ROWS, Turn, in_turns
+from holdfast.pace import MANY_BYTES, MANY_ROWS, Turn, in_turns
 
 
 async def test_a_turn_has_one_time_and_the_next_one_another() -> None:
@@ -49,3 +49,24 @@ async def test_few_items_are_made_at_once() -> None:
     assert await in_turns(str, range(MANY_ROWS)) == [str(item) for item in range(MANY_ROWS)]
     assert not task.done()
     await task
+
+
+async def test_large_items_are_made_in_several_turns() -> None:
+    """Other tasks get a turn after every `MANY_BYTES`, however few items those are."""
+    items = ["x" * MANY_BYTES, "y" * MANY_BYTES, "z"]
+    seen: list[int] = []
+    made: list[str] = []
+
+    def make(item: str) -> str:
+        made.append(item)
+        return item[0]
+
+    async def others() -> None:
+        while len(made) < len(items):
+            seen.append(len(made))
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(others())
+    assert await in_turns(make, items, len) == ["x", "y", "z"]
+    await watching
+    assert {1, 2} <= set(seen)

@@ -7,19 +7,23 @@ import contextlib
 import http.client
 import json
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
-from mcp_types import ResourceUpdatedNotification
+from mcp_types import ResourceUpdatedNotification, TextContent
 
 import holdfast
 from holdfast import Policy
+from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
 from holdfast.edges.http.limits import HttpLimits
-from holdfast.edges.mcp import door, sessions
+from holdfast.edges.mcp import door, sessions, tools
+from holdfast.edges.mcp.apart import Apart
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.http.ground import Served, served
 from tests.edges.mcp.agents import LEGACY, MODERN, REVISIONS, Agent
@@ -262,7 +266,6 @@ async def test_a_stream_over_http(here: Served) -> None:
 
 async def test_a_stream_ends_with_its_token(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscriber whose token is revoked is cut off and hears of nothing more."""
-    monkeypatch.setattr(guard, "FRESH", 0.0)
     monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
     token = await token_for(here)
     async with (
@@ -273,6 +276,61 @@ async def test_a_stream_ends_with_its_token(here: Served, monkeypatch: pytest.Mo
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(SubscriptionLost):
                 await anext(events)
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+@pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
+async def test_a_session_ends_with_its_token(
+    bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Once a token is revoked or has expired, its session ends, with its subscriptions and its stream."""
+    monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
+    clock = ManualClock()
+    async with served(tmp_path / "state.db", bus, open_mode=False, clock=clock) as here:
+        token, other = await token_for(here, ttl=1_000), await token_for(here)
+        known = {"authorization": f"Bearer {token}"}
+        hello = await post(here, HELLO, token=token)
+        session = {"mcp_session_id": hello.headers["mcp-session-id"]}
+        await post(here, {"jsonrpc": "2.0", "method": "notifications/initialized"}, token=token, **session)
+        ask = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe"}
+        subscribe = ask | {"params": {"uri": "holdfast://trivia/a"}}
+        assert (await post(here, subscribe, token=token, **session)).status_code == 200
+        headers = ACCEPTED | known | {"mcp-session-id": session["mcp_session_id"]}
+        async with here.client.stream("GET", "/mcp", headers=headers) as stream:
+            assert named("holdfast mcp notifications")
+            async with agent(here, other) as stays:
+                if how == "revoked":
+                    await here.store.tokens().revoke(token.split("_")[1])
+                else:
+                    clock.advance(1_000)
+                async with asyncio.timeout(PATIENCE):
+                    with contextlib.suppress(httpx.TransportError):
+                        async for _ in stream.aiter_bytes():
+                            pass
+                    await asyncio.gather(*named("holdfast mcp notifications"), return_exceptions=True)
+                assert (await stays.call("put", key="a", value=1))["success"]
+        assert not here.mcp._sessions["kv/trivia"].users
+
+
+def named(name: str) -> list[asyncio.Task[Any]]:
+    """The tasks with a name."""
+    return [task for task in asyncio.all_tasks() if task.get_name() == name]
+
+
+async def test_a_session_outlives_its_token_by_less_than_a_second(here: Served) -> None:
+    """What a revoked token has open ends within a second, although the door remembers tokens for one."""
+    token = await token_for(here)
+    async with (
+        agent(here, token) as one,
+        one.client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events,
+    ):
+        await one.call("get", key="a")  # so that the token is remembered
+        began = time.monotonic()
+        await here.store.tokens().revoke(token.split("_")[1])
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(SubscriptionLost):
+                await anext(events)
+        assert time.monotonic() - began < guard.FRESH + door.LOOK_SECONDS
 
 
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
@@ -291,7 +349,7 @@ async def test_a_session_hears_of_changes(here: Served) -> None:
                 await here.store.kv("trivia").set("a", 1)
                 await asyncio.sleep(0.05)
             assert await heard.get() == "holdfast://trivia/a"
-    assert not [task for task in asyncio.all_tasks() if task.get_name() == "holdfast mcp notifications"]
+    assert not named("holdfast mcp notifications")
 
 
 async def test_sessions_of_a_plugin_are_bounded(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,6 +361,100 @@ async def test_sessions_of_a_plugin_are_bounded(here: Served, monkeypatch: pytes
     assert (await post(here, HELLO, token=other)).status_code == 200
     monkeypatch.setattr(door, "MOST_OWNERS", 2)
     assert (await post(here, HELLO, token=await token_for(here, "third"))).status_code == 503
+
+
+async def test_plugins_without_sessions_make_room(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins that once asked take no place from others: only those with a session or a stream keep one."""
+    monkeypatch.setattr(door, "MOST_OWNERS", 2)
+    held = await post(here, HELLO, token=await token_for(here, "held"))
+    for number in range(5):
+        async with agent(here, await token_for(here, f"plugin{number}")) as one:
+            assert (await one.call("put", key="a", value=number))["success"]
+    assert here.mcp._sessions.keys() == {"kv/held", "kv/plugin4"}
+    assert held.status_code == 200
+
+
+async def test_plugins_that_are_idle_are_forgotten(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin without sessions is forgotten after a while, and everything that was made for it ends."""
+    monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(door, "IDLE_SECONDS", 0.05)
+    async with agent(here, await token_for(here)) as one:
+        await one.call("put", key="a", value=1)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*named("holdfast mcp sessions"), *named("holdfast mcp tokens"))
+    assert not here.mcp._sessions
+    async with agent(here, await token_for(here)) as one:
+        assert (await one.call("get", key="a"))["value"] == 1
+
+
+@pytest.mark.parametrize("mode", REVISIONS)
+async def test_arguments_and_results_are_not_the_sdks(
+    here: Served, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large arguments and results come through whole, in the text as in the structured content."""
+    value = {"text": 'é\n"x' * 5_000, "list": [[1, None, 0.5, {}]] * 1_000, "holdfast:": 0}
+    async with agent(here, await token_for(here), mode=mode) as one:
+        await one.call("put", key="a", value=value)
+        told = await one.result("list", values=True)
+        assert told.structured_content["entries"][0]["value"] == value
+        [content] = told.content
+        assert isinstance(content, TextContent)
+        assert json.loads(content.text) == told.structured_content
+        page = await asyncio.gather(*(one.call("list", values=True) for _ in range(20)))
+        assert all(found["entries"][0]["value"] == value for found in page)
+
+
+@pytest.mark.parametrize("mode", REVISIONS)
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("put", {"key": "a", "value": [[]] * 300_000}),
+        ("get", {f"n{number:05}": 1 for number in range(60_000)}),
+        ("lock_acquire", {"name": "x" * 200_000}),
+    ],
+    ids=["value", "names", "recipe"],
+)
+async def test_arguments_are_refused_by_their_size(
+    here: Served, mode: str, tool: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments that are too large for their tool are refused without being decoded."""
+    monkeypatch.setattr(tools, "fields_of", None)
+    async with agent(here, await token_for(here), mode=mode) as one:
+        told = await one.refused(tool, **arguments)
+        assert told["error_code"] == "VALUE_TOO_LARGE"
+
+
+async def test_a_request_is_refused_by_what_the_sdk_would_see(here: Served) -> None:
+    """Whatever is large in a request besides arguments is refused before the SDK looks at it."""
+    token = await token_for(here)
+    large: dict[str, Any] = {"x": [[]] * 100_000}
+    told = await post(here, HELLO | {"params": HELLO["params"] | {"_meta": large}}, token=token)
+    assert (told.status_code, told.json()["code"]) == (413, "VALUE_TOO_LARGE")
+    told = await post(here, b'{"jsonrpc":"2.0","id":1,"params":' + b"[" * 200_000, token=token)
+    assert (told.status_code, told.json()["code"]) == (400, "INVALID_JSON")
+
+
+async def test_large_requests_of_a_plugin_are_taken_few_at_a_time(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many large requests a plugin sends at once, few are held in memory, and all are answered."""
+    held: list[int] = []
+    take = Apart.take
+
+    def taken(apart: Apart, body: bytes) -> Any:
+        held.append(here.mcp._receiving)
+        return take(apart, body)
+
+    monkeypatch.setattr(Apart, "take", taken)
+    meta = {f"io.modelcontextprotocol/{name}": said for name, said in CLIENT.items()}
+    params = {"name": "put", "arguments": {"key": "a", "value": "x" * 900_000}, "_meta": meta}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "put"}
+    token = await token_for(here)
+    told = await asyncio.gather(*(post(here, body, token=token, **headers) for _ in range(12)))
+    assert all("VALUE_TOO_LARGE" in one.text for one in told)
+    assert max(held) <= 2 * len(body)
+    assert here.mcp._receiving == 0
 
 
 async def test_calls_share_the_rate_of_the_plugin(here: Served) -> None:

@@ -19,9 +19,10 @@ from mcp_types import (
 )
 
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.intake.large import MOST_SINGLE
 from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.results import NEXT
-from holdfast.edges.mcp.server import MOST_ARGUMENTS, Handlers, shown
+from holdfast.edges.mcp.server import Handlers, shown
 from holdfast.edges.mcp.tools import TOOLS
 from holdfast.errors import error_classes
 from tests.edges.mcp.agents import REVISIONS, agent
@@ -197,7 +198,7 @@ async def test_arguments_have_a_limit(store: Store) -> None:
     """Arguments of 10 MB are refused, and a value over its limit is refused with the usual words."""
     async with agent(store) as one:
         told = await one.refused("put", key="a", value="x" * 10_000_000)
-        assert (told["error_code"], str(MOST_ARGUMENTS) in told["message"]) == ("VALUE_TOO_LARGE", True)
+        assert (told["error_code"], str(MOST_SINGLE) in told["message"]) == ("VALUE_TOO_LARGE", True)
         told = await one.refused("put", key="a", value="x" * 70_000)
         assert "exceeds 64KB limit" in told["message"]
 

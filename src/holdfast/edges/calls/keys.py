@@ -105,7 +105,7 @@ async def _get_ttl(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 async def _get_many(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     wanted = kv.verbs.get_many(required(fields, "keys"))
     rows = await kv.store.get_all(kv.namespace, wanted.legal)
-    shown = [_result(key, row) for key, row in zip(wanted.legal, rows, strict=True)]
+    shown = await in_turns(lambda pair: _result(*pair), list(zip(wanted.legal, rows, strict=True)), _size)
     return {
         "results": [_refused(one) if isinstance(one, HoldfastError) else one for one in wanted.merge(shown)]
     }
@@ -150,8 +150,13 @@ async def _list(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     answer = _page(found.keys, None if found.last is None else cursor_after(found.last))
     if values:
         pairs = list(zip(found.keys, found.rows, strict=True))
-        answer["entries"] = await in_turns(lambda pair: {"key": pair[0], **row_fields(*pair)}, pairs)
+        answer["entries"] = await in_turns(lambda pair: {"key": pair[0], **row_fields(*pair)}, pairs, _size)
     return answer
+
+
+def _size(pair: tuple[str, Row | None]) -> int:
+    row = pair[1]
+    return 0 if row is None else len(row.value or "")
 
 
 def _page(keys: list[str], cursor: str | None) -> dict[str, Any]:

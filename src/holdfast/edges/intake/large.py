@@ -37,6 +37,13 @@ def starting(request: Request) -> Iterator[None]:
     """
     if len(request.payload) > MOST_SINGLE:
         _require_several(request)
+    with uncollected():
+        yield
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Decode a long payload within this context: without garbage collection."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -6,14 +6,18 @@ which the caller must be allowed and which the store judges like any other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.tables import PluginTables
+from holdfast.edges.intake.large import uncollected
+from holdfast.edges.mcp.apart import Apart, Within
 from holdfast.errors import PermissionDenied
-from holdfast.wire.payload import decode
+from holdfast.wire.payload import decode, fields_of
 
 if TYPE_CHECKING:
     from holdfast.handles.kv import KV
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 SEMANTIC: Final = "semantic"
 TABLE: Final = "table"
+Spell: TypeAlias = Callable[[bytes], dict[str, Any]]
+"""A function that decodes a payload to the fields of a verb."""
 
 
 class ToolCaller(Protocol):
@@ -30,18 +36,30 @@ class ToolCaller(Protocol):
         kv: The handle on its namespace, which makes names of recipes and follows changes.
         owner: The plugin, or `tenant/project`.
         writer: The name of the writer where a call gives none; None for that of its client.
+        apart: The arguments and results of its calls.
     """
 
     kv: KV
     owner: str
     writer: str | None
+    apart: Apart
 
     def allows(self, verb: str) -> bool:
         """Return whether the caller may use a verb."""
         ...
 
+    async def ask(
+        self, verb: str, payload: bytes, spell: Spell = fields_of, *, table: bool = False
+    ) -> dict[str, Any]:
+        """Call a verb on keys, or on tables, and return its reply, whose values may still be encoded.
+
+        Raises:
+            HoldfastError: The call was refused.
+        """
+        ...
+
     async def call(self, verb: str, fields: dict[str, Any], *, table: bool = False) -> dict[str, Any]:
-        """Call a verb on keys, or on tables, and return its reply as plain JSON.
+        """Call a verb with few fields, and return its reply as plain JSON.
 
         Raises:
             HoldfastError: The call was refused.
@@ -62,10 +80,20 @@ class StoreCaller:
         kv: The handle on the plugin's or project's keys.
         read_only: Whether to allow only verbs that write nothing.
         writer: The name of the writer where a call gives none; None for that of the client.
+        apart: The arguments and results of its calls, if its messages are taken apart.
     """
 
-    def __init__(self, store: Store, kv: KV, *, read_only: bool = False, writer: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        kv: KV,
+        *,
+        read_only: bool = False,
+        writer: str | None = None,
+        apart: Apart | None = None,
+    ) -> None:
         self.kv = kv
+        self.apart = apart or Within()
         self.owner = kv.namespace.partition("/")[2]
         self.writer = writer
         self._store = store
@@ -77,8 +105,16 @@ class StoreCaller:
 
     async def call(self, verb: str, fields: dict[str, Any], *, table: bool = False) -> dict[str, Any]:
         """Call a verb."""
+        return plain(await self.ask(verb, json.dumps(fields).encode(), table=table))
+
+    async def ask(
+        self, verb: str, payload: bytes, spell: Spell = fields_of, *, table: bool = False
+    ) -> dict[str, Any]:
+        """Call a verb."""
         if not self.allows(verb):
             raise PermissionDenied("this server was started with --read-only")
+        with uncollected():
+            fields = spell(payload)
         found = FAMILIES[TABLE if table else family_of(self.kv)][verb]
         if table:
             namespace = f"{TABLE}/{self.owner}"
@@ -89,7 +125,7 @@ class StoreCaller:
             answer = write.show(await self._store.execute(write.command))
         else:
             answer = await found.answer(self.kv, fields)
-        return plain(answer)
+        return answer
 
 
 def plain(answer: dict[str, Any]) -> dict[str, Any]:

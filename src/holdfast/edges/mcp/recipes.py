@@ -20,6 +20,7 @@ from holdfast.verbs.fields import required
 
 if TYPE_CHECKING:
     from holdfast.edges.mcp.callers import ToolCaller
+    from holdfast.handles.kv import KV
 
 LEASE_SECONDS: Final = 60
 """Seconds of a lease if the caller names none: agents take longer over a step than programs."""
@@ -133,14 +134,14 @@ async def checkpoint_load(caller: ToolCaller, given: dict[str, Any]) -> dict[str
     return {"version": 0, **await caller.call("get", {"key": key})}
 
 
-async def checkpoint_save(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
-    """Move a checkpoint on from the version that the caller has loaded."""
+def checkpoint_fields(kv: KV, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the set that moves a checkpoint on from the version that the caller has loaded."""
     required(given, "expected_version")
     required(given, "value")
+    key = entry_key(kv, "checkpoint", required(given, "name"))
     rest = {name: field for name, field in given.items() if name != "name"}
     semantics = {"purpose": "checkpoint", "producer": given.get("last_writer")}
-    key = entry_key(caller.kv, "checkpoint", required(given, "name"))
-    return await caller.call("set", {"key": key, "semantics": semantics, **rest})
+    return {"key": key, "semantics": semantics, **rest}
 
 
 async def flag_read(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:

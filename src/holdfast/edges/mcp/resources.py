@@ -10,6 +10,7 @@ not. A key has exactly one URI.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
@@ -74,8 +75,8 @@ async def content_of(caller: ToolCaller, uri: str) -> str | None:
     if key is None:
         return None
     if not key:
-        return _json(await caller.call("list", {"limit": PAGE}))
-    entry = await caller.call("get", {"key": key})
+        return _json(await caller.ask("list", b'{"limit": %d}' % PAGE))
+    entry = await caller.ask("get", json.dumps({"key": key}).encode())
     if not entry.pop("exists"):
         return None
     return _json({"key": key, **entry})

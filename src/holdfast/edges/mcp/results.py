@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from mcp_types import CallToolResult, TextContent
 
-from holdfast.edges.mcp.callers import plain
 from holdfast.wire.errors import error_fields
 
 if TYPE_CHECKING:
+    from holdfast.edges.mcp.apart import Apart
     from holdfast.errors import HoldfastError
 
 LOST_RACES: Final = frozenset({"VERSION_CONFLICT", "CONDITION_FAILED", "FENCED"})
@@ -64,15 +64,15 @@ _GONE: Final = (
 )
 
 
-def success(fields: dict[str, Any]) -> CallToolResult:
+def success(apart: Apart, fields: dict[str, Any]) -> CallToolResult:
     """Return the result of a call that was done."""
-    return _result({"success": True, **fields}, error=False)
+    return _result(apart, {"success": True, **fields}, error=False)
 
 
-def refusal(error: HoldfastError) -> CallToolResult:
+def refusal(apart: Apart, error: HoldfastError) -> CallToolResult:
     """Return the result of a call that was refused."""
-    fields = plain({"success": False, **error_fields(error)})
-    return _result({**fields, "next": _next(fields)}, error=error.code not in LOST_RACES)
+    fields = {"success": False, **error_fields(error)}
+    return _result(apart, {**fields, "next": _next(fields)}, error=error.code not in LOST_RACES)
 
 
 def _next(fields: dict[str, Any]) -> str:
@@ -84,6 +84,6 @@ def _next(fields: dict[str, Any]) -> str:
     return NEXT[fields["error_code"]]
 
 
-def _result(fields: dict[str, Any], *, error: bool) -> CallToolResult:
-    text = msgspec.json.encode(fields).decode()
-    return CallToolResult(content=[TextContent(text=text)], structured_content=fields, is_error=error)
+def _result(apart: Apart, fields: dict[str, Any], *, error: bool) -> CallToolResult:
+    text, structured = apart.result(msgspec.json.encode(fields))
+    return CallToolResult(content=[TextContent(text=text)], structured_content=structured, is_error=error)

@@ -14,11 +14,13 @@ from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.endpoint import Endpoint
 from holdfast.edges.intake.inside import answered
 from holdfast.edges.intake.lines import Request
-from holdfast.edges.mcp.callers import TABLE, plain
+from holdfast.edges.mcp.apart import Apart
+from holdfast.edges.mcp.callers import TABLE, Spell, plain
 from holdfast.edges.nats.callers import TOKEN_SIGN
 from holdfast.errors import PermissionDenied
 from holdfast.handles.kv import KV
 from holdfast.wire.dialects import Dialect
+from holdfast.wire.payload import fields_of
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
@@ -28,9 +30,19 @@ if TYPE_CHECKING:
     from holdfast.operators.tokens import Token
     from holdfast.store import Store
 
-DIALECT: Final = Dialect(name="mcp")
 ENDPOINT: Final = Endpoint(name="mcp", subject="", queue_group="")
 """The counters of calls over HTTP, which NATS does not show."""
+
+
+class ToolDialect(Dialect, frozen=True, kw_only=True):
+    """The spelling of one call: `spell` decodes its payload, which are the arguments of a tool."""
+
+    name: str = "mcp"
+    spell: Spell = fields_of
+
+    def fields(self, payload: bytes) -> dict[str, Any]:
+        """Decode the fields of the call."""
+        return self.spell(payload)
 
 
 class ServedCaller:
@@ -47,6 +59,7 @@ class ServedCaller:
         self.kv = KV(store, store.verbs(place.namespace, root=place.root))
         self.owner = place.owner
         self.writer: str | None = None
+        self.apart = Apart()
         self.user = "" if token is None else f"{TOKEN_SIGN}{token.id}"
         self._service = service
         self._place = place
@@ -58,24 +71,33 @@ class ServedCaller:
         return token is None or token.allows(self._place.family, self.owner, verb)
 
     async def call(self, verb: str, fields: dict[str, Any], *, table: bool = False) -> dict[str, Any]:
+        """Queue a call with few fields, and wait for its answer."""
+        # Not msgspec: it would turn NaN, which the rules refuse, into null.
+        return plain(await self.ask(verb, json.dumps(fields).encode(), table=table))
+
+    async def ask(
+        self, verb: str, payload: bytes, spell: Spell = fields_of, *, table: bool = False
+    ) -> dict[str, Any]:
         """Queue a call, and wait for its answer."""
         if not self.allows(verb):
             raise PermissionDenied(f"this token does not allow {verb}")
-        return plain(
-            await answered(self._service.accept, lambda back: self._request(verb, fields, back, table=table))
+        dialect = ToolDialect(spell=spell)
+        return await answered(
+            self._service.accept, lambda back: self._request(verb, payload, dialect, back, table=table)
         )
 
-    def _request(self, verb: str, fields: dict[str, Any], back: Back, *, table: bool) -> Request:
+    def _request(
+        self, verb: str, payload: bytes, dialect: ToolDialect, back: Back, *, table: bool
+    ) -> Request:
         place = self._place
         family = TABLE if table else place.family
         namespace = f"{TABLE}/{self.owner}" if table else place.namespace
         found = FAMILIES[family][verb]
         return Request(
             line=self.owner,
-            route=Route(DIALECT, verb, namespace, self.owner, place.root, family=family),
+            route=Route(dialect, verb, namespace, self.owner, place.root, family=family),
             reply="",
-            # Not msgspec: it would turn NaN, which the rules refuse, into null.
-            payload=json.dumps(fields).encode(),
+            payload=payload,
             received=self._service.now(),
             began=time.perf_counter(),
             endpoint=ENDPOINT,

@@ -6,7 +6,6 @@ caller is not known never gets here.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,9 +20,8 @@ from holdfast.edges.mcp.prompts import PROMPTS, Prompt
 from holdfast.edges.mcp.schemas import input_schema, output_schema
 from holdfast.edges.mcp.subscriptions import Subscriptions
 from holdfast.edges.mcp.tools import TOOLS, Tool, allowed
-from holdfast.errors import HoldfastError, InvalidJson, ValidationError, ValueTooLarge
+from holdfast.errors import HoldfastError
 from holdfast.wire.errors import error_fields
-from holdfast.wire.payload import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
     Context = ServerRequestContext[Any, Any]
 
-MOST_ARGUMENTS: Final = 1_048_576
-"""Maximum number of bytes of a tool's arguments, as of a request at every other door."""
 NAME: Final = "holdfast"
 INSTRUCTIONS: Final = (
     "Holdfast is a shared store of entries with versions. Other agents and programs read and write it while "
@@ -88,12 +84,11 @@ class Handlers:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, _no_tool(caller, params.name))
         try:
-            given = _given(tool, params.arguments or {})
-            if tool.writes and (writer := caller.writer or _client(ctx)):
-                given.setdefault("last_writer", writer)
-            return results.success(await tool.answer(caller, given))
+            payload = caller.apart.arguments(params.arguments or {})
+            answer = await tool.run(caller, payload, caller.writer or _client(ctx))
         except HoldfastError as error:
-            return results.refusal(error)
+            return results.refusal(caller.apart, error)
+        return results.success(caller.apart, answer)
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -198,21 +193,6 @@ def shown(tool: Tool) -> types.Tool:
 def _input_schema_of(name: str) -> dict[str, Any] | None:
     tool = TOOLS.get(name)
     return None if tool is None else shown(tool).input_schema
-
-
-def _given(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call as fields, decoded and checked as at every other door."""
-    try:
-        text = json.dumps(arguments)
-    except RecursionError:
-        raise InvalidJson("the arguments are nested too deeply") from None
-    except ValueError:
-        raise ValidationError("the arguments hold an integer with too many digits") from None
-    if len(text) > MOST_ARGUMENTS:
-        raise ValueTooLarge(f"the arguments have {len(text)} bytes, more than {MOST_ARGUMENTS}")
-    given = fields_of(text.encode())
-    tool.refuse_unknown(given)
-    return given
 
 
 def _client(ctx: Context) -> str | None:

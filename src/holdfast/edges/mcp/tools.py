@@ -7,6 +7,7 @@ the reference are derived from the declaration and from the catalogue.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -14,19 +15,28 @@ from msgspec import Meta, UnsetType
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
+from holdfast.edges.intake.large import MOST_SINGLE
 from holdfast.edges.mcp import fields as of
 from holdfast.edges.mcp import recipes
 from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller, family_of
+from holdfast.errors import ValueTooLarge
+from holdfast.handles.kv import KV
 from holdfast.verbs.unknown import plain, unknown_field
+from holdfast.wire.payload import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Answer: TypeAlias = Callable[[ToolCaller, dict[str, Any]], Awaitable[dict[str, Any]]]
+Steps: TypeAlias = Callable[[ToolCaller, dict[str, Any]], Awaitable[dict[str, Any]]]
+Fields: TypeAlias = Callable[[KV, dict[str, Any]], dict[str, Any]]
 
 PAGE: Final = 100
 """The most that a page has if the caller does not say: all of it goes into an agent's context."""
 RECENT: Final = 20
+MOST_ARGUMENTS: Final = 1_048_576
+"""Maximum number of bytes of the arguments of a tool about tables, as of a request at every other door."""
+MOST_STEPS: Final = 131_072
+"""Maximum number of bytes of the arguments of a recipe, which has no large ones."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +49,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         verbs: The verbs that it uses; a caller that lacks one of them does not see the tool.
         arguments: A struct with its arguments. Those without a default are required.
         reply: A struct with the fields of a successful result.
-        answer: Takes the caller and the arguments, and returns the fields of the result.
+        fields: For a tool that is one verb: takes the arguments, and returns the fields of the verb.
+        steps: For a recipe: takes the caller and the arguments, and returns the fields of the result.
         writes: Whether it may change anything.
         destroys: Whether it may replace or remove data that the caller has not seen.
         idempotent: Whether repeating it with the same arguments changes nothing more.
@@ -52,11 +63,45 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...]
     arguments: type[msgspec.Struct]
     reply: type[msgspec.Struct]
-    answer: Answer
+    fields: Fields | None = None
+    steps: Steps | None = None
     writes: bool = False
     destroys: bool = False
     idempotent: bool = False
     table: bool = False
+
+    async def run(self, caller: ToolCaller, payload: bytes, writer: str | None) -> dict[str, Any]:
+        """Do what the tool does, and return the fields of the result.
+
+        Args:
+            caller: Who calls it.
+            payload: The arguments as JSON.
+            writer: The name of the writer where the arguments give none.
+
+        Raises:
+            HoldfastError: The call was refused.
+        """
+        most = MOST_ARGUMENTS if self.table else MOST_SINGLE if self.fields else MOST_STEPS
+        if len(payload) > most:
+            raise ValueTooLarge(f"the arguments have {len(payload)} bytes, more than {most}")
+        if self.steps is not None:
+            return await self.steps(caller, self._given(payload, writer))
+        return await caller.ask(
+            self.verbs[0], payload, partial(self._spelled, caller, writer), table=self.table
+        )
+
+    def _spelled(self, caller: ToolCaller, writer: str | None, payload: bytes) -> dict[str, Any]:
+        """Return the fields of the verb that the tool is."""
+        assert self.fields is not None
+        return self.fields(caller.kv, self._given(payload, writer))
+
+    def _given(self, payload: bytes, writer: str | None) -> dict[str, Any]:
+        """Decode the arguments, and refuse those that the tool does not have."""
+        given = fields_of(payload)
+        self.refuse_unknown(given)
+        if self.writes and writer is not None:
+            given.setdefault("last_writer", writer)
+        return given
 
     def refuse_unknown(self, given: Mapping[str, Any]) -> None:
         """Refuse arguments that the tool does not have: a misspelled condition must not be ignored.
@@ -95,10 +140,10 @@ def _reading(
     """Declare a tool that is one reading verb. `usual` is its limit if the caller gives none."""
     found = FAMILIES[TABLE if table else "kv"][verb]
 
-    async def answer(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
+    def fields(kv: KV, given: dict[str, Any]) -> dict[str, Any]:
         if usual is not None:
             given.setdefault("limit", usual)
-        return await caller.call(verb, given, table=table)
+        return given
 
     return Tool(
         name=name,
@@ -111,7 +156,7 @@ def _reading(
             instead=None if usual is None else {"limit": _limit(usual)},
         ),
         reply=found.reply,
-        answer=answer,
+        fields=fields,
         table=table,
     )
 
@@ -129,10 +174,10 @@ def _writing(
     """Declare a tool that is one writing verb and may replace data. `instead` are arguments of its own."""
     found = FAMILIES["kv"][verb]
 
-    async def answer(caller: ToolCaller, given: dict[str, Any]) -> dict[str, Any]:
+    def fields(kv: KV, given: dict[str, Any]) -> dict[str, Any]:
         if "purpose" in given:
             given["semantics"] = {"purpose": given.pop("purpose")}
-        return await caller.call(verb, given)
+        return given
 
     return Tool(
         name=name,
@@ -141,7 +186,7 @@ def _writing(
         verbs=(verb,),
         arguments=of.arguments_of(found.fields, name=_struct(name), instead={**of.COMMON, **instead}),
         reply=reply or found.reply,
-        answer=answer,
+        fields=fields,
         writes=True,
         destroys=True,
         idempotent=idempotent,
@@ -217,7 +262,7 @@ _DECLARED: Final = (
         verbs=("get", "list", "batch"),
         arguments=of.LockAcquireArguments,
         reply=of.LockAcquireReply,
-        answer=recipes.lock_acquire,
+        steps=recipes.lock_acquire,
         writes=True,
     ),
     Tool(
@@ -228,7 +273,7 @@ _DECLARED: Final = (
         verbs=("set_ttl",),
         arguments=of.LockRenewArguments,
         reply=of.LockRenewReply,
-        answer=recipes.lock_renew,
+        steps=recipes.lock_renew,
         writes=True,
     ),
     Tool(
@@ -239,7 +284,7 @@ _DECLARED: Final = (
         verbs=("delete",),
         arguments=of.LockReleaseArguments,
         reply=of.LockReleaseReply,
-        answer=recipes.lock_release,
+        steps=recipes.lock_release,
         writes=True,
         idempotent=True,
     ),
@@ -251,7 +296,7 @@ _DECLARED: Final = (
         verbs=("get",),
         arguments=of.NamedArguments,
         reply=of.CheckpointReply,
-        answer=recipes.checkpoint_load,
+        steps=recipes.checkpoint_load,
     ),
     Tool(
         name="checkpoint_save",
@@ -262,7 +307,7 @@ _DECLARED: Final = (
         verbs=("set",),
         arguments=of.CheckpointSaveArguments,
         reply=of.PutReply,
-        answer=recipes.checkpoint_save,
+        fields=recipes.checkpoint_fields,
         writes=True,
     ),
     Tool(
@@ -272,7 +317,7 @@ _DECLARED: Final = (
         verbs=("get",),
         arguments=of.FlagArguments,
         reply=of.FlagReply,
-        answer=recipes.flag_read,
+        steps=recipes.flag_read,
     ),
     Tool(
         name="counter_read",
@@ -281,7 +326,7 @@ _DECLARED: Final = (
         verbs=("get",),
         arguments=of.NamedArguments,
         reply=of.CounterReply,
-        answer=recipes.counter_read,
+        steps=recipes.counter_read,
     ),
     Tool(
         name="counter_add",
@@ -291,7 +336,7 @@ _DECLARED: Final = (
         verbs=("incr",),
         arguments=of.CounterAddArguments,
         reply=of.CounterReply,
-        answer=recipes.counter_add,
+        steps=recipes.counter_add,
         writes=True,
     ),
     _reading(
