@@ -41,8 +41,8 @@ PLANTS: Final = (
     Plant(
         "open mode lets other machines in over HTTP",
         "edges/http/guard.py",
-        'if not _near(scope["client"]) or scope.get("http_version") == "1.0":',
-        'if scope.get("http_version") == "1.0":',
+        'if not _near(scope["client"]) or scope.get("http_version", "1.1") != "1.1":',
+        'if scope.get("http_version", "1.1") != "1.1":',
         _TOKENS,
     ),
     Plant(

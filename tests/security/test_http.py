@@ -195,6 +195,114 @@ async def test_requests_that_are_not_http(here: Served) -> None:
     await asyncio.gather(*map(is_refused, NOT_HTTP))
 
 
+async def status_of(here: Served, sent: bytes) -> int:
+    """The status of the first answer to bytes."""
+    return int((await raw(here, sent)).split(b" ", 2)[1])
+
+
+def chunked(head: bytes, trailers: bytes) -> bytes:
+    """A PUT of `2` in chunks, with headers before and after its body."""
+    return (
+        b"PUT /v1/kv/trivia/a HTTP/1.1\r\n"
+        + HEAD
+        + b"Transfer-Encoding: chunked\r\n"
+        + head
+        + b"\r\n1\r\n2\r\n0\r\n"
+        + trailers
+        + b"\r\n"
+    )
+
+
+async def test_trailers_are_no_headers(here: Served) -> None:
+    """What follows a body in chunks says nothing about the request: no condition, no host, no proxy."""
+    await here.store.kv("trivia").set("a", 1)
+    trailers = (
+        *(b"Authorization: Bearer x", b'If-Match: "9"', b"If-None-Match: *", b"Host: evil.example"),
+        *(b"X-Forwarded-For: 192.0.2.7", b"Origin: https://evil.example"),
+        *(b"Holdfast-Writer: mallory", b"Holdfast-Ttl: 1", b"Holdfast-Request-Id: r1", b"Cookie: a=b"),
+    )
+    for number, trailer in enumerate(trailers):
+        assert await status_of(here, chunked(b"", trailer + b"\r\n")) == 200, trailer
+        entry = await here.store.kv("trivia").get("a")
+        assert entry is not None
+        assert (entry.version, entry.last_writer, entry.expires_at) == (number + 2, "trivia", None), trailer
+
+
+async def test_a_token_in_a_trailer_lets_nobody_in(bus: str, tmp_path: Path) -> None:
+    """A token counts only before the body, and a second one after it changes nothing."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        token = (await here.store.tokens().create(plugin="trivia")).token.encode()
+        valid, wrong = (b"Authorization: Bearer " + one + b"\r\n" for one in (token, b"wrong"))
+        assert await status_of(here, chunked(b"", valid)) == 401
+        assert await status_of(here, chunked(wrong, valid)) == 401
+        assert await here.store.kv("trivia").get("a") is None
+        assert await status_of(here, chunked(valid, wrong)) == 200
+
+
+GET = b"GET /v1/kv/trivia/a HTTP/1.1\r\n"
+PUT = b"PUT /v1/kv/trivia/a HTTP/1.1\r\n"
+HEADS = {
+    "no host": (GET + b"Connection: close\r\n\r\n", 400),
+    "no host at a probe": (b"GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", 400),
+    "no host, and one in a trailer": (
+        PUT
+        + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n2\r\n0\r\nHost: localhost\r\n\r\n",
+        400,
+    ),
+    "two hosts": (GET + HEAD + b"Host: localhost\r\n\r\n", 400),
+    "two hosts that differ": (GET + HEAD + b"Host: evil.example\r\n\r\n", 400),
+    "an empty host": (GET + b"Host:\r\nConnection: close\r\n\r\n", 421),
+    "two tokens": (GET + HEAD + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n", 400),
+    "a target elsewhere": (b"GET http://evil.example/v1/kv/trivia/a HTTP/1.1\r\n" + HEAD + b"\r\n", 421),
+    "a target here": (
+        b"GET http://localhost/v1/kv/trivia/a HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+        200,
+    ),
+    "a target with a login": (b"GET http://a@localhost/v1/kv/trivia/a HTTP/1.1\r\n" + HEAD + b"\r\n", 421),
+    "a target of another scheme": (b"GET ftp://localhost/v1/kv/trivia/a HTTP/1.1\r\n" + HEAD + b"\r\n", 421),
+    "a target and no host": (
+        b"GET http://localhost/v1/kv/trivia/a HTTP/1.1\r\nConnection: close\r\n\r\n",
+        400,
+    ),
+    "a folded host": (GET + b"Host: local\r\n host\r\nConnection: close\r\n\r\n", 400),
+    "a folded header": (GET + HEAD + b"Holdfast-Writer: a\r\n\tb\r\n\r\n", 400),
+    "two lengths": (PUT + HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n2", 400),
+    "two equal lengths": (PUT + HEAD + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n2", 400),
+    "another coding": (PUT + HEAD + b"Transfer-Encoding: gzip\r\n\r\n2", 400),
+    "two codings": (PUT + HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n1\r\n2\r\n0\r\n\r\n", 400),
+    "chunks in an old version": (
+        PUT.replace(b"1.1", b"1.0") + HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n2\r\n0\r\n\r\n",
+        400,
+    ),
+    "a version without headers": (b"GET /v1/kv/trivia/a\r\n\r\n", 400),
+    "a space before a colon": (GET + b"Host : localhost\r\nConnection: close\r\n\r\n", 400),
+    "lines without a return": (GET.replace(b"\r", b"") + HEAD.replace(b"\r", b"") + b"\n", 400),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_heads_that_may_be_read_in_two_ways(here: Served, name: str) -> None:
+    """A head of which two programs may think differently is refused, and nothing is written."""
+    await here.store.kv("trivia").set("a", 1)
+    sent, status = HEADS[name]
+    assert await status_of(here, sent) == status
+    entry = await here.store.kv("trivia").get("a")
+    assert entry is not None
+    assert entry.version == 1
+    assert (await here.ask("GET", "/v1/kv/trivia/a")).status_code == 200
+
+
+async def test_a_request_without_a_host_is_refused_in_its_turn(here: Served) -> None:
+    """It is answered behind earlier requests of its connection, which may take a shorter way."""
+    whole = b"PUT /v1/kv/trivia/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n"
+    sent = (
+        whole + b"1" + whole.replace(b"Host: localhost\r\n", b"") + b"2" + whole + b"3" + GET + HEAD + b"\r\n"
+    )
+    answers = (await raw(here, sent)).split(b"HTTP/1.1 ")[1:]
+    assert [int(one[:3]) for one in answers] == [200, 400, 200, 200]
+    assert answers[-1].endswith(b"3")
+
+
 async def test_headers_are_text_of_the_caller_and_no_more(here: Served) -> None:
     """A request id or a writer can't add a header or a line to an answer or to the log."""
     for value in ("a\x7fb", "x" * 201, "é" * 300):

@@ -9,6 +9,7 @@ answered in it.
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import socket
 from collections import deque
@@ -101,6 +102,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._until = float("inf")
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0
+        self._in_head = True
         self._idle = False
         self._shortcut = shortcut
         self._quick: QuickRequest | None = None
@@ -213,10 +215,21 @@ class BoundedConnection(HttpToolsProtocol):
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
+        self._in_head = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. What follows a body in chunks looks like one and says nothing about the request."""
+        if not self._in_head:
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
         self._head = -self._limits.head_bytes  # the rest of the data is a body or another request
+        self._in_head = False
         quick = self._quick = self._taken()
         if quick is None:
             self._pass_on()
@@ -236,7 +249,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _pass_on(self) -> None:
         """Let the application answer the request."""
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, expects = self.url, self.expect_100_continue
+        headers = self.headers if url.startswith(b"/") else _renamed(url, self.headers)
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
@@ -363,6 +377,15 @@ class BoundedConnection(HttpToolsProtocol):
         """End the connection at once if its client has left much unread."""
         if self.flow.write_paused:
             self.cut()
+
+
+def _renamed(url: bytes, headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a request whose target is a URL: the name there counts, not that in `Host`."""
+    if [name for name, _ in headers].count(b"host") != 1:
+        return headers  # the door refuses it
+    scheme, _, rest = url.partition(b"://")
+    host = re.split(rb"[/?#]", rest, maxsplit=1)[0] if scheme.lower() in (b"http", b"https") else b""
+    return [(name, host if name == b"host" else said) for name, said in headers]
 
 
 def _standing(connection: Any) -> tuple[bool, float]:

@@ -1,10 +1,11 @@
 """The check of HTTP requests: only those addressed to this service, and none that a web page sends.
 
-Law: a request is checked here before anything else sees it. A web page in a browser on this machine must not
-read metrics or data through a name that its owner has pointed at 127.0.0.1, so a name in `Host` must be
-known. An address in `Host` needs no such check, because no name was resolved. A page must not write either,
-so a request that a browser sends for a page of another origin is refused: there is no CORS. Only a link to a
-page of the console may be followed from anywhere, because that page itself has no data.
+Law: a request is checked here before anything else sees it. One whose head may be read in two ways is
+refused, since a proxy in front of the service may have read it in the other way. A web page in a browser on
+this machine must not read metrics or data through a name that its owner has pointed at 127.0.0.1, so a name
+in `Host` must be known. An address in `Host` needs no such check, because no name was resolved. A page must
+not write either, so a request that a browser sends for a page of another origin is refused: there is no CORS.
+Only a link to a page of the console may be followed from anywhere, because that page itself has no data.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ KNOWN_HOSTS: Final = 64
 _MISDIRECTED: Final = (
     "this service does not answer to the name in Host; if it is its own, add it to http_hosts"
 )
+VERSIONS: Final = ("1.0", "1.1")
+_ONCE: Final = frozenset({b"authorization", b"host"})
+"""Headers that must not occur twice."""
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 """What a browser says of requests that no other site has caused."""
 
@@ -73,7 +77,7 @@ class Door:
         """Refuse a request, or pass it on."""
         path: str = scope["path"]
         app = self._of(path)
-        refusal = self._refusal(
+        refusal = _unclear(scope) or self._refusal(
             scope,
             methods=METHODS if app is None else None,
             linked=app is self._console and app is not None and _followed(scope),
@@ -95,7 +99,7 @@ class Door:
             allowed = {"Allow": ", ".join(methods)}
             return PlainTextResponse("only GET and HEAD are answered", status_code=405, headers=allowed)
         for name, said in scope["headers"]:
-            if name == b"host" and not self.known(said):  # browsers always send a Host
+            if name == b"host" and not self.known(said):
                 return PlainTextResponse(_MISDIRECTED, status_code=421)
             if name in OF_PAGES and not linked and not _own(scope, name, said):
                 return PlainTextResponse("requests of web pages of other sites are refused", status_code=403)
@@ -108,6 +112,26 @@ class Door:
             name = _name(host.decode("latin-1"))
             known = self._hosts.keep(host, name in self._names or _is_address(name))
         return known
+
+
+def _unclear(scope: Scope) -> PlainTextResponse | None:
+    """Return the refusal of a request whose head may be read in two ways."""
+    version, found = scope.get("http_version", "1.1"), set()
+    if version not in VERSIONS:
+        return _bad("only HTTP/1.1 and HTTP/1.0 are answered")
+    for name, _ in scope["headers"]:
+        if name in _ONCE and name in found:
+            return _bad(f"the header {name.decode()} must not occur twice")
+        found.add(name)
+    if version == "1.1" and b"host" not in found:
+        return _bad("the header host is missing")
+    if version == "1.0" and b"transfer-encoding" in found:
+        return _bad("a request in HTTP/1.0 has no transfer-encoding")
+    return None
+
+
+def _bad(text: str) -> PlainTextResponse:
+    return PlainTextResponse(text, status_code=400)
 
 
 def _is_mcp(path: str) -> bool:

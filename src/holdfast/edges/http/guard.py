@@ -368,7 +368,7 @@ def _here(scope: Scope) -> bool:
     A proxy on this machine that adds no header is told by the name or the port in `Host`, which are those
     that its clients use, or by HTTP/1.0, which few others speak.
     """
-    if not _near(scope["client"]) or scope.get("http_version") == "1.0":
+    if not _near(scope["client"]) or scope.get("http_version", "1.1") != "1.1":
         return False
     host = None
     for name, value in scope["headers"]:

@@ -106,18 +106,22 @@ class Shortcut:
         said, host, fielded = None, None, False
         for name, value in headers:
             if name == b"host":
-                if not self._known(value):
+                if host is not None or not self._known(value):
                     return None
                 host = value
             elif name == b"content-length":
                 if int(value) > self._most:
                     return None
             elif name == b"authorization":
+                if said is not None:
+                    return None
                 said = value
             elif name in HEADERS:
                 fielded = True
             elif name in _USUAL:
                 return None
+        if host is None:
+            return None
         try:
             asked = found(method, path)
             if asked.place.family == "blob":
