@@ -6,30 +6,44 @@ the content. The content is MessagePack, compressed with zlib. The first section
 the fields of rows, records and namespaces; the last one is the end, with the totals. So a section that is
 altered, missing, added or in another place is noticed, and so is a missing end.
 
-Law: only this module knows the format. It keeps one section in memory and never reads past the end.
+Law: only this module knows the format. It keeps one section in memory, which has a limit before and after it
+is decompressed, and never reads past the end. What a section holds must have the types of its shelf, so that
+a file that somebody has made up is refused before it is loaded. Values are not judged: a store gets back what
+it held.
 """
 
 from __future__ import annotations
 
 import hashlib
 import zlib
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
-from holdfast.engine.moving import Facts, Marked, Shelf
+from holdfast.engine.moving import Facts, Marked, Shelf, shelf_of
 from holdfast.errors import Unsupported, ValidationError
+from holdfast.moves.walking import PAGE_BYTES, size
 from holdfast.rows import Namespace, Record, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+T = TypeVar("T")
+
 FORMAT: Final = 1
 MAGIC: Final = b"holdfast backup "
-MOST: Final = 512 * 1024 * 1024
-"""The most bytes that a section may have: more means that the file is none of ours."""
+MOST: Final = 16 * 1024 * 1024
+"""The most bytes that a section may have, also when it is decompressed: more means that it is not ours."""
+MOST_THINGS: Final = 4_096
+"""The most things on a shelf that a section may hold."""
+MOST_NAMESPACES: Final = 65_536
+"""The most namespaces that a section may hold."""
 
 _CHECK: Final = 16
+_NAMESPACES_AT_ONCE: Final = 1_000
+_YEAR_10000: Final = 253_402_300_800_000
+"""In milliseconds since 1970. A store whose time is later could never be used."""
+_WHOLE: Final = msgspec.Meta(ge=-(2**63), le=2**63 - 1)
 _HEADER: Final = b"H"
 _NAMESPACES: Final = b"N"
 _SHELF: Final = b"S"
@@ -82,13 +96,22 @@ class BackupWriter:
     def namespaces(self, namespaces: Sequence[Namespace]) -> None:
         """Write the rows of namespaces."""
         self.totals.namespaces += len(namespaces)
-        self._write(_NAMESPACES, [msgspec.structs.astuple(one) for one in namespaces])
+        for start in range(0, len(namespaces), _NAMESPACES_AT_ONCE):
+            some = namespaces[start : start + _NAMESPACES_AT_ONCE]
+            self._write(_NAMESPACES, [msgspec.structs.astuple(one) for one in some])
 
     def shelf(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
-        """Write a part of a shelf."""
+        """Write a part of a shelf, in as many sections as its size asks for."""
         name = "records" if shelf is Shelf.JOURNAL else shelf.value
         setattr(self.totals, name, getattr(self.totals, name) + len(held))
-        contents = [(one.mark, msgspec.structs.astuple(one.content)) for one in held]
+        contents: list[tuple[Any, ...]] = []
+        room = PAGE_BYTES
+        for one in held:
+            room -= size(one)
+            if contents and (room < 0 or len(contents) == MOST_THINGS):
+                self._write(_SHELF, (namespace, shelf.value, contents))
+                contents, room = [], PAGE_BYTES - size(one)
+            contents.append((one.mark, msgspec.structs.astuple(one.content)))
         self._write(_SHELF, (namespace, shelf.value, contents))
 
     def key(self, secrets: Sequence[bytes]) -> None:
@@ -117,17 +140,28 @@ class BackupReader:
         self._file = file
         self._check = b""
         line = file.readline(len(MAGIC) + 8)
-        if not line.startswith(MAGIC) or not line.endswith(b"\n"):
+        number = line.removeprefix(MAGIC).removesuffix(b"\n")
+        if not line.startswith(MAGIC) or not line.endswith(b"\n") or not number.isdigit() or int(number) < 1:
             raise ValidationError("this is not a Holdfast backup", field="file")
-        if line != MAGIC + str(FORMAT).encode() + b"\n":
-            raise Unsupported("a newer version of Holdfast has written this backup: upgrade Holdfast")
+        if int(number) > FORMAT:
+            raise _newer()
         kind, content = self._next()
         if kind != _HEADER:
             raise _damaged("it has no header")
-        self.header = msgspec.convert(content, BackupHeader)
+        self.header = _decoded(content, BackupHeader)
+        if not (0 <= self.header.made_at < _YEAR_10000 and 0 <= self.header.facts.clock < _YEAR_10000):
+            raise _damaged("its time is none")
         for known, used in _FIELDS.items():
             if not set(getattr(self.header, known)) <= set(used.__struct_fields__):
-                raise Unsupported("a newer version of Holdfast has written this backup: upgrade Holdfast")
+                raise _newer()
+        self._namespaces = _list_of(_fields(Namespace, self.header.namespace), MOST_NAMESPACES)
+        row, record = _fields(Row, self.header.row), _fields(Record, self.header.record)
+        self._shelves = {
+            Shelf.ENTRIES: _list_of(tuple[tuple[str], row], MOST_THINGS),  # type: ignore[valid-type]
+            Shelf.ROWS: _list_of(tuple[tuple[str, bytes], row], MOST_THINGS),  # type: ignore[valid-type]
+            Shelf.PARTS: _list_of(tuple[tuple[str, bytes], row], MOST_THINGS),  # type: ignore[valid-type]
+            Shelf.JOURNAL: _list_of(tuple[tuple[int], record], MOST_THINGS),  # type: ignore[valid-type]
+        }
         self.totals: BackupTotals | None = None
 
     def sections(self) -> Iterator[Section]:
@@ -136,35 +170,49 @@ class BackupReader:
         Raises:
             ValidationError: The file is damaged or truncated.
         """
+        seen = BackupTotals()
         while True:
             kind, content = self._next()
             match kind:
                 case b"N":
-                    names = self.header.namespace
-                    yield Section(
-                        namespaces=[Namespace(**dict(zip(names, one, strict=True))) for one in content]
-                    )
+                    section = self._namespace_section(content)
+                    seen.namespaces += len(section.namespaces)
+                    yield section
                 case b"S":
-                    yield self._shelf(*content)
+                    section = self._shelf_section(content)
+                    name = "records" if section.shelf is Shelf.JOURNAL else str(section.shelf)
+                    setattr(seen, name, getattr(seen, name) + len(section.held))
+                    yield section
                 case b"K":
-                    yield Section(key=content)
+                    yield Section(key=_decoded(content, list[bytes]))
                 case b"E":
-                    self.totals = msgspec.convert(content, BackupTotals)
+                    self.totals = _decoded(content, BackupTotals)
+                    if self.totals != seen:
+                        raise _damaged("its totals are not those of what it holds")
                     if self._file.read(1):
                         raise _damaged("something follows its end")
                     return
                 case _:
                     raise _damaged("it has a section of an unknown kind")
 
-    def _shelf(self, namespace: str, name: str, contents: list[Any]) -> Section:
-        shelf = Shelf(name)
+    def _namespace_section(self, content: bytes) -> Section:
+        rows = _decoded(content, self._namespaces)
+        return Section(namespaces=[_made(Namespace, self.header.namespace, one) for one in rows])
+
+    def _shelf_section(self, content: bytes) -> Section:
+        namespace, shelf, rest = _decoded(content, tuple[str, Shelf, msgspec.Raw])
         kind, fields = (Record, self.header.record) if shelf is Shelf.JOURNAL else (Row, self.header.row)
+        made: Any = _made
         held = [
-            Marked(tuple(mark), kind(**dict(zip(fields, values, strict=True)))) for mark, values in contents
+            Marked(mark, made(kind, fields, values))
+            for mark, values in _decoded(bytes(rest), self._shelves[shelf])
         ]
+        for one in held:
+            _require_place(namespace, shelf, one)
         return Section(namespace=namespace, shelf=shelf, held=held)
 
-    def _next(self) -> tuple[bytes, Any]:
+    def _next(self) -> tuple[bytes, bytes]:
+        """Return the kind and the content of the next section."""
         kind, length = self._exactly(1), int.from_bytes(self._exactly(4), "big")
         if length > MOST:
             raise _damaged("a section is too long")
@@ -172,7 +220,14 @@ class BackupReader:
         self._check = _checksum(self._check, kind, data)
         if self._exactly(_CHECK) != self._check:
             raise _damaged("a checksum is wrong")
-        return kind, msgspec.msgpack.decode(zlib.decompress(data))
+        stream = zlib.decompressobj()
+        try:
+            content = stream.decompress(data, MOST)
+        except zlib.error:
+            raise _damaged("a section can't be decompressed") from None
+        if not stream.eof or stream.unused_data:
+            raise _damaged("a section is too long when it is decompressed, or is cut off")
+        return kind, content
 
     def _exactly(self, count: int) -> bytes:
         data = self._file.read(count)
@@ -182,6 +237,53 @@ class BackupReader:
 
 
 _FIELDS: Final[dict[str, Any]] = {"row": Row, "record": Record, "namespace": Namespace}
+
+
+def _list_of(kind: Any, most: int) -> Any:
+    return Annotated[list[kind], msgspec.Meta(max_length=most)]
+
+
+def _fields(kind: type, names: tuple[str, ...]) -> Any:
+    """Return the type of a tuple that holds these fields of a struct, with numbers that a database can hold.
+
+    Raises:
+        ValidationError: A field is named twice, or one that has no default is missing.
+    """
+    required = {one.name for one in msgspec.structs.fields(kind) if one.required}
+    if len(set(names)) != len(names) or not required <= set(names):
+        raise _damaged("its header does not name the fields of what it holds")
+    hints = get_type_hints(kind)
+    return tuple.__class_getitem__(tuple(_bounded(hints[name]) for name in names))
+
+
+def _bounded(hint: Any) -> Any:
+    if hint is int:
+        return Annotated[int, _WHOLE]
+    return Annotated[int, _WHOLE] | None if hint == int | None else hint
+
+
+def _made(kind: type[T], names: tuple[str, ...], values: tuple[Any, ...]) -> T:
+    return kind(**dict(zip(names, values, strict=True)))
+
+
+def _decoded(content: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise _damaged(f"a section does not hold what it should ({error})") from None
+
+
+def _require_place(namespace: str, shelf: Shelf, held: Marked) -> None:
+    """Check that something may stand where it does."""
+    mark, content = held
+    if isinstance(content, Record):
+        if (content.namespace, content.version) != (namespace, mark[0]):
+            raise _damaged("a record is not in its place")
+        return
+    if shelf is not Shelf.ENTRIES and shelf_of(str(mark[0])) is not shelf:
+        raise _damaged("a row is not in its place")
+    if content.value is None or content.size < 0:
+        raise _damaged("a row has no value")
 
 
 def verified(file: IO[bytes]) -> tuple[BackupHeader, BackupTotals]:
@@ -199,6 +301,10 @@ def verified(file: IO[bytes]) -> tuple[BackupHeader, BackupTotals]:
 
 def _checksum(before: bytes, kind: bytes, data: bytes) -> bytes:
     return hashlib.blake2b(before + kind + data, digest_size=_CHECK).digest()
+
+
+def _newer() -> Unsupported:
+    return Unsupported("a newer version of Holdfast has written this backup: upgrade Holdfast")
 
 
 def _damaged(how: str) -> ValidationError:

@@ -7,17 +7,19 @@ the engine loads in pieces, as a cluster does, the store can't be used until it 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from holdfast.engine.moving import UNFINISHED, Shelf
+from holdfast.errors import ValidationError
 from holdfast.moves.backup_file import BackupHeader, BackupReader, BackupWriter, verified
 from holdfast.moves.walking import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from holdfast.engine.moving import Movable
     from holdfast.moves.backup_file import BackupTotals
@@ -90,7 +92,7 @@ async def restore(
     file.seek(0)
     reader = BackupReader(file)
     present = await held_by(store)
-    async with store.loading() as loader:
+    async with _refusing(), store.loading() as loader:
         closed = f"{UNFINISHED}: run holdfast restore again [{secrets.token_hex(4)}]"
         await loader.remember(msgspec.structs.replace(await loader.facts(), closed=closed))
         await loader.drop_namespaces(present)
@@ -103,5 +105,16 @@ async def restore(
             elif section.key:
                 adopt(section.key)
         epoch = secrets.token_hex(8)
-        await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch))
+        await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch, closed=None))
     return totals
+
+
+@contextlib.asynccontextmanager
+async def _refusing() -> AsyncIterator[None]:
+    """Raise what a driver says about contents that its database can't hold as an error of ours."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        raise ValidationError(
+            f"the backup holds something that this store can't: {error}. Nothing was restored", field="file"
+        ) from error

@@ -20,6 +20,7 @@ from holdfast.audit.chain import AuditRecord, Head, same
 from holdfast.audit.results import AuditEntry
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds
+from holdfast.edges.cli.export_format import lines_of
 from holdfast.edges.cli.output import file_trouble
 from holdfast.operators.audit import noted_head
 from holdfast.rows import Row
@@ -95,7 +96,7 @@ def _anchor(line: str, given: str) -> tuple[str, str]:
             namespace = names[0] if names else ""
         noted_head(head)
         return rules.namespace(namespace) if namespace else "", head
-    except (msgspec.MsgspecError, holdfast.ValidationError):
+    except (msgspec.MsgspecError, RecursionError, holdfast.ValidationError):
         raise holdfast.ValidationError(
             f"{given[:100]!r} is neither a file nor a line that holdfast audit anchor printed", field="anchor"
         ) from None
@@ -156,7 +157,7 @@ def _stored(record: AuditRecord) -> tuple[bytes, Row]:
 def _lines(name: str, *, field: str) -> Iterator[bytes]:
     try:
         with Path(name).open("rb") as file:
-            yield from file
+            yield from lines_of(file, field=field)
     except OSError as error:
         raise file_trouble(error, name, field=field) from None
 
@@ -164,7 +165,7 @@ def _lines(name: str, *, field: str) -> Iterator[bytes]:
 def _trail(line: bytes) -> Trail:
     try:
         return msgspec.json.decode(line, type=Trail)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise holdfast.ValidationError(
             "line 1 is not the header of an audit's export", field="file"
         ) from None
@@ -175,7 +176,7 @@ def _record(line: bytes, position: int) -> AuditRecord:
         entry = msgspec.json.decode(line, type=AuditEntry)
         if record_line(entry) != line.rstrip(b"\n") + b"\n":  # a field is repeated, or unknown
             raise msgspec.ValidationError
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise holdfast.ValidationError(
             f"line {position} is not a record of the audit", field="file"
         ) from None

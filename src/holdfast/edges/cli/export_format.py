@@ -28,6 +28,22 @@ FORMAT: Final = 1
 
 _IN_MEMORY: Final = 16 * 1024 * 1024
 """Maximum number of bytes of entries that are sorted in memory."""
+_LONGEST: Final = 16 * 1024 * 1024
+"""Maximum number of bytes of a line. No entry has so many, even if each of its characters is escaped."""
+
+
+def lines_of(file: IO[bytes], *, field: str) -> Iterator[bytes]:
+    """Yield the lines of a file, of which memory holds one at a time.
+
+    Raises:
+        ValidationError: A line is too long to be one of ours.
+    """
+    number = 1
+    while line := file.readline(_LONGEST + 1):
+        if len(line) > _LONGEST:
+            raise ValidationError(f"line {number} has more than {_LONGEST} bytes", field=field)
+        yield line
+        number += 1
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,7 +65,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """
         try:
             header = msgspec.json.decode(line, type=cls)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             raise ValidationError("line 1 is not the header of a Holdfast export", field="line") from None
         if header.holdfast != FORMAT:
             raise Unsupported(

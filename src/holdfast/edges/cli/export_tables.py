@@ -32,6 +32,39 @@ class ItemLine(msgspec.Struct, frozen=True, kw_only=True):
     version: int
 
 
+class _Attribute(msgspec.Struct):
+    name: str
+    type: str
+
+
+class _Index(msgspec.Struct):
+    name: str
+    key: _Attribute
+
+
+class _Definition(msgspec.Struct):
+    """What a header must say about a table."""
+
+    table: str
+    partition_key: _Attribute
+    sort_key: _Attribute | None
+    ttl_attribute: str | None
+    stream: str | None
+    indexes: list[_Index]
+
+
+def require_definitions(described: object) -> None:
+    """Check the definitions of tables in a header.
+
+    Raises:
+        ValidationError: They are not what an export has.
+    """
+    try:
+        msgspec.convert(described, list[_Definition])
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"line 1 does not define tables: {error}", field="line") from None
+
+
 class TableCounts(msgspec.Struct, kw_only=True):
     """Counts of an import: the tables that it made and the items that it put."""
 

@@ -139,10 +139,16 @@ def _connect(path: Path, *, patience: float, kib: int) -> sqlite3.Connection:
         cached_statements=256,
         factory=OneCursorConnection,
     )
-    connection.execute(f"PRAGMA cache_size = -{kib}")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA trusted_schema = OFF")
+    try:
+        connection.execute(f"PRAGMA cache_size = -{kib}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA trusted_schema = OFF")
+    except UnicodeDecodeError:  # the driver can't read the text of an error, which quotes a corrupt schema
+        connection.close()
+        corrupt = sqlite3.DatabaseError("the schema is corrupt")
+        corrupt.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise corrupt from None
     return connection
 
 

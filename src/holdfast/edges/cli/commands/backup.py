@@ -70,6 +70,14 @@ async def backup(file: str, /, *, with_key: bool = False, force: bool = False, t
         )
 
 
+def is_file(name: str) -> bool:
+    """Return whether this is the name of a file."""
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def is_backup(name: str) -> bool:
     """Return whether this is the name of a file that begins as a backup does."""
     try:

@@ -156,11 +156,17 @@ async def restore(
         The key, or the file of a backup.
     """
     # late: it takes a while, and most restores are of keys
-    from holdfast.edges.cli.commands.backup import is_backup, restore_backup
+    from holdfast.edges.cli.commands.backup import is_backup, is_file, restore_backup
 
     if not target.named and is_backup(key_or_file):
         await restore_backup(key_or_file, yes=yes, target=target)
         return
+    if not any(target.chosen) or (not target.named and is_file(key_or_file)):
+        raise holdfast.MissingField(
+            f"{key_or_file} is not a file that holdfast backup wrote. To restore the key of that name, give"
+            " --plugin NAME, or --tenant and --project",
+            field="plugin",
+        )
     key = key_or_file
     async with target.open() as store:
         entry = await target.keys(store).restore(key, ttl=ttl, **origin.fields)

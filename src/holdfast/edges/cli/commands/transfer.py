@@ -20,8 +20,14 @@ import holdfast
 from holdfast import families, private
 from holdfast.clock import moment
 from holdfast.edges.cli.commands.list import pages
-from holdfast.edges.cli.export_format import FORMAT, Header, sorting
-from holdfast.edges.cli.export_tables import TableCounts, TableImporter, definitions, item_lines
+from holdfast.edges.cli.export_format import FORMAT, Header, lines_of, sorting
+from holdfast.edges.cli.export_tables import (
+    TableCounts,
+    TableImporter,
+    definitions,
+    item_lines,
+    require_definitions,
+)
 from holdfast.edges.cli.import_entries import ImportCounts, Importer
 from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
 from holdfast.edges.cli.target import HERE, Target
@@ -150,6 +156,7 @@ async def _import_tables(
     plugin = target.chosen.plugin if target.named else header.namespace.rpartition("/")[2]
     if not plugin:
         raise holdfast.ValidationError("tables belong to a plugin: give --plugin NAME", field="plugin")
+    require_definitions(header.tables)
     namespace = families.tables(plugin)
     async with target.open() as store:
         tally = TableCounts(namespace=namespace, dry_run=dry_run)
@@ -265,11 +272,11 @@ def _exported_from(store: holdfast.Store, namespace: str) -> holdfast.KV:
 def _input(name: str) -> Iterator[Iterator[bytes]]:
     """Open the lines of a file or of stdin."""
     if name == "-":
-        yield iter(sys.stdin.buffer)
+        yield lines_of(sys.stdin.buffer, field="line")
         return
     try:
         with Path(name).open("rb") as file:
-            yield iter(file)
+            yield lines_of(file, field="line")
     except OSError as error:
         raise file_trouble(error, name, field="file") from None
 
