@@ -52,7 +52,38 @@ def log_replaced(path: Path) -> str:
     return f"{log} was replaced by another file"
 
 
-WAYS: tuple[Way, ...] = (unlinked, moved, replaced, log_unlinked, log_replaced)
+def index_unlinked(path: Path) -> str:
+    """The index of the write-ahead log, through which processes see each other's locks, is removed."""
+    index = path.with_name(f"{path.name}-shm")
+    index.unlink()
+    return f"{index} was removed or moved away"
+
+
+def index_replaced(path: Path) -> str:
+    """Another file takes the place of the index of the write-ahead log."""
+    index = path.with_name(f"{path.name}-shm")
+    other = path.with_name(f"{path.name}.other")
+    other.write_bytes(b"no index")
+    other.replace(index)
+    return f"{index} was replaced by another file"
+
+
+def folder_moved(path: Path) -> str:
+    """The folder of the database is moved away."""
+    path.parent.rename(path.parent.with_name(f"{path.parent.name}.moved"))
+    return f"{path} was removed or moved away"
+
+
+WAYS: tuple[Way, ...] = (
+    unlinked,
+    moved,
+    replaced,
+    log_unlinked,
+    log_replaced,
+    index_unlinked,
+    index_replaced,
+)
+"""The ways that leave the folder where it is."""
 
 
 async def entries(store: holdfast.Store, plugin: str = "p") -> dict[str, Any]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from typing import TYPE_CHECKING
@@ -11,9 +12,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.engine import LATER
 from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import presence as presence_module
 from holdfast.engines.sqlite.presence import Presence
-from tests.vanishing import WAYS, Way, entries, log_replaced, log_unlinked
+from holdfast.rows import KV, Address
+from tests.vanishing import (
+    WAYS,
+    Way,
+    entries,
+    folder_moved,
+    index_replaced,
+    index_unlinked,
+    log_replaced,
+    log_unlinked,
+    replaced,
+    unlinked,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +62,6 @@ async def test_no_write_is_acknowledged_any_more(
         told = f"{gone}.* while it was open.*process {os.getpid()} has open.*holdfast rescue NEW_PATH"
         with monkeypatch.context() as under_way:  # as if it had gone while a commit was under way
             under_way.setattr(Presence, "require", lambda presence: None)
-            under_way.setattr("holdfast.engines.sqlite.presence.INTERVAL", -1.0)
             with pytest.raises(holdfast.OutcomeUnknown, match=told):
                 await kv.set("late", 1)
         for _ in range(5):
@@ -59,6 +73,76 @@ async def test_no_write_is_acknowledged_any_more(
             await store.ready()
         assert await kv.get("later") is None
         assert {key: value for key, value in (await entries(store)).items() if key != "late"} == written
+
+
+@pytest.mark.parametrize("way", [*WAYS, folder_moved], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("written", [0, 1, BEFORE])
+async def test_the_very_next_write_is_not_acknowledged(way: Way, written: int, tmp_path: Path) -> None:
+    """However short a time ago the files were seen, no write that begins after they vanished succeeds."""
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "folder" / "store.db"
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        for number in range(written):
+            await kv.set(f"k{number}", number)
+        way(path)
+        later = [kv.set("z", 1), kv.set_many([{"key": f"{n}", "value": "x" * 1024} for n in range(120)])]
+        later += [kv.incr("n"), kv.delete("k0"), kv.set("k0", 1, expected_version=9_999)]
+        results = await asyncio.gather(*later, return_exceptions=True)
+        assert {type(result) for result in results} <= {holdfast.OutcomeUnknown, holdfast.DatabaseError}
+
+
+async def test_where_files_are_looked_for_by_another_call(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule holds without the C library's statx, and with one that the system refuses to execute."""
+    for looks in (None, lambda *_: -1):
+        monkeypatch.setattr(presence_module, "_statx", lambda looks=looks: looks)
+        async with holdfast.open(path, reap=False) as store:
+            await _fill(store)
+            away = path.rename(path.with_name("away"))
+            with pytest.raises(holdfast.OutcomeUnknown):
+                await store.kv("p").set("late", 1)
+            away.rename(path)
+            await store.kv("p").set("more", 1)
+
+
+@pytest.mark.parametrize("way", [unlinked, replaced], ids=lambda way: way.__name__)
+async def test_other_threads_read_the_open_file(way: Way, path: Path) -> None:
+    """A thread that first reads after the file has vanished asks the store, which has the file open."""
+    async with holdfast.open(path, reap=False) as store:
+        await _fill(store)
+        way(path)
+        there = path.exists() and path.read_bytes()
+        address = Address("kv/p", KV, "k000")
+        found = await asyncio.to_thread(store._engine.peek, address, store.now())  # type: ignore[attr-defined]
+        assert found is LATER
+        assert (path.exists() and path.read_bytes()) == there
+
+
+@pytest.mark.parametrize("way", [unlinked, replaced], ids=lambda way: way.__name__)
+async def test_nothing_is_copied_from_or_loaded_into_another_file(way: Way, path: Path) -> None:
+    """A backup and a load refuse a store whose file has vanished, rather than use what is at its path now."""
+    async with holdfast.open(path, reap=False) as store:
+        await _fill(store)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        loading = engine.loading()
+        loader = await loading.__aenter__()
+        await loader.drop_namespaces(["kv/p"])
+        way(path)
+        there = path.exists() and path.read_bytes()
+        with pytest.raises(holdfast.OutcomeUnknown):
+            await loading.__aexit__(None, None, None)
+        with pytest.raises(holdfast.DatabaseError):
+            async with engine.loading():
+                pass
+        with pytest.raises(holdfast.DatabaseError):
+            async with engine.snapshot():
+                pass
+        with pytest.raises(holdfast.DatabaseError):
+            await engine.close_to_writes("moved", instead_of=None)
+        assert (path.exists() and path.read_bytes()) == there
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -157,7 +241,9 @@ async def test_a_reader_does_not_become_the_writer_of_another_file(path: Path) -
             assert not path.exists()
 
 
-@pytest.mark.parametrize("way", [log_unlinked, log_replaced], ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way", [log_unlinked, log_replaced, index_unlinked, index_replaced], ids=lambda way: way.__name__
+)
 async def test_closing_brings_a_vanished_log_home(way: Way, path: Path) -> None:
     """While the database itself is in its place, a regular end moves into it what the open log holds."""
     async with holdfast.open(path, reap=False) as store:

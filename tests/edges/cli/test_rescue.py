@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.edges.cli import checks
-from holdfast.engines.sqlite.presence import INTERVAL
 from tests.edges.running import ask, get, holdfast_up, plain_client
 from tests.vanishing import entries, unlinked
 
@@ -30,7 +29,6 @@ async def test_the_file_of_a_service_is_removed(
         async with plain_client(up.url) as client:
             await ask(client, "db.kv.trivia.set", key="k", value=1)
             unlinked(data / "holdfast.db")
-            await asyncio.sleep(INTERVAL)  # for so long the last look holds
             late = [await ask(client, "db.kv.trivia.set", key="late", value=2) for _ in range(2)]
         assert [reply["success"] for reply in late] == [False, False]
         told = late[1]["message"]

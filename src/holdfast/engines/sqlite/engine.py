@@ -31,7 +31,6 @@ from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, WriterLock
 from holdfast.engines.sqlite.last_written import Recent
 from holdfast.engines.sqlite.moving import SqliteMoves
-from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.setup import connect, prepare, require_current
 from holdfast.engines.sqlite.writer import Manners, Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
@@ -75,7 +74,6 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))
         self._writer = Writer(self._where, self._covered)
-        self._presence = Presence(self._path)
         self._examiner = Examiner(self._path)
         self._looks_on = False
         self._clock: SystemClock | None = None
@@ -242,8 +240,8 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
                 job = partial(job, manners=Manners())
         try:
             await writer.run(job)
-            if not self._presence.lately():
-                raise self._presence.loss(wrote=not outcome.empty)
+            if not self._presence.still():
+                raise self._presence.loss(wrote=bool(also) or not outcome.empty)
         except BaseException as error:
             self._recent = Recent()  # it is unknown what was kept
             if isinstance(error, Stale):
@@ -317,6 +315,7 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         try:
             self._presence.look()  # otherwise it might write to one file and read another
             self._open_writer()
+            self._presence.look()
         except BaseException as error:
             self._lock.release()
             raise translated(error, self._where) if isinstance(error, sqlite3.Error) else error from error

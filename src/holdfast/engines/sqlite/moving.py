@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
+    from holdfast.engines.sqlite.presence import Presence
     from holdfast.engines.sqlite.writer import Writer
     from holdfast.rows import Namespace
 
@@ -182,6 +183,7 @@ class SqliteMoves(ABC):
 
     _path: Path
     _writer: Writer
+    _presence: Presence
     _unfinished_too = False
 
     @abstractmethod
@@ -198,6 +200,7 @@ class SqliteMoves(ABC):
 
     def snapshot(self) -> contextlib.AbstractAsyncContextManager[SqliteSnapshot]:
         """See `Movable.snapshot`."""
+        self._presence.look()
         return snapshot(self._path)
 
     @contextlib.asynccontextmanager
@@ -207,9 +210,12 @@ class SqliteMoves(ABC):
         self.forget()
         async with loading(self._writer) as loader:
             yield loader
+        if not self._presence.still():
+            raise self._presence.loss(wrote=True)
 
     async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
+        self._presence.look()
         with _our_errors(str(self._path)):
             await asyncio.to_thread(_close_to_writes, self._path, reason, instead_of)
 

@@ -1,7 +1,8 @@
 """Reads of single entries on threads other than the event loop's.
 
 Law: every thread has a connection of its own. A connection that threads shared would keep the snapshot of
-whichever of them is reading, so that another could miss its own last write.
+whichever of them is reading, so that another could miss its own last write. All of them read the file that
+the store has open, whatever is at its path by now.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from holdfast.engines.sqlite import reads
 from holdfast.engines.sqlite.setup import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from holdfast.rows import Address, Row
@@ -49,10 +51,12 @@ class Peeks:
 
     Args:
         path: The file.
+        there: Returns whether the file at that path is the one that the store has open.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, there: Callable[[], bool]) -> None:
         self._path = path
+        self._there = there
         self._mine = threading.local()
         self._all: weakref.WeakSet[Own] = weakref.WeakSet()
         self._adding = threading.Lock()
@@ -84,11 +88,15 @@ class Peeks:
     def _add(self) -> Own | None:
         """Give the current thread a connection, unless too many have one."""
         with self._adding:
-            if self._closed or len(self._all) >= MOST:
+            if self._closed or len(self._all) >= MOST or not self._there():
                 return None
             try:
-                own = Own(connect(self._path, patience=0))
+                connection = connect(self._path, patience=0)
+                own = Own(connection)
+                reads.kept_time(connection)  # opens the log as well
             except sqlite3.Error:
+                return None
+            if not self._there():  # it was replaced meanwhile
                 return None
             self._all.add(own)
         self._mine.own = own

@@ -12,22 +12,35 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
+import sys
 import time
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 INTERVAL: Final = 0.1
-"""The seconds for which a check stays valid."""
+"""The seconds after which the files are also checked before a write, so that nothing of it is written."""
+
+_SUFFIXES: Final = ("-wal", "-shm")
+"""The files beside a database: its log, and the log's index, which holds the locks between processes."""
+_AT_FDCWD: Final = -100
+_STATX_INO: Final = 0x100
+_INO_AT: Final = 32
+_DEV_AT: Final = 136
+"""Where `struct statx` of Linux has the inode and the two halves of the device, on every architecture."""
+_STATX_SIZE: Final = 256
 
 _log = logging.getLogger("holdfast")
 
 
 class Presence:
-    """Compares device and inode of the database and of its log with those that were opened.
+    """Compares device and inode of the database, its log and the log's index with those that were opened.
 
     SQLite tracks its own locks by device and inode, so a file system where these change spontaneously can't
     hold a database anyway. The inode of an open file is not reused.
@@ -41,6 +54,8 @@ class Presence:
         self._known: list[tuple[bytes, tuple[int, ...]]] = []
         self._looked = 0.0
         self._gone: str | None = None
+        self._quick: Callable[[], bool] | None = None
+        self._wrote = False
 
     def remember(self) -> None:
         """Record the present files as the ones that were opened.
@@ -48,8 +63,8 @@ class Presence:
         The paths are made absolute because the working folder may change. The log is beside the target of a
         symbolic link.
         """
-        log = f"{os.path.realpath(self._where)}-wal"
-        found = [(os.fsencode(path), _identity(path)) for path in (os.path.abspath(self._where), log)]
+        beside = [os.path.realpath(self._where) + suffix for suffix in _SUFFIXES]
+        found = [(os.fsencode(path), _identity(path)) for path in (os.path.abspath(self._where), *beside)]
         self._known = [(path, identity) for path, identity in found if identity is not None]
 
     def require(self) -> None:
@@ -70,14 +85,24 @@ class Presence:
         if not self.there():
             raise self._lost(DatabaseError, "nothing is written any more.")
 
-    def lately(self) -> bool:
-        """Return whether the files are there, according to a recent or a new check.
+    def still(self) -> bool:
+        """Return whether the files are there after a commit, before its callers learn of it. Loop only.
 
-        A check releases the interpreter to the writer's thread and has to get it back, which takes longer
-        than the check itself. So one check serves all commits within a tenth of a second. A write that is
-        acknowledged so soon after a file has vanished is in the open file, from which it can be rescued.
+        `os.stat` would release the interpreter to the writer's thread and have to get it back, which takes
+        longer than the check itself. A program that writes once does without what it takes to avoid that.
         """
-        return time.monotonic() - self._looked < INTERVAL or self.there()
+        if self._quick is None and self._wrote:
+            self._quick = _quick_look(self._known)
+        self._wrote = True
+        if self._quick is not None and self._gone is None:
+            if self._quick():
+                self._looked = time.monotonic()
+                return True
+            if self.there():  # the system does not allow the quick check
+                self._quick = _never
+                return True
+            return False
+        return self.there()
 
     def loss(self, *, wrote: bool) -> HoldfastError:
         """Return the error for a caller whose files have vanished, after its commit and before its reply.
@@ -92,7 +117,7 @@ class Presence:
         """Return whether every file is the one that was opened. Log each change of this once."""
         stat = os.stat
         try:
-            for path, identity in self._known:  # every commit waits for this
+            for path, identity in self._known:
                 if stat(path)[1:3] != identity:
                     return self._missing(f"{os.fsdecode(path)} was replaced by another file")
         except OSError:
@@ -116,6 +141,54 @@ class Presence:
             f"process {os.getpid()} has open. Save it before that process ends: run holdfast rescue NEW_PATH "
             "--url with the URL of the running service, or call store.rescue(NEW_PATH) in the program"
         )
+
+
+def _quick_look(known: Sequence[tuple[bytes, tuple[int, ...]]]) -> Callable[[], bool]:
+    """Return a check of files by inode and device that keeps the interpreter, or one that always fails."""
+    statx = _statx()
+    if statx is None:
+        return _never
+    # late: it takes 3 ms, and only a program that writes needs it
+    import ctypes
+
+    found = ctypes.create_string_buffer(_STATX_SIZE)
+    address = ctypes.addressof(found)
+    inode = ctypes.c_uint64.from_buffer(found, _INO_AT)
+    device = ctypes.c_uint64.from_buffer(found, _DEV_AT)
+    wanted = [(path, ino, _halves(dev)) for path, (ino, dev) in known]
+
+    def look() -> bool:
+        for path, ino, dev in wanted:  # every commit waits for this
+            if statx(_AT_FDCWD, path, 0, _STATX_INO, address) or inode.value != ino or device.value != dev:
+                return False
+        return True
+
+    return look
+
+
+@cache
+def _statx() -> Callable[..., Any] | None:
+    """Return the C library's `statx`, which runs without releasing the interpreter, or None without one."""
+    if sys.platform != "linux":
+        return None
+    try:
+        # late: it takes 3 ms, and only a program that writes needs it
+        import ctypes
+
+        statx = ctypes.PyDLL(None).statx
+    except (ImportError, OSError, AttributeError):
+        return None
+    statx.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p)
+    return statx
+
+
+def _halves(device: int) -> int:
+    """Return a device as the eight bytes that `struct statx` has of it."""
+    return int.from_bytes(struct.pack("=II", os.major(device), os.minor(device)), sys.byteorder)
+
+
+def _never() -> bool:
+    return False
 
 
 def _identity(path: str) -> tuple[int, ...] | None:

@@ -16,6 +16,7 @@ from holdfast.engines.sqlite import reads
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.peeks import Peeks
+from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.reader_thread import ReaderThread
 from holdfast.errors import Unavailable
 from holdfast.pace import LOOKS_PER_TURN
@@ -46,7 +47,8 @@ class SqliteReader:
         self._path = path
         self._where = str(path)
         self._threads = ReaderThread()
-        self._peeks = Peeks(path)
+        self._presence = Presence(path)
+        self._peeks = Peeks(path, self._presence.there)
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
         self._looks = 0
