@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 from holdfast import masking
 from holdfast.edges.http.door import MCP
+from holdfast.edges.nats.cluster_server import login_file
 from holdfast.edges.settings.addresses import is_loopback, store_address
 from holdfast.edges.settings.read import open_mode, shown, variable_of
 from holdfast.engines.cluster.servers import ACCEPTED, RISK
@@ -72,7 +73,8 @@ def greeting(
     yield f"Data  {where} ({held})"
     yield f"NATS  {masking.shown(url)}"
     if config.cluster is not None:
-        log = quote(f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}")
+        place = f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}"
+        log = quote(f"{place}?login={escaped(str(login_file(config)), safe='/')}")
         yield f"      ({program()} cluster status --url {log} shows the cluster)"
     if ACCEPTED in config.db:
         yield f"Risk  NATS may acknowledge a write before the disk has it (allow_lazy_sync): {RISK}"

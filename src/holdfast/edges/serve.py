@@ -14,6 +14,7 @@ import gc
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,7 @@ from holdfast.edges.nats.cluster_server import (
     in_cluster,
     is_new,
     joined,
+    keep_log,
     require_new_server,
     server_name,
 )
@@ -229,15 +231,20 @@ async def _bus(config: Config) -> AsyncIterator[str]:
         return
     told = mappings(config) if config.nats_config is None else _readable(config.nats_config)
     folder, name = Path(config.data_dir) / "nats", None
+    text: str | Path | None = told
     if config.cluster is not None:
-        told, name = cluster_config(config, folder, told), server_name(config, folder)
-    async with NatsServer(folder, port=config.nats_port, config=told, name=name) as server:
-        keeper = asyncio.create_task(_keep(server), name="holdfast nats-server")
-        try:
-            yield server.url
-        finally:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
+        keep_log(config, folder)
+        text, name = cluster_config(config, folder, told), server_name(config, folder)
+    apart = config.nats_config is not None
+    async with (
+        NatsServer(folder, port=config.nats_port, config=text, name=name, apart=apart) as server,
+        contextlib.AsyncExitStack() as tasks,
+    ):
+        await tasks.enter_async_context(_task(_keep(server), name="holdfast nats-server"))
+        if config.cluster is not None and isinstance(told, Path):
+            following = _follow_file(server, str(text), partial(cluster_config, config, folder, told))
+            await tasks.enter_async_context(_task(following, name="holdfast nats_config"))
+        yield server.url
 
 
 def mappings(config: Config) -> str | None:
@@ -245,6 +252,24 @@ def mappings(config: Config) -> str | None:
     moved = [own_subjects(config.subject_prefixes, plugin) for plugin in config.own_connection]
     lines = [f'"{subject}": "{where}"' for one in moved for subject, where in one.items()]
     return "\n".join(["mappings {", *lines, "}", ""]) if lines else None
+
+
+async def _follow_file(server: NatsServer, last: str, config: Callable[[], str]) -> None:
+    """Have the server of a machine in a cluster use its configuration file as it is changed.
+
+    The server does not read that file itself, because the node is admitted beside the users that it names.
+    """
+    while True:
+        await asyncio.sleep(PAUSE)
+        try:
+            text = await asyncio.to_thread(config)
+        except (HoldfastError, OSError, UnicodeDecodeError) as error:
+            _log.warning("nats_config can't be used now; the server goes on as it is: %s", error)
+            continue
+        if text != last:
+            server.reload(text)
+            last = text
+            _log.info("nats_config was changed: the NATS server uses it")
 
 
 async def _keep(server: NatsServer) -> None:

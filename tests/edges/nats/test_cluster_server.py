@@ -16,7 +16,9 @@ from holdfast.edges.nats import server
 from holdfast.edges.nats.cluster_server import (
     cluster_config,
     in_cluster,
+    login_file,
     monitor_port,
+    node_password,
     require_new_server,
     server_name,
 )
@@ -193,6 +195,7 @@ async def test_a_store_without_servers_is_refused_at_once(tmp_path: Path) -> Non
         )
     assert not said
     own = in_cluster(read_config(environment={}, cluster="shop", **given))
+    node_password(login_file(own).parent)
     waiting = asyncio.create_task(open_in_time(own, said.append, stop))
     await until(lambda: bool(said))
     assert "no NATS server can be reached" in said[0]

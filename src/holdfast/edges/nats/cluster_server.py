@@ -1,8 +1,13 @@
 """The NATS server of a machine in a cluster: its configuration, and the URL of the node beside it.
 
+Clients on this machine need no credentials, but the log, its subjects and JetStream are for the node alone.
+It logs in with a password that is made at the first start. A configuration that tells plugins apart has
+accounts. The node then gets one of its own: as soon as there are accounts, JetStream serves only those that
+ask for it.
+
 Law: the server syncs every write, unless a setting accepts that it does not. It lets in other servers only
 with the shared secret, and over a network only with TLS. Its name never changes, since the others know it by
-that.
+that. No other user than the node can read the log, write to it or remove it.
 """
 
 from __future__ import annotations
@@ -10,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import json
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +28,7 @@ import msgspec
 from holdfast import private
 from holdfast.edges.nats import server
 from holdfast.edges.settings.addresses import is_loopback
+from holdfast.engines.cluster.node_connection import NODE_INBOX
 from holdfast.engines.cluster.servers import ACCEPTED, elected, missing, require_version
 from holdfast.errors import Unavailable, ValidationError
 
@@ -35,6 +43,21 @@ MONITOR_OFFSET: Final = 4000
 LOOK_SECONDS: Final = 0.5
 _USER: Final = "holdfast"
 _SYSTEM_USER: Final = "holdfast-system"
+NODE: Final = "holdfast-node"
+"""The user of this machine's node."""
+LOGIN: Final = "node.login"
+"""The file with the node's user and password, in the folder of the server."""
+_ANYBODY: Final = "holdfast-anybody"
+"""The user that everybody is who gives no credentials."""
+_NODES_OWN: Final = ("$JS.>", "$JSC.>", "$NRG.>", "$SYS.>", "hf.>", f"{NODE_INBOX}.>")
+"""What no other user than the node may send to or listen to. The server answers some requests below `$SYS` at
+any subject that they name, which could be one of the log.
+"""
+_GLOBAL: Final = "$G"
+"""The account of users without one. JetStream serves it if there is no other."""
+NODE_ACCOUNT: Final = "HOLDFAST_NODE"
+_ACCOUNTS: Final = re.compile(r"^[ \t]*\"?accounts\"?[ \t]*[:=]?[ \t]*\{", re.MULTILINE)
+_INCLUDE: Final = re.compile(r"^([ \t]*include[ \t]+)(\"[^\"]+\"|'[^']+'|\S+)", re.MULTILINE)
 
 
 class StoppedEarly(Unavailable):
@@ -129,6 +152,7 @@ def node_url(config: Config) -> str:
     url = (
         f"cluster://127.0.0.1:{config.nats_port}/{config.cluster}?data={data}&monitor={monitor_port(config)}"
     )
+    url += f"&login={quote(str(login_file(config)), safe='/')}"
     if config.allow_lazy_sync:
         url += f"&{ACCEPTED}"
     if config.peers:
@@ -178,12 +202,20 @@ async def pause(stop: asyncio.Event, seconds: float, words: str) -> None:
 
 
 def cluster_config(config: Config, folder: Path, more: str | Path | None) -> str:
-    """Return the configuration of the server, whose files are in a folder, with a further part or file."""
+    """Return the configuration of the server, whose files are in a folder, with a further part or file.
+
+    Raises:
+        ValidationError: The file has no accounts, so that the node can't have one.
+    """
+    system = _system_account(config)
     if isinstance(more, Path):
-        more = f'include "{os.path.relpath(more, folder)}"'
+        text = _admitting_node(more, folder, port=config.nats_port, system=system)
+    else:
+        told_apart = _node_alone(folder)
+        text = "\n".join([more or "", *told_apart, *([f"accounts {{ {system} }}"] if system else [])])
     sync = "" if config.allow_lazy_sync else ", sync_interval: always"
     lines = [
-        more or "",
+        text,
         f'http: "127.0.0.1:{monitor_port(config)}"',
         f'jetstream {{ store_dir: "{_quoted(folder.absolute())}/jetstream"{sync} }}',
     ]
@@ -198,7 +230,6 @@ def cluster_config(config: Config, folder: Path, more: str | Path | None) -> str
             f"  routes: [{routes}]",
             *_tls(config),
             "}",
-            *_system_account(config),
         ]
     return "\n".join([*lines, ""])
 
@@ -208,12 +239,118 @@ def system_login(secret: str) -> tuple[str, str]:
     return _SYSTEM_USER, hmac.digest(secret.encode(), _SYSTEM_USER.encode(), "sha256").hex()
 
 
-def _system_account(config: Config) -> list[str]:
-    """Return the user who may remove servers. A configuration of one's own has its own accounts."""
-    if config.nats_config is not None or config.cluster_secret is None:
-        return []
+def _system_account(config: Config) -> str:
+    """Return the account of the user who may remove servers; empty for a machine alone."""
+    if not config.peers or config.cluster_secret is None:
+        return ""
     user, password = system_login(config.cluster_secret)
-    return [f'accounts {{ $SYS {{ users: [{{ user: "{user}", password: "{password}" }}] }} }}']
+    return f'"$SYS": {{ users: [{{ user: "{user}", password: "{password}" }}] }}'
+
+
+def login_file(config: Config) -> Path:
+    """Return the file with the login of this machine's node."""
+    return Path(config.data_dir).absolute() / "nats" / LOGIN
+
+
+def node_password(folder: Path) -> str:
+    """Return the password of this machine's node, chosen at the first start."""
+    private.make_folder(folder)
+    path = folder / LOGIN
+    if not path.exists():
+        made = path.with_name(f"{LOGIN}.{secrets.token_hex(4)}")
+        with open(private.create(made), "w", encoding="utf-8") as file:
+            file.write(f"{NODE}:{secrets.token_hex(24)}\n")
+        os.replace(made, path)  # whole or not at all
+    user, _, password = path.read_text(encoding="utf-8").strip().partition(":")
+    if user != NODE or not password:
+        raise ValidationError(
+            f"{path} does not hold the login of the node: remove the file, and a new one is made",
+            field="data_dir",
+        )
+    return password
+
+
+def _node_alone(folder: Path) -> list[str]:
+    """Return the users of a server without accounts: the node, and everybody else."""
+    denied = f"{{ deny: {json.dumps(_NODES_OWN)} }}"
+    return [
+        "authorization {",
+        "  users: [",
+        f"    {_node_user(folder)}",
+        f'    {{ user: "{_ANYBODY}", password: "{secrets.token_hex(24)}"',
+        f"      permissions: {{ publish: {denied}, subscribe: {denied} }} }}",
+        "  ]",
+        "}",
+        f'no_auth_user: "{_ANYBODY}"',
+    ]
+
+
+def _node_user(folder: Path) -> str:
+    return f'{{ user: "{NODE}", password: "{node_password(folder)}" }}'
+
+
+def _admitting_node(file: Path, folder: Path, *, port: int, system: str) -> str:
+    """Return the text of a configuration that has accounts, with one for the node."""
+    text = file.read_text(encoding="utf-8")
+    blocks = _ACCOUNTS.findall(text)
+    if len(blocks) != 1:
+        raise ValidationError(
+            f"nats_config: {file} must have one block accounts {{ }}, so that the node of the cluster can "
+            "have an account of its own: make the file with holdfast nats config",
+            field="nats_config",
+        )
+    accounts = [f'"{NODE_ACCOUNT}": {{ jetstream: enabled, users: [ {_node_user(folder)} ] }}']
+    if system and "$SYS" not in re.sub(r"\$SYS\.", "", text):
+        accounts.append(system)
+
+    def moved(include: re.Match[str]) -> str:
+        path = file.parent / include[2].strip("\"'")
+        return f'{include[1]}"{os.path.relpath(path, folder / str(port))}"'
+
+    text = _INCLUDE.sub(moved, text)
+    return _ACCOUNTS.sub(lambda block: "\n".join([block[0], *(f"  {one}" for one in accounts)]), text)
+
+
+def lone_server_config(folder: Path, store: Path) -> str:
+    """Return the configuration of a server that serves the files of a log to this machine's node alone."""
+    lines = [f'jetstream {{ store_dir: "{_quoted(store.absolute())}", sync_interval: always }}']
+    if any((store / "jetstream" / NODE_ACCOUNT).glob("streams/HF_*")):
+        lines.append(
+            f'accounts {{ "{NODE_ACCOUNT}": {{ jetstream: enabled, users: [ {_node_user(folder)} ] }} }}'
+        )
+    else:
+        lines.append(f"authorization {{ users: [ {_node_user(folder)} ] }}")
+    return "\n".join([*lines, ""])
+
+
+def keep_log(config: Config, folder: Path) -> None:
+    """Let the server find the log when plugins are told apart for the first time, or no longer.
+
+    JetStream keeps the files of a stream by account. A server that runs alone finds them in another place.
+
+    Raises:
+        ValidationError: Several servers keep the log, so that no one of them can move it.
+    """
+    store = folder / "jetstream" / "jetstream"
+    wanted, other = _GLOBAL, NODE_ACCOUNT
+    if config.nats_config is not None:
+        wanted, other = other, wanted
+    log = f"HF_{config.cluster}"
+    if (store / wanted / "streams" / log).exists() or not (store / other / "streams" / log).exists():
+        return
+    if any(store.glob("*/_js_/_meta_")):
+        was, way = ("without", "with") if config.nats_config is not None else ("with", "without")
+        raise ValidationError(
+            f"the machines of {config.cluster} began to keep its log {was} nats_config, and none of them can "
+            f"change that alone. To go on {way} it: make a backup with holdfast backup, stop all machines, "
+            f"move {folder / 'jetstream'} and {_replica(config)} away on each, start them {way} nats_config, "
+            "and run holdfast restore",
+            field="nats_config",
+        )
+    private.make_folder(store / wanted / "streams")
+    for stream in (f"{log}_SNAPSHOTS", log):
+        if (store / other / "streams" / stream).exists():
+            os.rename(store / other / "streams" / stream, store / wanted / "streams" / stream)
 
 
 def _replica(config: Config) -> Path:

@@ -13,11 +13,19 @@ import asyncio
 import contextlib
 import os
 from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import quote
 
 import msgspec
 
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.edges.nats.cluster_server import is_new, pause, server_name
+from holdfast.edges.nats.cluster_server import (
+    is_new,
+    login_file,
+    lone_server_config,
+    node_password,
+    pause,
+    server_name,
+)
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.asking import Inbox
@@ -83,6 +91,7 @@ class FirstMeeting:
         self._address = cluster_address(config.db)
         self._subject = self._address.subject("machine", "all")
         self._server = server_name(config, folder)
+        node_password(folder)
         self._bearer = Bearer(self._address)
         self._told = ""
 
@@ -132,9 +141,10 @@ class FirstMeeting:
     async def _bring(self) -> None:
         config = self._config
         aside = self._folder / ASIDE
-        text = f'jetstream {{ store_dir: "{aside.absolute()}", sync_interval: always }}\n'
+        text = lone_server_config(self._folder, aside)
         async with NatsServer(self._folder / "alone", port=None, config=text, name=self._server) as server:
-            lone = cluster_address(f"cluster://127.0.0.1:{server.port}/{config.cluster}")
+            login = quote(str(login_file(config)), safe="/")
+            lone = cluster_address(f"cluster://127.0.0.1:{server.port}/{config.cluster}?login={login}")
             await bring(lone, self._address)
         os.rename(aside, self._folder / BROUGHT)
         self._brings = False

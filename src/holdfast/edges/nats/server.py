@@ -66,6 +66,7 @@ class NatsServer:
             and reload. Without a configuration every local user may connect.
         name: The server's name; by default a new one at every start. The servers of a cluster know each other
             by their names, so there it has to stay the same.
+        apart: Whether the configuration tells users apart. One in a file does.
 
     Raises:
         ValidationError: The port is out of range.
@@ -78,6 +79,7 @@ class NatsServer:
         port: int | None = DEFAULT_PORT,
         config: str | Path | None = None,
         name: str | None = None,
+        apart: bool = False,
     ) -> None:
         if port is not None and not 1 <= port <= _MAX_PORT:
             raise ValidationError(f"port must be from 1 to {_MAX_PORT}, not {port}", field="port")
@@ -86,6 +88,8 @@ class NatsServer:
         self._port = port
         self._config = config
         self._name = name
+        self._apart = apart or isinstance(config, Path)
+        self._given_name = ""
         self._process: Process | None = None
 
     async def __aenter__(self) -> Self:
@@ -177,10 +181,9 @@ class NatsServer:
             self._lock = lock
 
     async def _spawn(self, program: Path) -> Process:
-        name = self._name or f"holdfast-{secrets.token_hex(8)}"
-        self._private("nats-server.name", name)
-        # The name is not passed as a flag: a server started with one refuses to reload its configuration.
-        file = self._private("nats-server.conf", f'{self._settings()}\nserver_name: "{name}"\n')
+        self._given_name = self._name or f"holdfast-{secrets.token_hex(8)}"
+        self._private("nats-server.name", self._given_name)
+        file = self._save_config()
         command = [str(program), "--addr", _HOST, "--port", str(self._port or -1), "--config", str(file)]
         command += ["--pid", str(self._pid_file), "--ports_file_dir", str(self._folder)]
         with os.fdopen(private.opened(self.log, os.O_WRONLY | os.O_APPEND), "ab") as log:
@@ -191,8 +194,20 @@ class NatsServer:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=_environment(apart=isinstance(self._config, Path)),
+                env=_environment(apart=self._apart),
             )
+
+    def reload(self, config: str) -> None:
+        """Have the server use another configuration, without ending the connections that it still admits."""
+        self._config = config
+        self._save_config()
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGHUP)
+
+    def _save_config(self) -> Path:
+        # The name is not passed as a flag: a server started with one refuses to reload its configuration.
+        return self._private("nats-server.conf", f'{self._settings()}\nserver_name: "{self._given_name}"\n')
 
     def _settings(self) -> str:
         """Return the configuration without the server's name. Included paths are relative to the folder."""

@@ -20,7 +20,6 @@ from zlib import crc32
 
 from holdfast import private
 from holdfast.audit.keyring import Keyring
-from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.bus.requests import Requester
 from holdfast.engine import LATER, Capabilities
@@ -30,6 +29,7 @@ from holdfast.engines.cluster.bringing import Bringer
 from holdfast.engines.cluster.codec import encode_names
 from holdfast.engines.cluster.jetstream import JetStream, NoMajority, Unreached
 from holdfast.engines.cluster.moving import ClusterMoves
+from holdfast.engines.cluster.node_connection import NodeConnection
 from holdfast.engines.cluster.replica import Replica, keeping, kept_epoch
 from holdfast.engines.cluster.shard import Shard
 from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
@@ -69,7 +69,7 @@ class ClusterEngine(ClusterMoves):
         self.keys = Keyring() if keys is None else keys
         self.defaults: Policy | None = None
         self._node = secrets.token_hex(4)
-        self._connection = Connection(
+        self._connection = NodeConnection(
             name=f"holdfast cluster {address.name}", on_reconnected=self._on_reconnected
         )
         self._requests = Requester(self._connection)

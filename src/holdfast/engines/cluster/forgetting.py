@@ -12,10 +12,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
 from holdfast.bus.requests import Requester
 from holdfast.engines.cluster.jetstream import FOR_A_WHILE, ApiRefusal, JetStream
+from holdfast.engines.cluster.node_connection import NodeConnection
 
 if TYPE_CHECKING:
     from holdfast.engines.cluster.address import ClusterAddress
@@ -48,7 +48,7 @@ async def forget(address: ClusterAddress, server: str, *, user: str, password: s
     places = [place for place in map(_place, address.servers) if place is not None]
     if not places:
         raise NotForgotten("no server of the URL is on this machine or has TLS")
-    connection = Connection(name=f"holdfast operator {address.name}")
+    connection = NodeConnection(name=f"holdfast operator {address.name}")
     try:
         await connection.reach(
             [f"{scheme}://{login}@{place}" for scheme, place in places], address.remote.login()

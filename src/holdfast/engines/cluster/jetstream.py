@@ -16,9 +16,9 @@ from holdfast.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
     from holdfast.bus.requests import Requester
+    from holdfast.engines.cluster.node_connection import NodeConnection
 
 NO_STREAM: Final = 10059
 WRONG_SEQUENCE: Final = 10071
@@ -83,7 +83,7 @@ class JetStream:
         requests: The requests over it.
     """
 
-    def __init__(self, connection: Connection, requests: Requester) -> None:
+    def __init__(self, connection: NodeConnection, requests: Requester) -> None:
         self._connection = connection
         self._requests = requests
 
@@ -92,9 +92,15 @@ class JetStream:
 
         Raises:
             ApiRefusal: The API refused.
+            PermissionDenied: The server does not let this user use the API.
         """
         payload = b"" if body is None else msgspec.json.encode(body)
-        reply = await self._requests.ask(f"$JS.API.{call}", payload, seconds=seconds)
+        subject = f"$JS.API.{call}"
+        try:
+            reply = await self._requests.ask(subject, payload, seconds=seconds)
+        except TimeoutError:
+            self._connection.require_allowed(subject)
+            raise
         told = msgspec.json.decode(reply.data)
         if "error" in told:
             raise ApiRefusal(msgspec.convert(told["error"], Fault))

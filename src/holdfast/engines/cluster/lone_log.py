@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
 from holdfast.bus.requests import Requester
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, Fault, JetStream, NoMajority
 from holdfast.engines.cluster.membership import Membership
+from holdfast.engines.cluster.node_connection import NodeConnection
 from holdfast.engines.cluster.stream import EPOCH, Differs
 from holdfast.errors import Unavailable
 
@@ -48,7 +48,7 @@ class Bearer:
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
-        self.connection = Connection(name=f"holdfast brings {address.name}")
+        self.connection = NodeConnection(name=f"holdfast brings {address.name}")
         self.requests = Requester(self.connection)
         self.jetstream = JetStream(self.connection, self.requests)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.bus.requests import Requester
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.asking import MOST_SKEW, Inbox, ask, heard, skew_of
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream
 from holdfast.engines.cluster.membership import Membership
+from holdfast.engines.cluster.node_connection import NodeConnection
 from holdfast.engines.cluster.reports import (
     NODE,
     ContentsReport,
@@ -100,7 +100,7 @@ class ClusterOperator:
 
     def __init__(self, address: ClusterAddress) -> None:
         self._address = address
-        self._connection = Connection(name=f"holdfast operator {address.name}")
+        self._connection = NodeConnection(name=f"holdfast operator {address.name}")
         self._jetstream = JetStream(self._connection, Requester(self._connection))
         self._snapshots = Snapshots(address, self._connection, self._jetstream)
         self.membership = Membership(address, self._jetstream)

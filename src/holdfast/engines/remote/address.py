@@ -50,6 +50,7 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_first: bool = False
+    login_file: str | None = None
 
     @property
     def shown(self) -> str:
@@ -71,7 +72,29 @@ class RemoteAddress(msgspec.Struct, frozen=True, kw_only=True):
         if self.tls_key and not self.tls_cert:
             raise ValidationError("tls_key in url needs tls_cert", field="url")
         tls = self._context() if self.tls_ca or self.tls_cert else None
-        return Login(creds_file=self.creds, nkey_file=self.nkey, tls=tls, tls_first=self.tls_first)
+        user, password = self._user()
+        return Login(
+            user=user,
+            password=password,
+            creds_file=self.creds,
+            nkey_file=self.nkey,
+            tls=tls,
+            tls_first=self.tls_first,
+        )
+
+    def _user(self) -> tuple[str | None, str | None]:
+        if self.login_file is None:
+            return None, None
+        try:
+            user, colon, password = Path(self.login_file).read_text(encoding="utf-8").strip().partition(":")
+        except (OSError, UnicodeDecodeError):
+            colon = ""
+        if not colon:
+            raise ValidationError(
+                f"login in url names no file with user:password: {masking.shown_path(self.login_file)!r}",
+                field="url",
+            )
+        return user, password
 
     def _context(self) -> ssl.SSLContext:
         try:
