@@ -110,7 +110,8 @@ async def _is_up(node: asyncio.subprocess.Process) -> None:
 
 def _tell(folder: Path, ports: list[list[int]]) -> None:
     print(f"Three nodes of {NAME} are up; their files are in {folder}.")
-    print(f"Look  holdfast cluster status --url cluster://127.0.0.1:{ports[0][0]}/{NAME}")
+    login = folder / "0" / "nats" / "node.login"
+    print(f"Look  holdfast cluster status --url 'cluster://127.0.0.1:{ports[0][0]}/{NAME}?login={login}'")
     print(f"Try   holdfast set greeting '\"hello\"' --plugin demo --url nats://127.0.0.1:{ports[0][0]}")
     print(f"      holdfast get greeting --plugin demo --url nats://127.0.0.1:{ports[1][0]}")
     for position, (_, _, http) in enumerate(ports):

@@ -169,7 +169,8 @@ async def test_one_machine_becomes_three(tmp_path: Path) -> None:
                     found = await store.kv("trivia").get("key-299")
                     assert found is not None
                     assert (found.value, found.version) == (299, 300)
-            url = f"cluster://127.0.0.1:{ports[0][0]}/shop?monitor={ports[0][0] + 4000}"
+            login = tmp_path / "0" / "nats" / "node.login"
+            url = f"cluster://127.0.0.1:{ports[0][0]}/shop?monitor={ports[0][0] + 4000}&login={login}"
             async with ClusterOperator(cluster_address(url)) as operator:
                 assert len((await operator.status()).log.followers) == 2
                 assert len((await operator.verify(seconds=20)).contents) == 3
