@@ -116,6 +116,68 @@ def test_a_child_does_not_keep_the_right_to_write(tmp_path: Path) -> None:
     assert (code, out, err) == (0, "2\n", "")
 
 
+def test_a_child_that_is_forked_while_a_thread_opens_a_store(tmp_path: Path) -> None:
+    """The child opens a store of its own, whatever other threads of its parent were doing."""
+    code, out, err = run(
+        """
+        import signal
+        from holdfast.sync import thread
+        with thread._process.starting:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                with holdfast.sync.open("memory://") as own:
+                    print(own.kv("a").set("k", 3).version, flush=True)
+                os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """,
+        tmp_path / "store.db",
+    )
+    assert (code, out, err) == (0, "1\n0\n", "")
+
+
+def test_a_child_that_is_forked_while_the_loop_imports_a_module(tmp_path: Path) -> None:
+    """The lock of a module that is being imported would stay locked in the child, so the fork waits."""
+    (tmp_path / "slow.py").write_text("import sys, time\nsys.began.set()\ntime.sleep(0.3)\n")
+    code, out, err = run(
+        """
+        import signal
+        sys.began = threading.Event()
+        sys.path.insert(0, os.path.dirname(sys.argv[1]))
+        threading.Thread(target=lambda: store._thread.call(lambda: __import__("slow")), daemon=True).start()
+        sys.began.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            import slow
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), kv.set("k", 1).version)
+        """,
+        tmp_path / "store.db",
+    )
+    assert (code, out, err) == (0, "0 1\n", "")
+
+
+def test_a_child_that_ends_does_not_let_others_write_to_the_file(tmp_path: Path) -> None:
+    """A child that closes what it inherited leaves the right to write with its parent."""
+    code, out, err = run(
+        """
+        kv.set("k", 1)
+        lock = store._handle._engine._lock
+        assert lock.held
+        child = os.fork()
+        if child == 0:
+            lock.release()
+            os._exit(0)
+        os.waitpid(child, 0)
+        other = type(lock)(lock._path)
+        print(other.acquire(), kv.incr("k").value)
+        """,
+        tmp_path / "store.db",
+    )
+    assert (code, out, err) == (0, "False 2\n", "")
+
+
 def test_the_package_names_the_module() -> None:
     """`import holdfast` is enough to use `holdfast.sync`, and costs nothing until then."""
     code = (

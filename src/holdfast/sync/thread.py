@@ -1,7 +1,9 @@
 """The thread whose event loop serves all stores that a process has opened without asyncio.
 
 Law: there is one thread for each process. It starts with the first store, ends with the process, and never
-keeps the process from ending. A child of a fork has none of its parent's: its calls raise an error.
+keeps the process from ending. A child of a fork has none of its parent's: its calls raise an error. While the
+process forks, the thread stands still between two steps: a lock that it held, such as the one of a module
+that it imports, would stay locked in the child for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 CLOSING: Final = 5.0
 """Seconds that the end of the process waits for stores that the program has not closed."""
+PAUSING: Final = 1.0
+"""Seconds that a fork waits for the current step of the loop, and that the loop waits for the fork."""
 
 T = TypeVar("T")
 
@@ -77,6 +81,8 @@ class LoopThread:
         self.running = True
         """False once the loop has stopped, and in a child of the process that started it."""
         self.stores: set[Store] = set()
+        self._paused: dict[int, threading.Event] = {}
+        """What lets the loop go on, by the thread that forks."""
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonThreads())
         self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=True)
@@ -115,6 +121,28 @@ class LoopThread:
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the loop and wait for its result."""
         return self.run(_called(function))
+
+    def pause(self) -> None:
+        """Have the loop stand still between two steps until `go_on`, because this thread is about to fork."""
+        me = threading.get_ident()
+        if not self.running or me == self._thread.ident:
+            return
+        stands, goes_on = threading.Event(), threading.Event()
+
+        def stand() -> None:
+            stands.set()
+            goes_on.wait(PAUSING)
+
+        with suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(stand)
+            self._paused[me] = goes_on
+            stands.wait(PAUSING)
+
+    def go_on(self) -> None:
+        """Let the loop go on after a fork of this thread."""
+        goes_on = self._paused.pop(threading.get_ident(), None)
+        if goes_on is not None:
+            goes_on.set()
 
     def close(self) -> None:
         """Close the stores that are still open and stop, for the end of the process."""
@@ -194,6 +222,16 @@ class Process:
         self.parents: list[LoopThread] = []
         """The threads of parent processes, kept so that no connection of theirs is closed here."""
 
+    def before_fork(self) -> None:
+        """Have the thread stand still, so that it holds no lock that the child may need."""
+        if self.thread is not None:
+            self.thread.pause()
+
+    def after_fork_in_parent(self) -> None:
+        """Let the thread go on."""
+        if self.thread is not None:
+            self.thread.go_on()
+
     def after_fork(self) -> None:
         """Forget the parent's thread, which does not run here."""
         self.starting = threading.Lock()
@@ -210,7 +248,11 @@ class Process:
 
 _process: Final = Process()
 atexit.register(_process.at_exit)
-os.register_at_fork(after_in_child=_process.after_fork)
+os.register_at_fork(
+    before=_process.before_fork,
+    after_in_parent=_process.after_fork_in_parent,
+    after_in_child=_process.after_fork,
+)
 
 
 def current() -> LoopThread:
