@@ -84,6 +84,26 @@ async def test_a_stream_is_resumed(here: Served) -> None:
         assert [(await stream.next())["data"]["key"] for _ in range(3)] == ["a", "b", "c"]
 
 
+async def test_the_last_id_counts_more_than_where_the_stream_began(here: Served) -> None:
+    """A browser comes back to the address with `since` in it and says what it saw since: nothing is repeated.
+
+    The id may also be the older one, of a client that keeps its own place.
+    """
+    kv = here.store.kv("trivia")
+    for key in "abc":
+        await kv.set(key, 1)
+    for since, last, keys in ((0, "2", ["c"]), (3, "1", ["b", "c"])):
+        async with watching_at(here, f"{WATCH}&since={since}", Last_Event_ID=last) as stream:
+            assert [(await stream.next())["data"]["key"] for _ in keys] == keys
+
+
+@pytest.mark.parametrize("said", ["", "x", "-1", "1.5", "\u00b2", "9" * 20])
+async def test_a_last_id_that_is_no_version_is_refused(here: Served, said: str) -> None:
+    """A client that says what it can't have seen learns that, instead of a watch from anywhere."""
+    response = await here.client.get(f"{WATCH}&since=0", headers={b"Last-Event-ID": said.encode("latin-1")})
+    assert (response.status_code, response.json()["field"]) == (400, "last_event_id")
+
+
 async def test_a_prefix_and_a_project(here: Served) -> None:
     """A watch may be of a prefix, and of a tenant's project, whose keys are whole."""
     kv, web = here.store.kv("trivia"), here.store.semantic("acme", "web")
