@@ -36,7 +36,7 @@ SELECT md5(string_agg(line, ' ' ORDER BY line)) FROM (
     UNION ALL SELECT format('rights %s %s', oid, xmin) FROM pg_default_acl
     UNION ALL SELECT format('schema %s %s', oid, xmin) FROM pg_namespace WHERE nspname = 'public'
     UNION ALL SELECT format('extension %s %s', oid, xmin) FROM pg_extension
-    UNION ALL SELECT format('revision %s', version_num) FROM alembic_version
+    UNION ALL SELECT format('revision %s', version_num) FROM holdfast_alembic_version
 ) AS found (line)
 """
 """A digest of all that stands in the database beside rows. Each change gives an object a new `xmin`."""
@@ -48,9 +48,10 @@ BEGIN
     IF (%s) <> '%s' THEN
         RAISE 'it is not as it was';
     END IF;
+    PERFORM set_config('application_name', 'holdfast', true);  -- the triggers look at others only
     FOR name IN
         SELECT quote_ident(tablename) FROM pg_tables
-        WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+        WHERE schemaname = 'public' AND tablename <> 'holdfast_alembic_version'
     LOOP
         EXECUTE 'DELETE FROM ' || name;
     END LOOP;

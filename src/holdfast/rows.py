@@ -40,7 +40,7 @@ class Address(msgspec.Struct, frozen=True, gc=False):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One stored row. `version` 0 marks a row that was written outside Holdfast.
+    """One stored row. `version` 0 marks an entry that another program wrote past the store's triggers.
 
     `value` is None only where a load left it out; `size` is its length in UTF-8 bytes even then. Rows of the
     spaces `PARTS` also hold bytes, as `data`: `size` includes them, and only `Engine.read` returns them.

@@ -55,7 +55,7 @@ class ExpireRun(Command, frozen=True, kw_only=True, gc=False):
     """Expire at most `limit` plain entries that are past their deadline, the longest overdue first.
 
     It does nothing if expired entries may leave more than a record. It skips entries that have semantics or
-    were written outside Holdfast; `Expire` handles those. It shares a group only with commands of its own
+    were written past the triggers; `Expire` handles those. It shares a group only with commands of its own
     kind.
     """
 

@@ -119,4 +119,4 @@ async def test_each_expiry_is_a_change(db: BotDatabase) -> None:
     await add(db, [row("key", expires_at=datetime.now(UTC) - HOUR)])
     await db.kv_cleanup_expired()
     page = await (await db.store()).kv("trivia").changes()
-    assert [(change.op, change.key) for change in page.changes] == [("expired", "key")]
+    assert [(change.op, change.key) for change in page.changes] == [("set", "key"), ("expired", "key")]

@@ -41,7 +41,25 @@ async def test_a_row_of_three_columns_is_seen_by_every_verb(db: BotDatabase) -> 
     await db.kv_set("trivia", "b", 2)
     kv = (await db.store()).kv("trivia")
     entries = [await kv.get(key) for key in "bc"]
-    assert [(entry.value, entry.version > 0) for entry in entries if entry] == [(2, True), ([1], False)]
+    assert [(entry.value, entry.version) for entry in entries if entry] == [(2, 5), ([1], 3)]
+    assert (await kv.set("c", 3, expected_version=3)).value == 3
+
+
+async def test_rows_of_sessions_are_counted(db: BotDatabase) -> None:
+    """Rows that sessions add, replace and delete count as exactly as the verbs' own."""
+    await db.kv_set("trivia", "ours", 1)
+    await add(db, [row("a"), row("b"), row("c")])
+    async with db.session_factory() as session:
+        await session.merge(PluginKVStorage(plugin_name="trivia", key="a", value_json="1"))
+        await session.delete(await one(session, "b"))
+        if db.engine.dialect.name == "sqlite":
+            replace = "INSERT OR REPLACE INTO plugin_kv_storage (plugin_name, key, value_json) "
+            await session.execute(text(f"{replace} VALUES ('trivia', 'c', '[2]')"))
+        await session.commit()
+    store = await db.store()
+    assert [(one.namespace, one.keys) for one in await store.namespaces()] == [("kv/trivia", 3)]
+    assert (await store.stats("kv/trivia")).keys == 3
+    assert await store.recount("kv/trivia") == 0
 
 
 async def test_sessions_see_what_the_verbs_write(db: BotDatabase) -> None:

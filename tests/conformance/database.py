@@ -16,7 +16,7 @@ DECLARE name text;
 BEGIN
     FOR name IN
         SELECT quote_ident(tablename) FROM pg_tables
-        WHERE schemaname = 'public' AND tablename NOT IN ('alembic_version', 'holdfast_meta')
+        WHERE schemaname = 'public' AND tablename NOT IN ('holdfast_alembic_version', 'holdfast_meta')
     LOOP
         EXECUTE 'DELETE FROM ' || name;
     END LOOP;

@@ -154,7 +154,7 @@ def test_every_table_is_in_the_reference() -> None:
     for table in tables:
         assert first_column(section(page, table.name)) == [column.name for column in table.columns]
     assert len(tables) == 6
-    assert headings(page) >= {"plugin_kv", "alembic_version"}
+    assert headings(page) >= {"plugin_kv", "holdfast_alembic_version"}
 
 
 def test_every_scheme_is_in_the_reference() -> None:

@@ -122,7 +122,7 @@ class TestOpening:
         self, pg_store_url: str, engine: PostgresEngine, sql: Any
     ) -> None:
         """A store that a newer Holdfast has migrated is left alone."""
-        await sql.execute("UPDATE alembic_version SET version_num = 'from the future'")
+        await sql.execute("UPDATE holdfast_alembic_version SET version_num = 'from the future'")
         late = PostgresEngine(pg_store_url)
         with pytest.raises(errors.Unsupported, match="newer Holdfast"):
             await late.start()
@@ -134,7 +134,7 @@ class TestOpening:
         """A store of an older version is brought up to date before anything else is done with it."""
         await migrate.downgrade_postgres(pg_store_url, "0001")
         async with started(pg_store_url) as migrated:
-            assert await sql.fetchval("SELECT version_num FROM alembic_version") == SCHEMA_REVISION
+            assert await sql.fetchval("SELECT version_num FROM holdfast_alembic_version") == SCHEMA_REVISION
             await migrated.transact([verbs.set("k", 1)], lambda: NOW)
 
     async def test_an_old_server_is_refused(self, pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ class TestFidelity:
             await engine.transact([verbs.set("a", 2, semantics={"purpose": "config"})], lambda: 1000)
         ).results
         assert isinstance(result, Stored)
-        assert (await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))).records[0].op == "expired"
+        assert (await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))).records[1].op == "expired"
 
     async def test_endless_times_of_others(self, engine: PostgresEngine, sql: Any) -> None:
         """An infinity that somebody wrote past Holdfast stops neither a read nor a sweep."""
@@ -272,14 +272,14 @@ class TestFidelity:
         assert [due.key for due in await engine.due(KV, NOW, limit=9)] == ["b"]
 
     async def test_rows_of_others_are_entries(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
-        """A row written past Holdfast is read, has version 0, is not counted, and can be overwritten."""
+        """A row written past Holdfast is read, has a version, is counted, and can be overwritten."""
         await sql.execute(
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('trivia', 'a', '7')"
         )
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], NOW)
         assert row is not None
-        assert (row.value, row.version, row.last_writer) == ("7", 0, "external")
-        await engine.transact([verbs.incr("a", 1)], lambda: NOW)
+        assert (row.value, row.version, row.last_writer) == ("7", 1, "external")
+        await engine.transact([verbs.incr("a", 1, expected_version=1)], lambda: NOW)
         (totals,) = await engine.totals(NOW)
         assert (totals.namespace.keys, totals.namespace.bytes) == (1, 2)
 

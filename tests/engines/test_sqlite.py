@@ -98,8 +98,8 @@ async def test_two_stores_of_one_process_do_not_write_to_one_file(path: Path) ->
         assert await second.kv("p").get("k") is not None
 
 
-async def test_a_write_past_holdfast_is_seen_and_counted_from_its_first_change(path: Path) -> None:
-    """Rows that others add with SQL have version 0, are seen by every verb, and a CAS minds them."""
+async def test_a_write_past_holdfast_is_seen_and_counted(path: Path) -> None:
+    """Rows that others add with SQL have a version, are seen by every verb, and a CAS minds them."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("p")
         await kv.set("mine", 1)
@@ -110,12 +110,13 @@ async def test_a_write_past_holdfast_is_seen_and_counted_from_its_first_change(p
         outside.close()
         entry = await kv.get("theirs")
         assert entry is not None
-        assert (entry.value, entry.version, entry.last_writer) == (7, 0, "external")
+        assert (entry.value, entry.version, entry.last_writer) == (7, 2, "external")
         assert (await kv.list()).keys == ["mine", "theirs"]
         with pytest.raises(holdfast.VersionConflict) as conflict:
             await kv.set("theirs", 8, expected_version=0)
         assert conflict.value.current == entry
-        assert (await kv.incr("theirs")).value == 8
+        assert (await store.stats("kv/p")).keys == 2
+        assert (await kv.incr("theirs", expected_version=entry.version)).value == 8
         assert (await store.stats("kv/p")).keys == 2
 
 

@@ -28,7 +28,7 @@ async def path(tmp_path: Path) -> Path:
 
 def _mark(path: Path, revision: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", [revision])
+        connection.execute("UPDATE holdfast_alembic_version SET version_num = ?", [revision])
 
 
 async def test_a_newer_store_is_refused_and_left_alone(path: Path) -> None:

@@ -10,13 +10,16 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import asyncpg
 import msgspec
 import pytest
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from sqlalchemy import NullPool
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import holdfast
 from holdfast.engines.sql import layout, migrate
@@ -28,10 +31,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEWER = (
-    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0005): upgrade Holdfast"
+    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0006): upgrade Holdfast"
 )
 EVERYTHING = {
-    "alembic_version",
+    "holdfast_alembic_version",
     "holdfast_journal",
     "holdfast_meta",
     "holdfast_namespaces",
@@ -82,7 +85,9 @@ class SqliteDatabase:
             return connection.execute(statement).fetchall()
 
     async def names(self) -> set[str]:
-        found = await self.execute("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_autoindex%'")
+        found = await self.execute(
+            "SELECT name FROM sqlite_master WHERE type <> 'trigger' AND name NOT LIKE 'sqlite_autoindex%'"
+        )
         return {name for (name,) in found}
 
 
@@ -130,7 +135,8 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     ("found", "need"),
     [
         (None, Need.CREATE),
-        ("0005", Need.NOTHING),
+        ("0006", Need.NOTHING),
+        ("0005", Need.MIGRATE),
         ("0004", Need.MIGRATE),
         ("0003", Need.MIGRATE),
         ("0001", Need.MIGRATE),
@@ -172,11 +178,11 @@ async def test_down_to_nothing_and_up_again(database: Database) -> None:
     await database.upgrade()
     assert await database.names() == EVERYTHING
     await database.downgrade()
-    assert await database.names() == {"alembic_version"}
-    assert await database.execute("SELECT * FROM alembic_version") == []
+    assert await database.names() == {"holdfast_alembic_version"}
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == []
     await database.upgrade()
     assert await database.names() == EVERYTHING
-    assert await database.execute("SELECT * FROM alembic_version") == [(layout.SCHEMA_REVISION,)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [(layout.SCHEMA_REVISION,)]
 
 
 async def test_the_script_creates_a_store_after_a_downgrade(database: Database) -> None:
@@ -185,7 +191,7 @@ async def test_the_script_creates_a_store_after_a_downgrade(database: Database) 
     await database.downgrade()
     await database.create()
     assert await database.names() == EVERYTHING
-    assert await database.execute("SELECT * FROM alembic_version") == [(layout.SCHEMA_REVISION,)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [(layout.SCHEMA_REVISION,)]
 
 
 async def test_data_survives_an_upgrade_that_has_nothing_to_do(database: Database) -> None:
@@ -201,13 +207,13 @@ async def test_data_survives_an_upgrade_that_has_nothing_to_do(database: Databas
 async def test_a_store_of_the_future_is_left_alone(database: Database) -> None:
     """Neither way is a store touched whose revision this version does not know."""
     await database.create()
-    await database.execute("UPDATE alembic_version SET version_num = '0007'")
+    await database.execute("UPDATE holdfast_alembic_version SET version_num = '0007'")
     for migration in (database.upgrade, database.downgrade):
         with pytest.raises(Unsupported) as refused:
             await migration()
         assert refused.value.message == NEWER
     assert await database.names() == EVERYTHING
-    assert await database.execute("SELECT * FROM alembic_version") == [("0007",)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [("0007",)]
 
 
 async def test_a_failed_upgrade_leaves_nothing(database: Database) -> None:
@@ -224,7 +230,7 @@ async def test_a_failed_downgrade_leaves_everything(database: Database) -> None:
     await database.execute(ROW)
     await database.execute("ALTER TABLE plugin_kv_storage RENAME TO kept")
     await database.execute("CREATE VIEW plugin_kv_storage AS SELECT * FROM kept")
-    with pytest.raises((sqlite3.OperationalError, asyncpg.WrongObjectTypeError)):
+    with pytest.raises((sqlite3.OperationalError, asyncpg.UndefinedObjectError)):
         await database.downgrade()
     assert await database.names() == EVERYTHING | {"kept"}
     assert await database.execute("SELECT value_json FROM kept") == [('"kept"',)]
@@ -234,7 +240,7 @@ async def test_several_may_upgrade_at_once(database: Database) -> None:
     """Of several that upgrade the same store at once one does it, and the others find it done."""
     await asyncio.gather(*(database.upgrade() for _ in range(4)))
     assert await database.names() == EVERYTHING
-    assert await database.execute("SELECT * FROM alembic_version") == [(layout.SCHEMA_REVISION,)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [(layout.SCHEMA_REVISION,)]
 
 
 async def test_processes_take_turns_on_postgres(pg_url: str) -> None:
@@ -280,9 +286,118 @@ def test_a_connection_is_left_as_it_was(isolation_level: Literal["DEFERRED", "IM
         assert connection.isolation_level == isolation_level
         assert connection.row_factory is sqlite3.Row
         assert not connection.in_transaction
-        assert (
-            connection.execute("SELECT version_num FROM alembic_version").fetchone()["version_num"] == "0005"
+        [revision] = connection.execute("SELECT version_num FROM holdfast_alembic_version").fetchone()
+        assert revision == layout.SCHEMA_REVISION
+
+
+BOT_REVISION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision = {revision!r}, None
+
+
+def upgrade() -> None:
+    op.create_table("bot_users", sa.Column("name", sa.Text))
+"""
+BOT_ENVIRONMENT = """
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+with context.begin_transaction():
+    context.run_migrations()
+"""
+
+
+class Bot:
+    """Another program with migrations of its own, in the same database."""
+
+    def __init__(self, folder: Path, url: str, revision: str) -> None:
+        (folder / "versions").mkdir(parents=True)
+        (folder / "env.py").write_text(BOT_ENVIRONMENT)
+        (folder / "versions" / "first.py").write_text(BOT_REVISION.format(revision=revision))
+        self._folder = folder
+        self._url = url
+
+    async def upgrade(self) -> None:
+        """Run `alembic upgrade head`."""
+        await asyncio.to_thread(asyncio.run, self._upgrade())
+
+    async def _upgrade(self) -> None:
+        sqlite = f"sqlite+aiosqlite:///{self._url}"
+        postgres = self._url.startswith("postgresql")
+        engine = create_async_engine(
+            "postgresql+asyncpg://" if postgres else sqlite,
+            connect_args={"dsn": self._url} if postgres else {},
+            poolclass=NullPool,
         )
+        async with engine.begin() as connection:
+            await connection.run_sync(self._run)
+        await engine.dispose()
+
+    def _run(self, connection: Any) -> None:
+        config = Config(attributes={"connection": connection})
+        config.set_main_option("script_location", str(self._folder))
+        config.set_main_option("path_separator", "os")
+        command.upgrade(config, "head")
+
+
+def url_of(database: Database) -> str:
+    return database.url if isinstance(database, PostgresDatabase) else str(cast("Any", database).path)
+
+
+@pytest.mark.parametrize("first", ["bot", "store"])
+@pytest.mark.parametrize("revision", ["9f1c2d3e4a5b", "0003"])
+async def test_another_programs_migrations_share_the_database(
+    database: Database, tmp_path: Path, first: str, revision: str
+) -> None:
+    """`alembic upgrade head` of a bot and a store work in one database in either order, again and again."""
+    bot = Bot(tmp_path / "bot", url_of(database), revision)
+    if first == "bot":
+        await bot.upgrade()
+    for number in range(2):
+        async with holdfast.open(url_of(database)) as store:
+            await store.kv("p").set("k", number)
+        await bot.upgrade()
+    assert await database.execute("SELECT * FROM alembic_version") == [(revision,)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [(layout.SCHEMA_REVISION,)]
+    assert await database.execute("SELECT * FROM bot_users") == []
+
+
+async def test_a_store_of_today_is_taken_over(database: Database, tmp_path: Path) -> None:
+    """Opening an older store moves its revision to a table of its own, and makes room for a bot's."""
+    url = url_of(database)
+    async with holdfast.open(url) as store:
+        await store.kv("p").set("k", 1)
+    if isinstance(database, PostgresDatabase):
+        await migrate.downgrade_postgres(url, "0005")
+    else:
+        await asyncio.to_thread(migrate.downgrade_sqlite, url, "0005")
+    assert await database.execute("SELECT * FROM alembic_version") == [("0005",)]
+    assert "holdfast_alembic_version" not in await database.names()
+    async with holdfast.open(url) as store:
+        entry = await store.kv("p").get("k")
+        assert entry is not None
+    assert await database.names() == EVERYTHING
+    await Bot(tmp_path / "bot", url, "0005").upgrade()
+    async with holdfast.open(url) as store:
+        assert await store.kv("p").get("k") == entry
+
+
+async def test_a_downgrade_leaves_a_bots_revision_alone(database: Database, tmp_path: Path) -> None:
+    """Where a bot has the shared table, a store that goes down keeps its own, and can come up again."""
+    url = url_of(database)
+    await database.upgrade()
+    await Bot(tmp_path / "bot", url, "b1").upgrade()
+    if isinstance(database, PostgresDatabase):
+        await migrate.downgrade_postgres(url, "0005")
+    else:
+        await asyncio.to_thread(migrate.downgrade_sqlite, url, "0005")
+    assert await database.execute("SELECT * FROM alembic_version") == [("b1",)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [("0005",)]
+    await database.upgrade()
+    assert await database.execute("SELECT * FROM alembic_version") == [("b1",)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [(layout.SCHEMA_REVISION,)]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

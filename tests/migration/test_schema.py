@@ -40,6 +40,13 @@ PG_CATALOG = {
         SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid)
         FROM pg_constraint WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2
     """,
+    "triggers": """
+        SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1
+    """,
+    "functions": """
+        SELECT proname, pg_get_functiondef(oid) FROM pg_proc
+        WHERE pronamespace = 'public'::regnamespace ORDER BY 1
+    """,
     "options": """
         SELECT relname, relkind::text, reloptions FROM pg_class
         WHERE relnamespace = 'public'::regnamespace ORDER BY 1
@@ -97,8 +104,8 @@ def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -
     with closing(sqlite3.connect(":memory:")) as migrated:
         migrate.upgrade_sqlite(migrated)
         assert sqlite_catalog(migrated) == sqlite_catalog(created)
-        version = "SELECT version_num FROM alembic_version"
-        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0005",)]
+        version = "SELECT version_num FROM holdfast_alembic_version"
+        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0006",)]
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         schema.metadata.create_all(connection)
@@ -114,13 +121,13 @@ async def test_postgres_script_migrations_and_model_agree(
 ) -> None:
     """In PostgreSQL a created store, a migrated store and the model have the same catalogue."""
     created = await pg_catalog(pg_created)
-    version = "SELECT version_num FROM alembic_version"
-    assert await pg_created.fetchval(version) == "0005"
+    version = "SELECT version_num FROM holdfast_alembic_version"
+    assert await pg_created.fetchval(version) == "0006"
 
     await empty(pg_created)
     await migrate.upgrade_postgres(pg_url)
     assert await pg_catalog(pg_created) == created
-    assert await pg_created.fetchval(version) == "0005"
+    assert await pg_created.fetchval(version) == "0006"
 
     await empty(pg_created)
     engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_url})
@@ -168,7 +175,7 @@ def test_only_the_deadlines_have_an_index(created: sqlite3.Connection) -> None:
 
 
 def test_sqlite_defaults_complete_a_row(created: sqlite3.Connection) -> None:
-    """A row written past Holdfast gets its times in milliseconds, version 0 and the outside writer."""
+    """A row written past Holdfast gets its times in milliseconds, a version and the outside writer."""
     before = time.time_ns() // 1_000_000
     created.execute(
         "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('trivia', 'k', '1')"
@@ -178,11 +185,11 @@ def test_sqlite_defaults_complete_a_row(created: sqlite3.Connection) -> None:
         "SELECT created_at, updated_at, version, last_writer, expires_at FROM plugin_kv_storage"
     ).fetchone()
     assert before <= row[0] == row[1] <= after
-    assert row[2:] == (0, layout.OUTSIDE_WRITER, None)
+    assert row[2:] == (1, layout.OUTSIDE_WRITER, None)
 
 
 async def test_postgres_defaults_complete_a_row(pg_created: asyncpg.Connection) -> None:
-    """A row written past Holdfast gets the database's time, version 0 and the outside writer."""
+    """A row written past Holdfast gets the database's time, a version and the outside writer."""
     async with pg_created.transaction():
         await pg_created.execute(
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('trivia', 'k', '1')"
@@ -191,7 +198,7 @@ async def test_postgres_defaults_complete_a_row(pg_created: asyncpg.Connection) 
             "SELECT created_at = now(), updated_at = now(), version, last_writer, expires_at "
             "FROM plugin_kv_storage"
         )
-    assert tuple(row) == (True, True, 0, layout.OUTSIDE_WRITER, None)
+    assert tuple(row) == (True, True, 1, layout.OUTSIDE_WRITER, None)
 
 
 def test_sqlite_keys_are_ordered_by_bytes(created: sqlite3.Connection) -> None:

@@ -212,5 +212,6 @@ async def test_a_view_of_the_operators_own_is_named(pg_url: str) -> None:
     await connection.execute("DROP VIEW report")
     async with holdfast.open(pg_url):
         pass
-    assert await connection.fetchval("SELECT version_num FROM alembic_version") == layout.SCHEMA_REVISION
+    found = await connection.fetchval("SELECT version_num FROM holdfast_alembic_version")
+    assert found == layout.SCHEMA_REVISION
     await connection.close()

@@ -63,7 +63,7 @@ async def test_a_store_is_used_again_as_new(server: Server) -> None:
 
 
 CHANGES = (
-    "UPDATE alembic_version SET version_num = 'another'",
+    "UPDATE holdfast_alembic_version SET version_num = 'another'",
     "ALTER TABLE holdfast_rows ADD COLUMN more int",
     "ALTER TABLE holdfast_rows ALTER COLUMN created_at SET DEFAULT now()",
     "ALTER TABLE holdfast_meta SET (fillfactor = 50)",

@@ -345,7 +345,7 @@ class Turns:
     def share(self, engine: AsyncEngine) -> None:
         """Make the sessions of an engine take turns too. The engine must have only one connection."""
         for name, listener in (
-            ("connect", _leave_checkpoints),
+            ("connect", _configure),
             ("checkout", lambda *_: await_(self._lend())),
             ("checkin", lambda *_: self._take_back()),
             # A transaction that begins with a read may find, once it writes, that another has written.
@@ -389,8 +389,12 @@ def _in_our_time(*given: Any) -> tuple[str, Any]:
     return sqlite_statement(statement), parameters
 
 
-def _leave_checkpoints(connection: Any, record: Any) -> None:
-    """Leave checkpoints to the store's writer: two connections making them at once may corrupt the file."""
+def _configure(connection: Any, record: Any) -> None:
+    """Leave checkpoints to the store's writer: two connections making them at once may corrupt the file.
+
+    The other setting makes the trigger of deletes see a row that `INSERT OR REPLACE` replaces.
+    """
     cursor = connection.cursor()
     cursor.execute("PRAGMA wal_autocheckpoint = 0")
+    cursor.execute("PRAGMA recursive_triggers = ON")
     cursor.close()

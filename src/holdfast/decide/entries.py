@@ -96,7 +96,7 @@ def expire_run(draft: Draft) -> int:
 def put(draft: Draft, key: str, before: Row | None, row: Row) -> None:
     """Store an entry at a key, replacing the previous one."""
     namespace = draft.namespace
-    if before is None or before.version == 0:  # rows written outside Holdfast were never counted
+    if before is None or before.version == 0:  # a row written past the triggers was never counted
         namespace.keys += 1
         namespace.bytes += (len(key) if key.isascii() else len(key.encode())) + row.size
         namespace.envelope_bytes += envelope(row)
@@ -191,7 +191,7 @@ def trash_address(namespace: str, key: str) -> Address:
 
 
 def _uncount(draft: Draft, key: str, row: Row) -> None:
-    if row.version > 0:  # rows written outside Holdfast were never counted
+    if row.version > 0:  # a row written past the triggers was never counted
         namespace = draft.namespace
         namespace.keys -= 1
         namespace.bytes -= len(key.encode()) + row.size

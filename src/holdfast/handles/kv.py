@@ -226,7 +226,8 @@ class KV(Keys):
             The new entry.
 
         Raises:
-            VersionConflict: Other writers were faster until `timeout` had passed.
+            VersionConflict: Other writers were faster until `timeout` had passed, or the conflict does not
+                change between two attempts.
 
         Example:
             `await kv.update("hits", lambda hits: hits + 1, default=0)`

@@ -544,6 +544,7 @@ class Retry(Facade):
 
         Raises:
             Escalated: A conflict or a transient error has not passed.
+            VersionConflict: A conflict does not change between attempts, so that no attempt can help.
 
         Example:
             `kv.retry.update("hits", lambda entry: 1 if entry is None else entry.value + 1)`

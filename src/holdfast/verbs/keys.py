@@ -154,7 +154,7 @@ class Verbs(LetterVerbs):
     def delete_seen(self, origin: Origin, keys: Sequence[str], versions: Sequence[int]) -> Many:
         """Make a command that removes keys, each only if it still has the version given.
 
-        A key that was written outside Holdfast has version 0, which is not checked.
+        A key that was written past the triggers of the store has version 0, which is not checked.
         """
         part, seen = origin.asked, zip(keys, versions, strict=True)
         deletes = tuple(self._delete(part, key, version or None) for key, version in seen)

@@ -66,7 +66,7 @@ def test_a_newer_store_fails(cli: Cli, url: str) -> None:
     """What can't be used is a failure, with exit code 1."""
     cli.did("set", "k", "1")
     with contextlib.closing(sqlite3.connect(url)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE holdfast_alembic_version SET version_num = '9999'")
     outcome = cli("doctor", "--json")
     assert (outcome.code, levels(outcome)["store"]) == (1, "fail")
 

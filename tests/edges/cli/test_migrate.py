@@ -77,7 +77,7 @@ def test_a_newer_store_is_left_alone(cli: Cli, url: str) -> None:
     """A store of a later Holdfast is neither migrated nor taken back."""
     cli("migrate", "up")
     with contextlib.closing(sqlite3.connect(url)) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE holdfast_alembic_version SET version_num = '9999'")
     assert cli.did("migrate", "current").out == "9999\n"
     for command in (["check"], ["up"], ["down", "--yes"]):
         refused = cli("migrate", *command)

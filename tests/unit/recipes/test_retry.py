@@ -404,3 +404,13 @@ def test_an_escalation_survives_copying() -> None:
     copied = pickle.loads(pickle.dumps(error))
     assert (type(copied), copied.code, copied.message) == (Escalated, "BUSY", "given up")
     assert (copied.attempts, copied.letter, copied.error.retry_after) == (5, None, 1)
+
+
+async def test_an_update_that_can_not_succeed_is_given_up(kv: KV, engine: Refusing, patient: Patient) -> None:
+    """A conflict that stays the same is told at once, without pauses and without a dead letter."""
+    entry = await kv.set("k", 1)
+    engine.refusals = [VersionConflict("refused", current=entry)]
+    with pytest.raises(VersionConflict, match="does not change between attempts"):
+        await patient.retry.update("k", lambda found: 2)
+    assert patient.slept == []
+    assert patient.told == [("fatal", "VERSION_CONFLICT")]

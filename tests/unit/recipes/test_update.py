@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import UNSET
 
 from holdfast.errors import ValidationError, VersionConflict
 from holdfast.handles.recipes import update
@@ -70,3 +71,36 @@ async def test_it_is_counted(kv: KV, store: Store) -> None:
     await kv.set("n", 0)
     await kv.update("n", losing(kv, 2))
     assert told == [("kv/trivia", "retried", "VERSION_CONFLICT")] * 2
+
+
+async def test_a_conflict_that_does_not_change_ends_it(kv: KV, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that is refused although the expected version is there is given up after that one attempt."""
+    entry = await kv.set("n", 0)
+    attempts = 0
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        raise VersionConflict("refused", current=entry)
+
+    monkeypatch.setattr(kv, "set", refuse)
+    with pytest.raises(VersionConflict, match="version 1 was expected, and it is at version 1") as lost:
+        await kv.update("n", lambda value: value + 1)
+    assert (attempts, lost.value.current) == (1, entry)
+
+
+async def test_a_version_that_is_never_read_ends_it(kv: KV, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that only ever sees an old version is not repeated for ever."""
+    entry = await kv.set("n", 0)
+    newer = SimpleNamespace(version=9, value=UNSET)
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise VersionConflict("refused", current=newer)  # type: ignore[arg-type]
+
+    async def stale(key: str) -> Any:
+        return entry
+
+    monkeypatch.setattr(kv, "set", refuse)
+    monkeypatch.setattr(kv, "get", stale)
+    with pytest.raises(VersionConflict, match="version 1 was expected, and it is at version 9"):
+        await kv.update("n", lambda value: value + 1)

@@ -11,7 +11,7 @@ import contextlib
 import sqlite3
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
 BASE: Final = "base"
 """The revision of a database that holds no store."""
-
-# Not by name alone: another schema of the same database may have a table of that name.
-_FIND: Final = "SELECT to_regclass('alembic_version') IS NOT NULL"
-_READ: Final = "SELECT version_num FROM alembic_version"
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +106,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     async def _in_database(self) -> str | None:
         # late: optional driver
         from holdfast.engines.postgres.connections import Connections
+        from holdfast.engines.postgres.setup import revision
 
         connections = Connections(self.dsn or "")
         try:
-            return await connections.use(_read)
+            return await connections.use(revision)
         finally:
             await connections.aclose()
 
@@ -195,11 +192,6 @@ def _in_file(path: Path) -> str | None:
         return None
     with _our_errors(path), contextlib.closing(connect(path, patience=5)) as connection:
         return revision(connection)
-
-
-async def _read(connection: Any) -> str | None:
-    found: str | None = await connection.fetchval(_READ) if await connection.fetchval(_FIND) else None
-    return found
 
 
 @contextlib.contextmanager

@@ -109,7 +109,10 @@ def statements(changes: Iterable[Change]) -> list[Statement]:
     Raises:
         KeyError: This version does not know a kind of change.
     """
-    return [(sql, row) for change in changes for sql, rows in _KINDS[change[0]](*change[1:]) for row in rows]
+    made = [(sql, row) for change in changes for sql, rows in _KINDS[change[0]](*change[1:]) for row in rows]
+    if not made:
+        return []
+    return [(load_sql.REMEMBER, load_sql.INSIDE), *made, (load_sql.FORGET, load_sql.INSIDE[:1])]
 
 
 def loaded(changes: Iterable[Change]) -> list[str]:

@@ -17,6 +17,7 @@ from holdfast.engines.postgres.dialling import Dialling
 from holdfast.engines.postgres.doubts import heed
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, is_lost, server, translate, unreachable
 from holdfast.engines.sql.address import writable
+from holdfast.engines.sql.layout import WRITER_MARK
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _OLDEST: Final = 14
 """The oldest supported version, the first in which `extract` is exact."""
 
 _SETTINGS: Final = {
-    "application_name": "holdfast",
+    "application_name": WRITER_MARK,
     "synchronous_commit": "on",
     "timezone": "UTC",
     # These govern statements outside a transaction and override the defaults of the database and the user.

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection
 
 # Not `to_regclass`: it would repeat what this session found before it waited for the lock.
-_FIND_REVISIONS: Final = (
-    "SELECT 1 FROM pg_catalog.pg_class "
-    "WHERE relname = 'alembic_version' AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)"
+_FIND: Final = (
+    "SELECT relname::text FROM pg_catalog.pg_class "
+    "WHERE relname = ANY($1::text[]) AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)"
 )
 _ADD_EPOCH: Final = "INSERT INTO holdfast_meta (name, value) VALUES ('epoch', $1) ON CONFLICT DO NOTHING"
 
@@ -44,7 +44,7 @@ async def prepare(connection: Connection, dsn: str) -> None:
         Unsupported: The store is newer than this version, Holdfast did not create the tables, or an object of
             the operator's stands in the way of a migration.
     """
-    match needed(await _revision(connection)):
+    match needed(await revision(connection)):
         case Need.CREATE:
             await _create(connection)
         case Need.MIGRATE:
@@ -64,18 +64,27 @@ async def _migrate(dsn: str) -> None:
         ) from error
 
 
-async def _revision(connection: Connection) -> str | None:
-    if await connection.fetchval(_FIND_REVISIONS) is None:
+async def revision(connection: Connection) -> str | None:
+    """Return the schema's revision, or None if the database holds no store yet.
+
+    An older store has it in `alembic_version`, which may also be another program's.
+    """
+    named = [layout.VERSION_TABLE, layout.SHARED_VERSION_TABLE, "holdfast_namespaces"]
+    tables = {name for (name,) in await connection.fetch(_FIND, named)}
+    if layout.VERSION_TABLE in tables:
+        found: str | None = await connection.fetchval(f"SELECT version_num FROM {layout.VERSION_TABLE}")
+        return found
+    if len(tables) < len(named) - 1:
         return None
-    revision: str | None = await connection.fetchval("SELECT version_num FROM alembic_version")
-    return revision
+    every = await connection.fetch(f"SELECT version_num FROM {layout.SHARED_VERSION_TABLE}")
+    return next((str(one) for (one,) in every if one in layout.SHARED_REVISIONS), None)
 
 
 async def _create(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", layout.CREATION_LOCK)
-        if needed(await _revision(connection)) is not Need.CREATE:
+        if needed(await revision(connection)) is not Need.CREATE:
             return
         try:
             await connection.execute(layout.ddl("postgresql"))

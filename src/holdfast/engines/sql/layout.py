@@ -10,11 +10,20 @@ from typing import Final
 
 from holdfast.families import plain
 
-KNOWN_REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+KNOWN_REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """All migrations, oldest first."""
 
 SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]
-"""The newest migration, which `alembic_version` holds in a store of this version."""
+"""The newest migration, which `VERSION_TABLE` holds in a store of this version."""
+
+VERSION_TABLE: Final = "holdfast_alembic_version"
+"""Alembic's table with the revision of a store."""
+
+SHARED_VERSION_TABLE: Final = "alembic_version"
+"""The table that held the revision up to `SHARED_REVISIONS`. It may be that of another program."""
+
+SHARED_REVISIONS: Final = KNOWN_REVISIONS[: KNOWN_REVISIONS.index("0006")]
+"""The revisions of stores whose table of revisions had the name that every program's has."""
 
 PARTS: Final = (
     *("envelope_bytes", "trash_bytes", "journal_bytes", "letter_bytes"),
@@ -32,6 +41,9 @@ WALK: Final = 1_000
 
 OUTSIDE_WRITER: Final = "external"
 """The last writer of a row that was written without Holdfast."""
+
+WRITER_MARK: Final = "holdfast"
+"""The `application_name` of a store's connections to PostgreSQL, by which triggers know its own writes."""
 
 
 def plugin_column(namespace: str) -> str:

@@ -44,7 +44,7 @@ class Need(Enum):
 
 
 def needed(found: str | None) -> Need:
-    """Return what a store needs, by the revision in its table `alembic_version` (None if there is none).
+    """Return what a store needs, by its revision (None if there is none).
 
     Raises:
         Unsupported: The revision is unknown: a newer Holdfast made it.
@@ -75,7 +75,7 @@ def upgrade_sqlite(store: Store) -> None:
 def downgrade_sqlite(store: Store, revision: str = "base") -> None:
     """Downgrade a SQLite store to an older schema, or to an empty database.
 
-    Data that the older schema can't hold is lost. In an empty database the table `alembic_version` remains.
+    Data that the older schema can't hold is lost. In an empty database the table of revisions remains.
 
     Raises:
         Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
@@ -98,7 +98,7 @@ async def upgrade_postgres(dsn: str) -> None:
 async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
     """Downgrade a PostgreSQL store to an older schema, or to an empty database.
 
-    Data that the older schema can't hold is lost. In an empty database the table `alembic_version` remains.
+    Data that the older schema can't hold is lost. In an empty database the table of revisions remains.
 
     Raises:
         Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.

@@ -1,8 +1,8 @@
 """The table of plain keys in SQLAlchemy: the type of its times and the ORM model.
 
 Law: this module holds what programs with SQLAlchemy sessions use. Holdfast's internal tables are in
-`holdfast.engines.sql.schema`. The stores themselves never use this module. A session bypasses them: a row
-that it adds has version 0, and a row that it changes keeps its version.
+`holdfast.engines.sql.schema`. The stores themselves never use this module. A session bypasses them, and
+triggers (`holdfast.engines.sql.outside`) give what it writes a version and count it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from holdfast import extras
 with extras.imported("migrate", "the schema"):
     import sqlalchemy  # noqa: F401
 from sqlalchemy import (
+    DDL,
     Column,
     Index,
     LargeBinary,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Table,
     Text,
     create_mock_engine,
+    event,
     insert,
     select,
     text,
@@ -32,8 +34,9 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateTable, CreateView
 from sqlalchemy.sql.functions import FunctionElement
 
-from holdfast.engines.sql.layout import PARTS, SCHEMA_REVISION
+from holdfast.engines.sql.layout import PARTS, SCHEMA_REVISION, VERSION_TABLE
 from holdfast.engines.sql.orm import HAS_DEADLINE, Base, Count, Instant, Name, PluginKVStorage
+from holdfast.engines.sql.outside import TRIGGERS
 
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
@@ -171,19 +174,24 @@ plugin_kv = CreateView(
 ).table
 """The view of `plugin_kv_storage` whose times compare with CURRENT_TIMESTAMP."""
 
+for _dialect, _statements in TRIGGERS.items():
+    for _statement in _statements:
+        _trigger = DDL(_statement.replace("%", "%%")).execute_if(dialect=_dialect)
+        event.listen(PluginKVStorage.__table__, "after_create", _trigger)
+
 _alembic_version = Table(
-    "alembic_version",
+    VERSION_TABLE,
     # Separate metadata, since the table is Alembic's. It is here only to be rendered as Alembic creates it.
     MetaData(),
     Column("version_num", String(32), nullable=False),
-    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
 
 
 def render(dialect: str) -> str:
     """Render the script that creates an empty store of this version, for `sqlite` or `postgresql`.
 
-    The script neither begins nor commits a transaction. It accepts an `alembic_version` left by a downgrade.
+    The script neither begins nor commits a transaction. It accepts a table of revisions left by a downgrade.
     """
     statements = ["-- Rendered from the schema by ./dev schema, not to be edited."]
 

@@ -21,6 +21,12 @@ Rows: TypeAlias = "tuple[str, list[tuple[Any, ...]]]"
 
 REMEMBER: Final = "INSERT INTO holdfast_meta (name, value) VALUES (?, ?)"
 FORGET: Final = "DELETE FROM holdfast_meta WHERE name = ?"
+INSIDE: Final = ("inside", "")
+"""The mark of a transaction whose changes of entries are the store's own, in the table of facts.
+
+It keeps the triggers quiet that look after what other programs write (`holdfast.engines.sql.outside`), and is
+removed at the end of the transaction.
+"""
 
 
 def put(namespace: str, shelf: Shelf, columns: Sequence[Sequence[Any]]) -> Rows:

@@ -149,12 +149,14 @@ class SqliteLoader:
         self.closed = facts.closed
 
     async def step_aside(self) -> None:
-        """Make the triggers of a closed store let this transaction pass."""
+        """Make the triggers, also those of a closed store, let this transaction pass."""
         self.closed = (await self.facts()).closed
         await self._many(load_sql.FORGET, [("closed",)])
+        await self._many(load_sql.REMEMBER, [load_sql.INSIDE])
 
     async def keep_closed(self) -> None:
-        """Make the triggers hold again for all later transactions, if the store is to be closed."""
+        """Make the triggers hold again for all later transactions; the closing ones if it is to be closed."""
+        await self._many(load_sql.FORGET, [load_sql.INSIDE[:1]])
         if self.closed is not None:
             await self._many(load_sql.REMEMBER, [("closed", self.closed)])
 

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.decide import Outcome
 from holdfast.engines.sql.layout import plugin_column
+from holdfast.engines.sqlite.load_sql import FORGET, INSIDE, REMEMBER
 from holdfast.engines.sqlite.sql import (
     BY_DEADLINE,
     JOURNAL_COLUMNS,
@@ -62,7 +63,12 @@ def save(outcome: Outcome) -> list[Statement]:
             others.append((at.namespace, at.space, bound(at.key), *_columns(new)))
         else:
             parts.append((at.namespace, at.space, bound(at.key), *_columns(new)[:5], new.data))
-    plan = [step for run in outcome.runs for step in _expire(run)] if outcome.runs else []
+    plan: list[Statement] = []
+    removes = bool(outcome.runs) or any(at.space == KV for at in gone)
+    if removes:
+        plan.append((REMEMBER, INSIDE))
+    if outcome.runs:
+        plan += [step for run in outcome.runs for step in _expire(run)]
     if puts:
         plan += _puts(puts, _put_kv)
     if others:
@@ -76,6 +82,8 @@ def save(outcome: Outcome) -> list[Statement]:
         plan.append((_put_parts(1, len(part)), part))
     if gone:
         plan += _removals(gone)
+    if removes:
+        plan.append((FORGET, INSIDE[:1]))
     for trim in outcome.trims.items():
         plan.append(("DELETE FROM holdfast_journal WHERE namespace = ? AND version <= ?", trim))
     return plan

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.clock import KeptLine
-from holdfast.engines.sql.layout import SCHEMA_REVISION, ddl
+from holdfast.engines.sql.layout import (
+    SCHEMA_REVISION,
+    SHARED_REVISIONS,
+    SHARED_VERSION_TABLE,
+    VERSION_TABLE,
+    ddl,
+)
 from holdfast.engines.sql.migrate import Need, needed, upgrade_sqlite
 from holdfast.engines.sqlite import sql
 from holdfast.engines.sqlite.files import keep_private
@@ -122,12 +128,18 @@ def require_current(connection: sqlite3.Connection, where: str) -> None:
 
 
 def revision(connection: sqlite3.Connection) -> str | None:
-    """Return the schema's revision, or None if the file is not a store yet."""
-    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
-    if known is None:
+    """Return the schema's revision, or None if the file is not a store yet.
+
+    An older store has it in `alembic_version`, which may also be another program's.
+    """
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if VERSION_TABLE in tables:
+        found = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+        return None if found is None else str(found[0])
+    if SHARED_VERSION_TABLE not in tables or "holdfast_namespaces" not in tables:
         return None
-    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    return None if found is None else str(found[0])
+    every = connection.execute(f"SELECT version_num FROM {SHARED_VERSION_TABLE}").fetchall()
+    return next((str(found) for (found,) in every if found in SHARED_REVISIONS), None)
 
 
 def _connect(path: Path, *, patience: float, kib: int) -> sqlite3.Connection:

@@ -38,6 +38,9 @@ CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 TRANSIENT_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
 """Longest pauses after each transient error, in seconds. Each pause is a random part of it."""
 
+UNCHANGED: Final = 8
+"""How often the same version may be found instead of the same other one: a local read may lag behind."""
+
 T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.retry")
@@ -127,11 +130,13 @@ class Retry(KeyWrites):
 
         Raises:
             Escalated: A conflict or a transient error has not passed.
+            VersionConflict: A conflict does not change between attempts, so that no attempt can help.
 
         Example:
             `await kv.retry.update("hits", lambda entry: 1 if entry is None else entry.value + 1)`
         """
         attempts = Attempts(self._random)
+        refusals: list[tuple[int, int | None]] = []
         known = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
         while True:
             entry = await self._repeated(attempts, partial(self._kv.get, key), None)
@@ -147,6 +152,11 @@ class Retry(KeyWrites):
             try:
                 return entry_in(await self._repeated(attempts, self._doing(command), command, anew=True))
             except VersionConflict as conflict:
+                try:
+                    require_progress(key, entry, conflict, refusals)
+                except VersionConflict as hopeless:
+                    self._tell_fatal(hopeless, command)
+                    raise
                 await self._wait(attempts, conflict, command)
 
     async def _perform(self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs) -> Result:
@@ -271,6 +281,36 @@ class Retry(KeyWrites):
 def _is_race(error: HoldfastError) -> bool:
     """Return True for a lost race, which may pass. A reused request id is a conflict that never passes."""
     return isinstance(error, VersionConflict) and error.reason is None
+
+
+def require_progress(
+    key: str, entry: Entry | None, conflict: VersionConflict, refusals: list[tuple[int, int | None]]
+) -> None:
+    """Give up an update whose conflict does not change between two attempts, so that no attempt can help.
+
+    Args:
+        key: The key that is updated.
+        entry: The entry that was expected.
+        conflict: The refusal.
+        refusals: The versions that were expected and found by the attempts so far, added to here.
+
+    Raises:
+        VersionConflict: It is given up. `current` is the entry that was found.
+    """
+    if conflict.reason is not None:
+        raise conflict
+    current = conflict.current
+    expected, found = 0 if entry is None else entry.version, None if current is None else current.version
+    refusals.append((expected, found))
+    unchanged = found == (None if entry is None else expected)
+    if unchanged or refusals.count((expected, found)) > UNCHANGED:
+        wanted = "no entry" if entry is None else f"version {expected}"
+        stands = "there is none" if found is None else f"it is at version {found}"
+        raise VersionConflict(
+            f"the update of key {key!r} is given up, since its conflict does not change between attempts: "
+            f"{wanted} was expected, and {stands}",
+            current=current,
+        ) from conflict
 
 
 def kept_semantics(entry: Entry | None) -> Semantics | None:

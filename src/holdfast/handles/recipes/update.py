@@ -1,7 +1,8 @@
 """A plain compare-and-set loop, for keys that many callers change at once.
 
 Law: a new value is stored only over the value it was computed from. A lost race is repeated at once from the
-winner's entry, which the refusal contains. Only a caller that keeps losing pauses.
+winner's entry, which the refusal contains. Only a caller that keeps losing pauses. A refusal that is no lost
+race is not repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.errors import VersionConflict
-from holdfast.handles.recipes.retry import kept_semantics
+from holdfast.handles.recipes.retry import kept_semantics, require_progress
 from holdfast.model import KEEP
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ async def update(
     """See `KV.update`."""
     until = time.monotonic() + rules.timeout(timeout)
     entry, lost = await kv.get(key), 0
+    refusals: list[tuple[int, int | None]] = []
     while True:
         value = change(default if entry is None else entry.value)
         try:
@@ -69,6 +71,7 @@ async def update(
                 **known,
             )
         except VersionConflict as conflict:
+            require_progress(key, entry, conflict, refusals)
             if time.monotonic() >= until:
                 raise
             kv.store.count_retry(kv.namespace, "retried", conflict.code)
