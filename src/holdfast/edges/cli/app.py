@@ -94,6 +94,7 @@ _commands(
 _commands(
     MOVE,
     {
+        "adopt": "adopt:adopt",
         "backup": "backup:backup",
         "copy": "copy:copy",
         "diff": "diff:diff",

@@ -10,24 +10,30 @@ import asyncio
 import contextlib
 import sqlite3
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from holdfast import masking
 from holdfast.edges.cli.output import say
 from holdfast.engine import Onlooker
+from holdfast.engines.sql.adopting import refusal
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
 from holdfast.errors import Unavailable, Unsupported
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from holdfast.audit.keyring import Keyring
     from holdfast.engine import Engine
+    from holdfast.engines.postgres.connections import Connection
+    from holdfast.engines.sql.adopting import Found, Report
+
+T = TypeVar("T")
 
 BASE: Final = "base"
 """The revision of a database that holds no store."""
@@ -55,6 +61,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             Unavailable: The store is older, or its file was removed while a process has it open.
+            Unsupported: A table of another program is in its place.
         """
         process = self.left_by()
         if process is not None:
@@ -64,6 +71,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             )
         found = await self.revision()
         need = needed(None if found == BASE else found)
+        foreign = await self.foreign() if need is Need.CREATE else None
+        if foreign is not None:
+            raise refusal(self.place, foreign.rows)
         if need is Need.MIGRATE:
             raise Unavailable(
                 f"{self.place} has the schema {found} and this version needs {SCHEMA_REVISION}: make a "
@@ -92,6 +102,31 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             else WriterLock(self.file.with_name(f"{self.file.name}.lock")).served_at()
         )
 
+    async def foreign(self) -> Found | None:
+        """Return the table of another program in the place of a store's; None if there is none."""
+        if self.file is not None:
+            # late: it takes 6 ms, and a service has no file
+            from holdfast.engines.sqlite.setup import found_in
+
+            return await asyncio.to_thread(found_in, self.file)
+        # late: optional driver
+        from holdfast.engines.postgres.setup import foreign_table
+
+        return await self._with_database(foreign_table)
+
+    async def adopt(self, *, dry_run: bool) -> Report:
+        """Bring the rows of such a table into a store, all of them or none.
+
+        Raises:
+            Unavailable: Another process holds the right to write to the file.
+        """
+        if self.file is not None:
+            return await asyncio.to_thread(_adopt_file, self.file, dry_run)
+        # late: optional driver
+        from holdfast.engines.postgres.adopting import adopt
+
+        return await self._with_database(partial(adopt, place=self.place, dry_run=dry_run))
+
     async def downgrade(self, revision: str) -> None:
         """Downgrade to an older revision.
 
@@ -105,12 +140,17 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _in_database(self) -> str | None:
         # late: optional driver
-        from holdfast.engines.postgres.connections import Connections
         from holdfast.engines.postgres.setup import revision
+
+        return await self._with_database(revision)
+
+    async def _with_database(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        # late: optional driver
+        from holdfast.engines.postgres.connections import Connections
 
         connections = Connections(self.dsn or "")
         try:
-            return await connections.use(revision)
+            return await connections.use(work)
         finally:
             await connections.aclose()
 
@@ -212,6 +252,20 @@ def writing(path: Path) -> Iterator[None]:
             yield
     finally:
         lock.release()
+
+
+def _adopt_file(path: Path, dry_run: bool) -> Report:
+    # late: it takes 6 ms, and a service has no file
+    from holdfast.engines.sqlite.adopting import adopt
+    from holdfast.engines.sqlite.setup import found_in
+
+    if dry_run or found_in(path) is None:  # without a lock, which would leave a file beside it
+        with _our_errors(path):
+            report = adopt(path, dry_run=True)
+        report.dry_run = dry_run
+        return report
+    with writing(path):
+        return adopt(path, dry_run=False)
 
 
 def _downgrade_file(path: Path, revision: str) -> None:

@@ -12,18 +12,25 @@ from typing import TYPE_CHECKING, Final
 import asyncpg
 
 from holdfast.engines.postgres import sql
-from holdfast.engines.sql import layout
+from holdfast.engines.sql import adopting, layout
 from holdfast.engines.sql.migrate import Need, needed, upgrade_postgres
 from holdfast.errors import Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection
+    from holdfast.engines.sql.adopting import Found
 
 # Not `to_regclass`: it would repeat what this session found before it waited for the lock.
 _FIND: Final = (
     "SELECT relname::text FROM pg_catalog.pg_class "
     "WHERE relname = ANY($1::text[]) AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)"
 )
+_COLUMNS: Final = (
+    "SELECT attname::text FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class ON pg_class.oid = attrelid "
+    "WHERE relname = $1 AND relkind IN ('r', 'p') AND pg_catalog.pg_table_is_visible(pg_class.oid) "
+    "AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+)
+_COUNTING_SECONDS: Final = 3_600.0
 _ADD_EPOCH: Final = "INSERT INTO holdfast_meta (name, value) VALUES ('epoch', $1) ON CONFLICT DO NOTHING"
 
 _OTHERS: Final = (
@@ -80,12 +87,26 @@ async def revision(connection: Connection) -> str | None:
     return next((str(one) for (one,) in every if one in layout.SHARED_REVISIONS), None)
 
 
+async def foreign_table(connection: Connection) -> Found | None:
+    """Return the table of another program in the place of ours; None if there is none."""
+    if await revision(connection) is not None:
+        return None
+    columns = [name for (name,) in await connection.fetch(_COLUMNS, adopting.TABLE)]
+    if adopting.shape(columns, 0) is None:
+        return None
+    count = await connection.fetchval(f"SELECT count(*) FROM {adopting.TABLE}", timeout=_COUNTING_SECONDS)
+    return adopting.shape(columns, count)
+
+
 async def _create(connection: Connection) -> None:
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.execute("SELECT pg_advisory_xact_lock($1)", layout.CREATION_LOCK)
         if needed(await revision(connection)) is not Need.CREATE:
             return
+        found = await foreign_table(connection)
+        if found is not None:
+            raise adopting.refusal("the PostgreSQL database", found.rows)
         try:
             await connection.execute(layout.ddl("postgresql"))
         except asyncpg.DuplicateTableError as error:

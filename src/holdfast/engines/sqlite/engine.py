@@ -31,7 +31,7 @@ from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, WriterLock
 from holdfast.engines.sqlite.last_written import Recent
 from holdfast.engines.sqlite.moving import SqliteMoves
-from holdfast.engines.sqlite.setup import connect, prepare, require_current
+from holdfast.engines.sqlite.setup import connect, prepare, require_current, require_own
 from holdfast.engines.sqlite.writer import Manners, Stale, Writer
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
 from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
@@ -274,6 +274,7 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         elif not self._path.parent.is_dir():
             raise Unavailable(f"the folder of {self._where} does not exist")
         try:
+            require_own(self._path)
             self._require_usable()
             if not self._looks_on and self._take_lock():
                 self._open_writer()

@@ -6,13 +6,16 @@ SQLAlchemy and Alembic are imported only for a migration.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 
 from holdfast.clock import KeptLine
+from holdfast.engines.sql import adopting
 from holdfast.engines.sql.layout import (
     SCHEMA_REVISION,
     SHARED_REVISIONS,
@@ -29,9 +32,13 @@ from holdfast.errors import Unavailable, Unsupported
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from holdfast.engines.sql.adopting import Found
+
 OLDEST_SQLITE: Final = (3, 37, 0)
 """The first SQLite with STRICT tables."""
 WRITER_KIB: Final = 16_384
+PATIENCE: Final = 30.0
+"""Seconds for which an adoption waits for a locked file."""
 READER_KIB: Final = 2_048
 """The page cache of the connection that writes and of each reader, in KiB.
 
@@ -72,6 +79,7 @@ def prepare(path: Path, *, sync: str, epoch: str | None = None) -> sqlite3.Conne
     """Open the connection that writes. The file is readable only by its owner and has the current schema."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
+    require_own(path)
     keep_private(path)
     connection = _connect(path, patience=5, kib=WRITER_KIB)
     try:
@@ -125,6 +133,46 @@ def require_current(connection: sqlite3.Connection, where: str) -> None:
             f"{where} has the schema {found or 'of no store'} and this version needs {SCHEMA_REVISION}, "
             "but another process holds the right to write"
         )
+
+
+def require_own(path: Path) -> None:
+    """Refuse a file with a table of another program in the place of ours. Nothing is changed.
+
+    Raises:
+        Unsupported: There is such a table; the message says how to bring its rows.
+    """
+    found = found_in(path)
+    if found is not None:
+        raise adopting.refusal(str(path), found.rows)
+
+
+def found_in(path: Path) -> Found | None:
+    """Return the table of another program in a file that is no store; None if there is none."""
+    try:
+        if not path.exists() or not path.stat().st_size:
+            return None
+        with contextlib.closing(looking(path)) as connection:
+            return foreign_table(connection)
+    except (OSError, sqlite3.Error):  # whoever opens the file is told why it can't be read
+        return None
+
+
+def looking(path: Path) -> sqlite3.Connection:
+    """Open a connection that changes nothing: not the file, nor its mode."""
+    place = quote(str(path.absolute()))
+    return sqlite3.connect(f"file:{place}?mode=ro", uri=True, timeout=PATIENCE, isolation_level=None)
+
+
+def foreign_table(connection: sqlite3.Connection) -> Found | None:
+    """Return the table of another program in the place of ours; None if there is none."""
+    if revision(connection) is not None:
+        return None
+    table = adopting.TABLE
+    columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", [table])]
+    if adopting.shape(columns, 0) is None:
+        return None
+    [count] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return adopting.shape(columns, count)
 
 
 def revision(connection: sqlite3.Connection) -> str | None:

@@ -20,6 +20,7 @@ from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
 from holdfast.edges.settings.read import read_config, shown
 from holdfast.engine import service_of
+from holdfast.engines.sql.adopting import TABLE
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
@@ -124,7 +125,7 @@ async def _of_store(
     """Check the schema's revision, and then the store itself if opening it changes nothing."""
     try:
         if schema is not None:
-            finding = _gone(schema) or _revision(await schema.revision())
+            finding = _gone(schema) or await _foreign(schema) or _revision(await schema.revision())
             yield finding
             if finding.level != "ok":
                 return
@@ -180,6 +181,19 @@ def _gone(schema: Schema) -> Finding | None:
         "fail",
         f"{schema.file} is gone, and {process} still has it open",
         "run holdfast rescue NEW_PATH with --url of that service before it ends",
+    )
+
+
+async def _foreign(schema: Schema) -> Finding | None:
+    """Report a table of another program in the place of the store's."""
+    found = await schema.foreign()
+    if found is None:
+        return None
+    return Finding(
+        "schema",
+        "fail",
+        f"there is no store yet, but a table {TABLE} with {found.rows:,} rows that another program made",
+        "see what can be brought with holdfast adopt --dry-run, then run holdfast adopt",
     )
 
 
