@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from holdfast.edges.http.watching import READ_SECONDS
@@ -35,3 +36,35 @@ def test_limits_are_true() -> None:
     assert f"the first {PAGE} keys" in text
     assert "Sixteen of more than forty verbs" in read("adr/0045-agents-get-tools-made-of-verbs.md")
     assert len(TOOLS) == 16
+
+
+def test_the_results_of_the_conformance_tests_add_up() -> None:
+    """Every scenario is named once, and counts as a pass only where the page names it as one that passes."""
+    text = read("reference/mcp.md").partition("## Conformance")[2]
+    summary, passes, warned, fails = re.split(r"^\*\*These.*?:\*\*", text, flags=re.MULTILINE)
+    revisions = ("2025-11-25", "2026-07-28")
+    counts = {
+        title: tuple(map(int, numbers))
+        for title, *numbers in re.findall(r"^\| ([\w ]+) \| (\d+) \| (\d+) \|$", summary, re.MULTILINE)
+    }
+    named = {"pass": _by_revision(passes), "fail": _by_revision(fails)}
+    for result, scenarios in named.items():
+        assert tuple(len(scenarios[one]) for one in revisions) == counts[result], result
+    warnings = {
+        revision: re.findall(r"`([a-z0-9-]+)`", clause)
+        for clause, revision in re.findall(r"(.*?)\((20[\d-]+)\)", warned, re.DOTALL)
+    }
+    assert tuple(len(warnings[one]) for one in revisions) == counts["pass with a warning"]
+    for one in revisions:
+        everything = named["pass"][one] + named["fail"][one] + warnings[one]
+        assert len(set(everything)) == len(everything)
+    assert tuple(map(sum, zip(*counts.values(), strict=True))) == (33, 40)
+
+
+def _by_revision(table: str) -> dict[str, list[str]]:
+    """The scenarios of a table, by revision."""
+    found: dict[str, list[str]] = {"2025-11-25": [], "2026-07-28": []}
+    for scenarios, revision in re.findall(r"^\| (`.+?`) \| (both|20[\d-]+) \|", table, re.MULTILINE):
+        for one in found if revision == "both" else [revision]:
+            found[one] += re.findall(r"`([a-z0-9-]+)`", scenarios)
+    return found
