@@ -306,7 +306,7 @@ class Escalated(HoldfastError):
 
     def __init__(self, message: str, *, error: HoldfastError, attempts: int, letter: int | None) -> None:
         super().__init__(message, field=error.field)
-        self.code = error.code
+        self.code: str = error.code
         self.error = error
         self.attempts = attempts
         self.letter = letter

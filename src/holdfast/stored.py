@@ -219,8 +219,8 @@ class SeenEntry:
     __slots__ = ("_made", "json", "key", "row")
 
     def __init__(self, row: Row, *, key: str, value: bool = True) -> None:
-        self.row = row
-        self.key = key
+        self.row: Row = row
+        self.key: str = key
         self.json = look_over(key, row) if value else msgspec.UNSET
         self._made: Entry | None = None
 
@@ -247,7 +247,7 @@ class SeenItem:
     __slots__ = ("_made", "stored")
 
     def __init__(self, row: Row, *, value: bool = True) -> None:
-        self.stored = stored_item(row, value=value)
+        self.stored: Item = stored_item(row, value=value)
         self._made: Item | None = None
 
     @property

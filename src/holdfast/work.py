@@ -41,8 +41,8 @@ class Work:
     __slots__ = ("_costs", "_name", "_paused", "_since", "most", "spent")
 
     def __init__(self, most: int = rules.MAX_WORK) -> None:
-        self.most = most
-        self.spent = 0
+        self.most: int = most
+        self.spent: int = 0
         self._paused = 0
         self._name: object = "what it names"
         self._since = 0

@@ -84,8 +84,8 @@ class Chain:
         self._terms = head.keys
         self._in_force: str | None = None
         self._retired: set[str] = set()
-        self.number = after
-        self.signature = anchor
+        self.number: int = after
+        self.signature: str = anchor
 
     def first_break(self, rows: Iterable[tuple[bytes, Row]]) -> Break | None:
         """Return the first break in the following records. Up to `number` they are valid."""

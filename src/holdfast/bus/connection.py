@@ -98,9 +98,9 @@ class Connection:
         self._unreadable = 0
         self._search: asyncio.Task[None] | None = None
         self._left: dict[Session, asyncio.Task[None]] = {}
-        self.reconnects = 0
-        self.max_payload = USUAL_PAYLOAD
-        self.is_closed = False
+        self.reconnects: int = 0
+        self.max_payload: int = USUAL_PAYLOAD
+        self.is_closed: bool = False
 
     @property
     def is_connected(self) -> bool:

@@ -89,9 +89,9 @@ class Reader:
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self.needed = 0
-        self.held = 0
-        self.unreadable = 0
+        self.needed: int = 0
+        self.held: int = 0
+        self.unreadable: int = 0
 
     @property
     def missing(self) -> int:

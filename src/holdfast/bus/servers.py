@@ -44,7 +44,7 @@ class Servers:
     """
 
     def __init__(self, named: Sequence[str]) -> None:
-        self.named = [server_at(one) for one in named]
+        self.named: list[Server] = [server_at(one) for one in named]
         self._told: deque[Server] = deque(maxlen=MOST_TOLD)
         self.latest: Server | None = None
 

@@ -103,9 +103,9 @@ class Session(Incoming, asyncio.BufferedProtocol):
         self._greeted = self._loop.create_future()
         self._closed = self._loop.create_future()
         self._error: Exception = Lost("the connection is gone")
-        self.state = State.GREETING
-        self.encrypted = encrypted
-        self.info = Info()
+        self.state: State = State.GREETING
+        self.encrypted: bool = encrypted
+        self.info: Info = Info()
 
     async def begin(self, name: str) -> None:
         """Log in and wait for the server to accept.

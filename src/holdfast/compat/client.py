@@ -67,7 +67,7 @@ class DatabaseClient:
         with builtin_errors():
             rules.plugin_name(plugin_name)
         self.plugin_name = plugin_name
-        self.kv = PluginKeys(nats, f"{prefix}.kv.{plugin_name}", timeout)
+        self.kv: PluginKeys = PluginKeys(nats, f"{prefix}.kv.{plugin_name}", timeout)
 
 
 class PluginKeys:

@@ -32,10 +32,10 @@ class BotMessage:
 
     def __init__(self, connection: BotConnection, message: Message) -> None:
         self._connection = connection
-        self.subject = message.subject
-        self.reply = message.reply
-        self.data = message.data
-        self.headers = _headers(message.head)
+        self.subject: str = message.subject
+        self.reply: str = message.reply
+        self.data: bytes = message.data
+        self.headers: dict[str, str] | None = _headers(message.head)
 
     async def respond(self, data: bytes) -> None:
         """Reply to the message, if it asks for a reply."""

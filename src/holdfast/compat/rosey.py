@@ -249,7 +249,7 @@ class DatabaseService:
         self.db = db
         self.nats_url = nats_url
         self.cleanup_interval_seconds = cleanup_interval_seconds
-        self.logger = _log
+        self.logger: logging.Logger = _log
         self.nc: BotConnection | None = None
         self._service: NatsService | None = None
         self._cleanup_task: asyncio.Task[None] | None = None
@@ -339,7 +339,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self.right = asyncio.Lock()
+        self.right: asyncio.Lock = asyncio.Lock()
         self._lent = False
 
     def share(self, engine: AsyncEngine) -> None:

@@ -60,10 +60,12 @@ class ItemSlot:
     """The item of a command: its table, its address, and the existing row."""
 
     def __init__(self, draft: Draft, command: OnItem) -> None:
-        self.schema = table_of(draft, command.table)
+        self.schema: TableSchema = table_of(draft, command.table)
+        self.key: bytes
+        self.named: dict[str, Any]
         self.key, self.named = _named(self.schema, command, draft.named)
-        self.address = Address(draft.name, self.schema.item_space, self.key)
-        self.row = _live(draft, self.schema, self.address)
+        self.address: Address = Address(draft.name, self.schema.item_space, self.key)
+        self.row: Row | None = _live(draft, self.schema, self.address)
         self._draft = draft
 
     @property

@@ -37,7 +37,7 @@ class Sliced:
     ) -> None:
         assert draft.command is not None
         self.about = about
-        self.account = Account(draft.command)
+        self.account: Account = Account(draft.command)
         self.account.follow(draft.account)
         self.answer: Any = None
         self._slices = self._begin(draft, about[1], work)

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 class MemoryEngine:
     """See `holdfast.engine.Engine`."""
 
-    capabilities = Capabilities(durable=False, glances=True)
+    capabilities: Capabilities = Capabilities(durable=False, glances=True)
     defaults: Policy | None = None
 
     def __init__(self, keys: SigningKeys | None = None) -> None:
-        self.keys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
+        self.keys: Keyring | SigningKeys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
         self._rows: dict[Address, Row] = {}
         self._keys: dict[tuple[str, str], list[Any]] = {}  # sorted; all text or all bytes within a space
         self._namespaces: dict[str, Namespace] = {}

@@ -69,7 +69,7 @@ class BlobReader:
         ahead: int = AHEAD,
     ) -> None:
         self.blob = blob
-        self.start = min(start, end)
+        self.start: int = min(start, end)
         self.end = end
         self._store = store
         self._ahead = ahead

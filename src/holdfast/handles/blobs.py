@@ -45,7 +45,7 @@ class Blobs:
 
     def __init__(self, store: Pipeline, verbs: Verbs) -> None:
         self.store = store
-        self.namespace = verbs.namespace
+        self.namespace: str = verbs.namespace
         """The namespace's full name."""
         self._keys = Keys(store, verbs)
         self._key = verbs.key

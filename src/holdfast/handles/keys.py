@@ -46,7 +46,7 @@ class Keys(KeyWrites):
     def __init__(self, store: Pipeline, verbs: Verbs) -> None:
         self.store = store
         self.verbs = verbs
-        self.namespace = verbs.namespace
+        self.namespace: str = verbs.namespace
         """The namespace's full name."""
 
     async def get(self, key: str) -> Entry | None:

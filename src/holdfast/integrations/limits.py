@@ -50,7 +50,7 @@ class HoldfastStorage(
         `MovingWindowRateLimiter(HoldfastStorage(kv=store.kv("limits")))`
     """
 
-    STORAGE_SCHEME = ["async+holdfast"]  # noqa: RUF012 - as declared by the class above
+    STORAGE_SCHEME: list[str] | None = ["async+holdfast"]  # noqa: RUF012 - as declared by the class above
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class HoldfastSyncStorage(
         `MovingWindowRateLimiter(HoldfastSyncStorage(url="nats://127.0.0.1:4222"))`
     """
 
-    STORAGE_SCHEME = ["holdfast"]  # noqa: RUF012 - as declared by the class above
+    STORAGE_SCHEME: list[str] | None = ["holdfast"]  # noqa: RUF012 - as declared by the class above
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ class BackupWriter:
     def __init__(self, file: IO[bytes], header: BackupHeader) -> None:
         self._file = file
         self._check = b""
-        self.totals = BackupTotals()
+        self.totals: BackupTotals = BackupTotals()
         self._file.write(MAGIC + str(FORMAT).encode() + b"\n")
         self._write(_HEADER, header)
 
@@ -148,7 +148,7 @@ class BackupReader:
         kind, content = self._next()
         if kind != _HEADER:
             raise _damaged("it has no header")
-        self.header = _decoded(content, BackupHeader)
+        self.header: BackupHeader = _decoded(content, BackupHeader)
         if not (0 <= self.header.made_at < _YEAR_10000 and 0 <= self.header.facts.clock < _YEAR_10000):
             raise _damaged("its time is none")
         for known, used in _FIELDS.items():

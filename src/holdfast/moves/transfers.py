@@ -96,7 +96,7 @@ class StoreTransfer:
         self._copy = self._mark = ""
         self._kept: Movable | None = None
         self._stack = contextlib.AsyncExitStack()
-        self.result = Copied()
+        self.result: Copied = Copied()
 
     async def __aenter__(self) -> Self:
         return self

@@ -65,7 +65,7 @@ class Groups:
         self._sweep = sweep
         self._tell = tell
         self._listeners = listeners
-        self.outage = Outage(clock.now)
+        self.outage: Outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
         if isinstance(engine, KeyKeeper):
             engine.keys.kept = True

@@ -82,7 +82,7 @@ class Entrance:
         )
         self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
         self._refusal: str | None = CLOSED
-        self.timekeeper = Timekeeper(self._clock, engine, self._trust_time)
+        self.timekeeper: Timekeeper = Timekeeper(self._clock, engine, self._trust_time)
         self._gets = 0
         self._peeker = engine if isinstance(engine, Peeker) else None
         self._batching = self.capabilities.batching

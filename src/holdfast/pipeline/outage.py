@@ -51,7 +51,7 @@ class Outage:
         self._since: int | None = None
         self._last = 0
         self._told = False
-        self.alerts = 0
+        self.alerts: int = 0
         self.alerted: Callable[[Alert], None] | None = None
 
     @property

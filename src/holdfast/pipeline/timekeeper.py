@@ -75,13 +75,13 @@ class Timekeeper:
         self._settled_at = NEVER
         self._doubt: Doubt | None = None
         self._failed: set[str] = set()
-        self.sure = True
+        self.sure: bool = True
         """True if the time is known. While it is not, the store answers nothing."""
-        self.answered = False
+        self.answered: bool = False
         """True if a request has been answered since the time was last stored."""
-        self.ahead = 0.0
+        self.ahead: float = 0.0
         """Milliseconds by which the store's time is ahead of the clock that it follows."""
-        self.jumps = {"wall": 0, "database": 0}
+        self.jumps: dict[str, int] = {"wall": 0, "database": 0}
         """Number of jumps seen, by clock."""
 
     @property

@@ -62,7 +62,7 @@ class Bell:
     """A bell for one watch. `closed` is set once it has rung for the last time."""
 
     def __init__(self, forget: Callable[[], None]) -> None:
-        self.closed = False
+        self.closed: bool = False
         self._rung = asyncio.Event()
         self._forget = forget
 

@@ -46,7 +46,7 @@ class Waiting:
         self._loop = loop
         self._coroutine = coroutine
         self._feed = feed
-        self.done = threading.Lock()
+        self.done: threading.Lock = threading.Lock()
         self.done.acquire()
         self.task: asyncio.Task[Any] | None = None
         self.result: Any = None
@@ -78,7 +78,7 @@ class LoopThread:
     """A thread with an event loop, and the stores that are open on it."""
 
     def __init__(self) -> None:
-        self.running = True
+        self.running: bool = True
         """False once the loop has stopped, and in a child of the process that started it."""
         self.stores: set[Store] = set()
         self._paused: dict[int, threading.Event] = {}
@@ -218,7 +218,7 @@ class Process:
 
     def __init__(self) -> None:
         self.thread: LoopThread | None = None
-        self.starting = threading.Lock()
+        self.starting: threading.Lock = threading.Lock()
         self.parents: list[LoopThread] = []
         """The threads of parent processes, kept so that no connection of theirs is closed here."""
 

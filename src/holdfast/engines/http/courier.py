@@ -52,7 +52,7 @@ class HttpRoute:
     """The connection for the calls of one namespace, which are sent in the order in which they are begun."""
 
     def __init__(self) -> None:
-        self.order = asyncio.Lock()
+        self.order: asyncio.Lock = asyncio.Lock()
         self.line: HttpLine | None = None
 
 

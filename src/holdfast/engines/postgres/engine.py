@@ -51,7 +51,7 @@ class PostgresEngine(PostgresMoves):
         keys: The keys that sign the audit. Without a key, audited writes are refused.
     """
 
-    capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
+    capabilities: Capabilities = Capabilities(multi_process=True, lane_per_namespace=True)
     shared = SHARED
 
     def __init__(self, dsn: str, *, connections: int = 8, keys: Keyring | None = None) -> None:
@@ -59,13 +59,13 @@ class PostgresEngine(PostgresMoves):
             raise ValueError(f"the engine needs at least {_FEWEST} connections")
         reading = max(1, connections // 4)
         self._dsn = dsn
-        self.keys = Keyring() if keys is None else keys
+        self.keys: Keyring = Keyring() if keys is None else keys
         self._connections = Connections(dsn)
         self._lookups = Lookups(self._connections, reading)
         self._walks = self._connections.share(reading)
         self._writes = self._connections.share(connections - 2 * reading)
         self._marks = Marks()
-        self.shares = self._marks.together
+        self.shares: Callable[[str], bool] = self._marks.together
         self.defaults: Policy | None = None
 
     async def start(self) -> None:

@@ -53,7 +53,9 @@ class RemoteEngine(RemoteOperators):
     """
 
     keys = NO_KEYS
-    capabilities = Capabilities(multi_process=True, batching=False, owns_clock=True, owns_reaper=True)
+    capabilities: Capabilities = Capabilities(
+        multi_process=True, batching=False, owns_clock=True, owns_reaper=True
+    )
 
     def __init__(self, address: RemoteAddress, post: Post | None = None) -> None:
         super().__init__(address, post)

@@ -25,7 +25,7 @@ class ServiceTime:
         self._warned: set[str] = set()
         self._best = float("inf")
         self._line = self._latest = (time.time() - TICKS()) * 1000
-        self.told = False
+        self.told: bool = False
         """True once the service has sent its time."""
 
     def _warn(self, subject: str, warning: str | None) -> None:

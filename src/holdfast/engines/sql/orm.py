@@ -161,7 +161,7 @@ class PluginKVStorage(Base):
 
     value: Mapped[str] = synonym("value_json")
 
-    __table_args__ = (
+    __table_args__: Any = (
         Index(
             "idx_kv_expires_at",
             "expires_at",
@@ -171,7 +171,7 @@ class PluginKVStorage(Base):
         {"sqlite_strict": True, "sqlite_with_rowid": False},
     )
     # An asynchronous session can't load server defaults lazily, when an attribute is accessed.
-    __mapper_args__ = {"eager_defaults": True}  # noqa: RUF012 - SQLAlchemy reads a plain dict
+    __mapper_args__: Any = {"eager_defaults": True}  # noqa: RUF012 - SQLAlchemy reads a plain dict
 
     @property
     def is_expired(self) -> bool:

@@ -69,7 +69,9 @@ class SqliteEngine(SqliteDecider, SqliteMoves):
         self._first_epoch = epoch
         self._sync = "OFF" if self._temporary else sync
         super().__init__(_private_folder() / "store.db" if path is None else path)
-        self.keys = FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
+        self.keys: FileKeyring | Keyring = (
+            FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
+        )
         self._kept_keys: list[str] = []
         self._lock = WriterLock(self._beside(".lock"))
         self._ballast = Ballast(self._beside(".ballast"))

@@ -33,7 +33,7 @@ class Own:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection: sqlite3.Connection | None = connection
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
 
     def close(self) -> None:
         """Close the connection, once no read is under way."""

@@ -70,7 +70,7 @@ class Flag(Generic[T]):
     def __init__(self, kv: Keys, name: str, default: T, *, owner: str | None = None) -> None:
         self.name = name
         self.default = default
-        self.key = flag_key(kv, name)
+        self.key: str = flag_key(kv, name)
         self._kv = kv
         self._semantics = {"purpose": "feature_flag", "producer": owner}
         self._owner: Provenance = {} if owner is None else {"writer": owner}

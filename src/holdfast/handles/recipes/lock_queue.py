@@ -61,7 +61,7 @@ class QueuePlace:
         self._ahead: str | None = None
         self.manner: object = (ttl, provenance.get("writer"))
         """The waiter's settings for joining. Waiters with equal settings join together."""
-        self.lease = self.patience()
+        self.lease: Lease = self.patience()
         """The time for which the place is kept."""
         self.place: str | None = None
         """The key of the waiter's entry, once it has drawn a ticket."""

@@ -56,7 +56,7 @@ class Mirror(Mapping[str, Any]):
         on_change: Callable[[str, Entry | None], None] | None = None,
         key: str | None = None,
     ) -> None:
-        self.prefix = kv.verbs.prefix(prefix) if key is None else key
+        self.prefix: str = kv.verbs.prefix(prefix) if key is None else key
         """The beginning of the keys, in full."""
         self._kv = kv
         self._on_change = on_change

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Result, WriteCommand
     from holdfast.handles.keys import Keys
     from holdfast.model import Semantics
+    from holdfast.verbs.keys import Verbs
 
 CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait after each conflict."""
@@ -94,7 +95,7 @@ class Retry(KeyWrites):
         count: Callable[[str, str], None] | None = None,
     ) -> None:
         self._kv = kv
-        self.verbs = kv.verbs
+        self.verbs: Verbs = kv.verbs
         self._sleep = sleep
         self._random = random
         self._count = count

@@ -47,8 +47,8 @@ class Answer:
 
     def __init__(self, body: Body, finish: Callable[[Answer], Awaitable[None]]) -> None:
         self.body = body
-        self.status = 0
-        self.is_whole = False
+        self.status: int = 0
+        self.is_whole: bool = False
         self._finish = finish
         self._start: Message = {}
 

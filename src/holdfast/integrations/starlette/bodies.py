@@ -28,8 +28,8 @@ class Body:
     """The bytes of a message. Use it as a context manager."""
 
     def __init__(self) -> None:
-        self.size = 0
-        self.file = SpooledTemporaryFile[bytes](max_size=_IN_MEMORY)
+        self.size: int = 0
+        self.file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile[bytes](max_size=_IN_MEMORY)
 
     def __enter__(self) -> Self:
         return self

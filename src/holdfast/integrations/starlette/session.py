@@ -54,7 +54,7 @@ class StoredSession(dict[str, Any]):
 
     def __init__(self, kv: KV, ttl: int) -> None:
         super().__init__()
-        self.accessed = False
+        self.accessed: bool = False
         """Whether the request has looked at the session."""
         self.cookie: str | None = None
         """What the visitor's cookie has to become: an id, or empty for no cookie; None to leave it as is."""

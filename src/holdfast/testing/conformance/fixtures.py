@@ -71,7 +71,7 @@ class Opened:
     def __init__(self, make_store: MakeStore, clock: Clock, store: Store) -> None:
         self._make_store = make_store
         self._clock = clock
-        self.store = store
+        self.store: Store = store
 
     async def again(self) -> Store:
         """Close the open store and open the next."""
