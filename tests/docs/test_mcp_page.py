@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from holdfast.edges.http.watching import READ_SECONDS
-from holdfast.edges.mcp import door, server, sessions, subscriptions
+from holdfast.edges.intake.large import LONG, MOST_SINGLE
+from holdfast.edges.mcp import apart, door, sessions, subscriptions, tools
 from holdfast.edges.mcp.pages import page
 from holdfast.edges.mcp.tools import PAGE, TOOLS
 
@@ -29,10 +30,17 @@ def test_tables_are_made_from_the_code() -> None:
 def test_limits_are_true() -> None:
     """The limits on the page are those of the code."""
     text = read("reference/mcp.md")
-    assert f"{server.MOST_ARGUMENTS:,} bytes" in text
+    assert f"| {tools.MOST_ARGUMENTS:,} bytes |" in text
+    assert f"| {MOST_SINGLE:,} and {tools.MOST_STEPS:,} bytes |" in text
+    assert f"besides the arguments of a tool | {apart.MOST_ENVELOPE:,} bytes |" in text
+    assert f"| {door.MOST_OWNERS:,}; one without sessions" in text
+    assert (
+        f"| {sessions.AT_ONCE}, of which {sessions.LARGE_AT_ONCE} are larger than {LONG // 1024} KB" in text
+    )
     assert f"| {sessions.MOST_SESSIONS}; one ends after {sessions.IDLE_SECONDS:g} seconds" in text
     assert f"| {subscriptions.MOST_STREAMS} and {subscriptions.MOST_URIS:,} |" in text
-    assert f"cut off after {READ_SECONDS:g} seconds and {door.LOOK_SECONDS:g} second |" in text
+    assert f"cut off after {READ_SECONDS:g} seconds |" in text
+    assert door.LOOK_SECONDS < 1
     assert f"the first {PAGE} keys" in text
     assert "Sixteen of more than forty verbs" in read("adr/0045-agents-get-tools-made-of-verbs.md")
     assert len(TOOLS) == 16

@@ -1,22 +1,33 @@
 """The server over stdin and stdout, for a client that starts it as a process.
 
-Law: stdout carries the protocol alone; everything for people goes to stderr.
+Law: stdout carries the protocol alone; everything for people goes to stderr. Arguments and results of tools
+go around the SDK, as over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+from anyio import wrap_file
 from mcp.server.stdio import stdio_server
 
 from holdfast.edges.mcp.server import Handlers
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from mcp.server import Server
 
+    from holdfast.edges.mcp.apart import Apart
     from holdfast.edges.mcp.callers import ToolCaller
+
+_IN: Final = 0
+_OUT: Final = 1
+_ERRORS: Final = 2
 
 
 async def serve_stdio(caller: ToolCaller) -> int | None:
@@ -30,7 +41,8 @@ async def serve_stdio(caller: ToolCaller) -> int | None:
     stopped: asyncio.Future[int] = loop.create_future()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, stopped, number)
-    serving = asyncio.create_task(_serve(Handlers(lambda ctx: caller).server()), name="holdfast mcp stdio")
+    server = Handlers(lambda ctx: caller).server()
+    serving = asyncio.create_task(_serve(server, caller.apart), name="holdfast mcp stdio")
     await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
         return stopped.result()
@@ -38,9 +50,55 @@ async def serve_stdio(caller: ToolCaller) -> int | None:
     return None
 
 
-async def _serve(server: Server[object]) -> None:
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
+async def _serve(server: Server[object], apart: Apart) -> None:
+    with _own_streams() as (lines, out):
+        reading: Any = _Lines(lines, apart)
+        writing: Any = _Out(out, apart)
+        async with stdio_server(reading, writing) as (received, sent):
+            await server.run(received, sent, server.create_initialization_options())
+
+
+@contextmanager
+def _own_streams() -> Iterator[tuple[int, int]]:
+    """Take stdin and stdout for the protocol: whoever else writes to stdout meanwhile writes to stderr.
+
+    The descriptors are not closed: a thread may still wait for a line.
+    """
+    lines, out, nothing = os.dup(_IN), os.dup(_OUT), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, _IN)
+    os.dup2(_ERRORS, _OUT)
+    os.close(nothing)
+    try:
+        yield lines, out
+    finally:
+        os.dup2(lines, _IN)
+        os.dup2(out, _OUT)
+
+
+class _Lines:
+    """The lines of stdin, with marks in place of arguments."""
+
+    def __init__(self, descriptor: int, apart: Apart) -> None:
+        self._file = wrap_file(os.fdopen(descriptor, "rb", closefd=False))
+        self._apart = apart
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for line in self._file:
+            yield self._apart.take(line).body.decode(errors="replace")
+
+
+class _Out:
+    """Stdout, with results in place of their marks."""
+
+    def __init__(self, descriptor: int, apart: Apart) -> None:
+        self._file = wrap_file(os.fdopen(descriptor, "wb", closefd=False))
+        self._apart = apart
+
+    async def write(self, line: str) -> None:
+        await self._file.write(self._apart.give(line.encode()))
+
+    async def flush(self) -> None:
+        await self._file.flush()
 
 
 def _stop(stopped: asyncio.Future[int], number: int) -> None:

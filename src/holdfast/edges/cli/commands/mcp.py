@@ -48,10 +48,12 @@ async def mcp(
         return
     with extras.needed("mcp", "holdfast mcp"):
         # late: optional package, which takes a second to import
+        from holdfast.edges.mcp.apart import Apart
         from holdfast.edges.mcp.callers import StoreCaller
         from holdfast.edges.mcp.stdio import serve_stdio
     async with target.look() if read_only else target.open() as store:
-        caller = StoreCaller(store, target.keys(store), read_only=read_only, writer=writer)
+        keys = target.keys(store)
+        caller = StoreCaller(store, keys, read_only=read_only, writer=writer, apart=Apart())
         say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
         signal = await serve_stdio(caller)
     if signal is not None:
