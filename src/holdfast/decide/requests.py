@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast import rules
+from holdfast.blobs.commands import Begun
 from holdfast.commands import (
     Deleted,
     Done,
@@ -61,6 +62,7 @@ class Memory(msgspec.Struct, frozen=True):
         | Defined
         | ItemDone
         | Transacted
+        | Begun
     )
 
 

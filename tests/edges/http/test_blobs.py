@@ -125,6 +125,20 @@ async def test_a_put_over_http_that_is_sent_again(here: Served) -> None:
         assert (await here.ask("GET", BLOB)).content == b"newer"
 
 
+async def test_an_upload_that_is_begun_again_is_the_same(bus: str, tmp_path: Path, pg_url: str) -> None:
+    """A `begin` that is sent again with its id gets the same upload, and any other request is refused."""
+    for db in (tmp_path / "state.db", pg_url):
+        async with served(db, bus) as here:
+            begun = [await here.call(f"{PLUGIN}:begin", request_id="upload-1") for _ in range(3)]
+            assert [(one.status_code, one.json()) for one in begun] == [(200, begun[0].json())] * 3
+            upload = begun[0].json()["upload"]
+            assert (await here.call(f"{PLUGIN}:begin", request_id="upload-2")).json()["upload"] != upload
+            assert (await here.call(f"{PLUGIN}:begin")).json()["upload"] != upload
+            for verb, fields in (("abort", {"upload": upload}), ("delete", {"key": "logo.png"})):
+                other = await here.call(f"{PLUGIN}:{verb}", request_id="upload-1", **fields)
+                assert (other.status_code, problem(other)["reason"]) == (409, "request_id_reused"), verb
+
+
 async def test_bytes_that_are_not_those_sent_are_refused(here: Served) -> None:
     """A checksum that a caller gives is verified before anything can be seen."""
     wrong = hashlib.sha256(b"other").hexdigest()

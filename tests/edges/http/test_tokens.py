@@ -108,6 +108,16 @@ async def test_a_revoked_token_is_refused(bus: str, tmp_path: Path, monkeypatch:
         assert await tokens.list() == []
 
 
+@pytest.mark.parametrize("verbs", [[[]], [{}], [None], [1], [True], ["get", ["set"]], [""], [], {}, "get", 1])
+async def test_verbs_that_are_none_are_refused(closed: Served, verbs: Any) -> None:
+    """A list of verbs that holds something else is a mistake of the caller, and the field is named."""
+    token = (await closed.store.tokens().create(operator=True)).token
+    asked = {"plugin": "trivia", "verbs": verbs}
+    refused = await shown(closed, token, "POST", "/v1/admin:token_create", asked)
+    found = refused.json()
+    assert (refused.status_code, found["code"], found["field"]) == (400, "VALIDATION_ERROR", "verbs")
+
+
 LIMITED: dict[str, Any] = {"operator": True, "verbs": ["token_create", "get", "list"]}
 MORE: list[dict[str, Any]] = [
     {"operator": True},

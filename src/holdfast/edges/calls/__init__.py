@@ -45,7 +45,7 @@ def require_verbs(names: Iterable[object]) -> None:
     """
     known = {WATCH}.union(*FAMILIES.values())
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ValidationError(
                 f"there is no verb {str(name)[:60]!r}; known are {', '.join(sorted(known))}", field="verbs"
             )
