@@ -52,6 +52,7 @@ _UNSIGNED: Final = len(b',"signature":""}')
 
 EDITED: Final = "the head before this was edited"
 REMOVED: Final = "the head before this was removed"
+GONE: Final = "the whole audit before this was removed"
 STALE: Final = "the head before this was signed with a retired key"
 ANEW: Final = "the row of the namespace before this was removed"
 OUTSIDE: Final = "the policy before this was changed outside Holdfast"
@@ -59,6 +60,7 @@ OUTSIDE: Final = "the policy before this was changed outside Holdfast"
 SAID: Final = {
     EDITED: "the head had been edited",
     REMOVED: "the head had been removed",
+    GONE: "the whole audit had been removed",
     STALE: "the head had been signed with a retired key",
     ANEW: "the row of the namespace had been removed, and its versions began anew",
     OUTSIDE: "what the policy asks of the audit had been changed outside Holdfast",

@@ -14,6 +14,7 @@ from holdfast.audit.chain import (
     ANEW,
     AUDIT,
     FORM,
+    GONE,
     OUTSIDE,
     REMOVED,
     ROTATED,
@@ -187,7 +188,10 @@ def head_now(draft: Draft) -> Head:
     if ends is not None:
         return head_behind(draft.name, ends, found)
     draft.keys.confirm()
-    return Head() if found == REMOVED else Head(last=found)
+    if found == REMOVED:
+        # The namespace's own row still counts the bytes of an audit that was removed with SQL.
+        return Head(last=GONE) if draft.namespace.audit_bytes > 0 else Head()
+    return Head(last=found)
 
 
 def _previous(head: Head, version: int) -> str:

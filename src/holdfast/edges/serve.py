@@ -177,6 +177,7 @@ async def _serve(
             ),
             _watched(config, store, links[0]),
             _table_reaper(config, store),
+            _anchored(store),
         ):
             _log.info(
                 "started; removing expired entries at least every %g s",
@@ -200,6 +201,27 @@ async def _contents(store: holdfast.Store) -> tuple[list[Stats] | None, Holdfast
     except Transient as error:
         _log.warning("the store can't be read just now: %s", error.message)
         return None, None
+
+
+@contextlib.asynccontextmanager
+async def _anchored(store: holdfast.Store) -> AsyncIterator[None]:
+    """Log the heads of all audits when the service starts and when it stops. Upkeep logs them in between."""
+    if await _log_heads(store):
+        _log.info("keep these lines elsewhere: holdfast audit verify --log FILE compares the store with them")
+    yield
+    await _log_heads(store)
+
+
+async def _log_heads(store: holdfast.Store) -> bool:
+    """Log the heads of all audits. Returns whether there are any."""
+    try:
+        heads = await store.audit_heads()
+    except HoldfastError as error:
+        _log.warning("the heads of the audits could not be read: %s", error.message)
+        return False
+    for name, head in heads.items():
+        _log.info("audit head of %s is %s", name, head)
+    return bool(heads)
 
 
 @contextlib.asynccontextmanager

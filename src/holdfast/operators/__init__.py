@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.operators.tokens import tokens_of
     from holdfast.operators.trash import trash_page, trash_query
     from holdfast.pipeline.audit_key import bind_keys, key_trouble
-    from holdfast.pipeline.audits import audits
+    from holdfast.pipeline.audits import audits, heads, suspects
 
 __all__ = [
     "Audit",
@@ -24,8 +24,10 @@ __all__ = [
     "Survey",
     "audits",
     "bind_keys",
+    "heads",
     "key_trouble",
     "stats_of",
+    "suspects",
     "tokens_of",
     "trash_page",
     "trash_query",
@@ -41,8 +43,10 @@ __getattr__ = on_demand(
         "Survey": "holdfast.operators.holdings",
         "audits": "holdfast.pipeline.audits",
         "bind_keys": "holdfast.pipeline.audit_key",
+        "heads": "holdfast.pipeline.audits",
         "key_trouble": "holdfast.pipeline.audit_key",
         "stats_of": "holdfast.operators.holdings",
+        "suspects": "holdfast.pipeline.audits",
         "tokens_of": "holdfast.operators.tokens",
         "trash_page": "holdfast.operators.trash",
         "trash_query": "holdfast.operators.trash",

@@ -11,7 +11,7 @@ from holdfast import operators, rules
 from holdfast.clock import moment
 from holdfast.commands import Removed, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import Announcer, Examined, Rescuer
+from holdfast.engine import Announcer, Examined, Rescuer, service_of
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.families import has_blobs
 from holdfast.model import Policy, Stats
@@ -322,6 +322,27 @@ class Operations(Pipeline):
     async def audits(self) -> list[str]:
         """List the names of the namespaces that have an audit or should have one, in order."""
         return await operators.audits(self._reading(), self.now)
+
+    async def audit_heads(self) -> dict[str, str]:
+        """Get the heads of all audits, as `number:signature`, by namespace, without verifying anything.
+
+        Keep them elsewhere: `Audit.verify` takes them later, and finds what was cut off since.
+
+        Returns:
+            The heads. A store behind a service returns none: the service logs them.
+        """
+        engine = self._reading()
+        return {} if service_of(engine) is not None else await operators.heads(engine, self.now)
+
+    async def suspected_audits(self) -> dict[str, str]:
+        """Get the audits that were tampered with at first sight, each with the reason.
+
+        Returns:
+            The reasons, by namespace; that of "" is about the store as a whole. A store behind a service
+            returns none: the service logs them.
+        """
+        engine = self._reading()
+        return {} if service_of(engine) is not None else await operators.suspects(engine, self.now)
 
     async def key_trouble(self) -> HoldfastError | None:
         """Get the error that would refuse audited writes for lack of a key; None if there is none."""

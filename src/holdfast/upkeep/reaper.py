@@ -235,7 +235,11 @@ class Reaper:
             await self._keep_audit(namespace, now)
         await self._bind_keys()
         for name, reason in (await suspects(self._engine, self._clock.now)).items():
-            _log.error("the audit of %s was tampered with: %s; run holdfast audit verify", name, reason)
+            _log.error(
+                "the audit of %s was tampered with: %s; run holdfast audit verify",
+                name or "this store",
+                reason,
+            )
 
     async def _learn(self) -> None:
         """Read the namespaces once at the start. If that fails, the next upkeep does it."""

@@ -124,14 +124,16 @@ async def verify(
     What the policy asks of the audit must be what was last set through Holdfast.
 
     A chain that was cut short or put back together with its own older head looks whole by itself: name heads
-    or anchors that were noted earlier to find that too, also in a store that was emptied.
+    or anchors that were noted earlier to find that too, also in a store that was emptied. The log of
+    `holdfast up` has anchors. A store that was audited and has no record left is broken.
 
     Parameters
     ----------
     head
         The head of a namespace as it was once, as number:signature; may be given several times.
     anchor
-        A file with what `audit anchor` printed, or one line of it; may be given several times.
+        A file with what `audit anchor` printed, or one line of it; may be given several times. It finds
+        records that were cut off, or put back to an older state, together with their head.
     log
         The log of a service, as lines or as JSON, which tells such heads now and then.
     file
@@ -146,7 +148,9 @@ async def verify(
     if file is not None:
         if values:
             raise holdfast.ValidationError("an export has no values to compare", field="values")
-        return _told(target, verify_trail(file, _keys(target), head, merged(noted, anchored)))
+        told = _told(target, verify_trail(file, _keys(target), head, merged(noted, anchored)))
+        return told if target.json else _advised(told, anchored=bool(head or noted or anchored), values=True)
+    trouble = None
     async with target.look(keys=True) as store:
         if namespace is not None or target.named or (head and any(target.chosen)):
             names = [target.namespace(store, namespace)]
@@ -154,6 +158,7 @@ async def verify(
             raise holdfast.MissingField("name the namespace of the head", field="namespace")
         else:
             names = sorted({*await store.audits(), *noted, *anchored})
+            trouble = (await store.suspected_audits()).get("")
         known, verdicts, compared = merged(noted, anchored), {}, {}
         for name in names:
             verdict = await store.audit(name).verify(heads=[*head, *known.get(name, ())])
@@ -161,7 +166,27 @@ async def verify(
                 verdicts[name] = verdict
             if values and verdict.whole:
                 compared[name] = await store.audit(name).verify_values()
-    return _told(target, verdicts, compared)
+    if trouble is not None:
+        verdicts["the store"] = holdfast.Verdict(
+            whole=False, records=0, head="0:", broken_at=0, reason=trouble
+        )
+    told = _told(target, verdicts, compared)
+    if target.json or not verdicts:
+        return told
+    return _advised(told, anchored=bool(head or noted or anchored), values=values)
+
+
+def _advised(told: int, *, anchored: bool, values: bool) -> int:
+    """Say what options would find that this verification could not, unless it has found something."""
+    if told == OK and not values:
+        say("--values also finds entries and items that were changed, deleted or inserted with SQL")
+    if told == OK and not anchored:
+        say(
+            "--anchor FILE also finds records that were cut off, or put back to an older state, together "
+            "with their head: holdfast audit anchor prints anchors, and --log reads them from the log of "
+            "holdfast up"
+        )
+    return told
 
 
 async def anchor(namespace: FullName = None, /, *, target: Target = HERE) -> int:
