@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -32,20 +33,59 @@ from tests.deploy.files import (
     image_variables,
     unit,
 )
-from tests.distribution.environments import build, pins
+from tests.distribution.conftest import uv
+from tests.distribution.environments import Uv, build
 from tests.distribution.test_contents import project
 from tests.edges.running import holdfast_up
 from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from holdfast.edges.settings.table import Config
 
 OLDEST: Final = {"nats": (2, 14), "postgres": (14,)}
 """The oldest releases that Holdfast works with."""
 VARIABLES: Final = {name for setting in SETTINGS.values() for name in setting.variables}
+
+
+LOCKS: Final = ("deploy/build.lock", "deploy/image.lock")
+"""What builds the wheel of the image, and what the image runs."""
+__all__ = ["uv"]
+
+
+def locked(path: Path) -> dict[str, frozenset[str]]:
+    """Return the hashes of each pinned package of a lock file."""
+    parts = re.split(r"^(?=[a-z0-9])", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {part.split()[0]: frozenset(re.findall(r"--hash=(\S+)", part)) for part in parts if "==" in part}
+
+
+def extra(name: str) -> set[str]:
+    """Return what an extra asks for, with the extras that it includes."""
+    found: set[str] = set()
+    for one in project()["optional-dependencies"][name]:
+        inner = re.fullmatch(r"holdfast-kv\[(.*)\]", one)
+        found |= {one} if inner is None else set().union(*map(extra, inner[1].split(",")))
+    return found
+
+
+def recipe() -> list[list[str]]:
+    """Return the commands that fill the image."""
+    [told] = [one.text for one in dockerfile()[0] if one.name == "RUN"]
+    return [part.split() for part in told.split("&&")]
+
+
+def context_of(folder: Path) -> Path:
+    """Copy what the ignore file lets through."""
+    rules = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in rules
+    for name in [rule[1:] for rule in rules if rule.startswith("!")]:
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
 def settings(variables: Mapping[str, str]) -> Config:
@@ -72,33 +112,71 @@ def test_the_image_runs_as_an_ordinary_user() -> None:
 
 
 def test_the_image_is_made_of_what_is_tested() -> None:
-    """Its Python is a classifier, its extras are extras, and every package has its locked version."""
+    """Its Python is a classifier, and every package has the version and the hashes that are tested."""
     version = re.fullmatch(r"python:(3\.\d+)-slim(?: AS \w+)?", dockerfile()[0][0].text)
     assert version is not None
     assert dockerfile()[-1][0].text == f"python:{version[1]}-slim"
     assert f"Programming Language :: Python :: {version[1]}" in project()["classifiers"]
-    [recipe] = [one.text for one in dockerfile()[0] if one.name == "RUN"]
-    [extras] = re.findall(r"'\.\[([a-z,]+)\]'", recipe)
-    assert set(extras.split(",")) <= project()["optional-dependencies"].keys()
-    command = recipe.partition(" > ")[0]
-    listed = subprocess.run(shlex.split(command), cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert [line.strip() for line in listed.splitlines()] == [pin.strip() for pin in pins()]
+    tested = locked(ROOT / "requirements.lock")
+    for name in LOCKS:
+        found = locked(ROOT / name)
+        assert found
+        known = {pin: hashes for pin, hashes in found.items() if not pin.startswith("setuptools==")}
+        assert known.items() <= tested.items(), f"{name}: run ./dev lock"
+    needed = {re.split(r"[^a-z0-9-]", one.lower())[0] for one in extra("server") | extra("postgres")}
+    assert needed <= {pin.partition("==")[0] for pin in locked(ROOT / LOCKS[1])}
+
+
+def test_the_image_takes_nothing_without_its_hash() -> None:
+    """What comes from an index must have a hash of a lock file, and builds take nothing else from there."""
+    pips = [words for words in recipe() if words[0].endswith("/pip")]
+    fetching = [words for words in pips if "--no-index" not in words]
+    assert [words[words.index("--requirement") + 1] for words in fetching] == list(LOCKS)
+    assert all("--require-hashes" in words for words in fetching)
+    for words in pips:
+        assert "--no-deps" in words
+        assert "--no-build-isolation" in words or "--only-binary" in words or "--no-index" in words
+
+
+def test_the_recipe_of_the_image_works(uv: Uv, tmp_path: Path) -> None:
+    """Where a registry answers, the recipe makes a program that runs, and a wrong hash ends it."""
+    places = {"/opt/": f"{tmp_path}/opt/", "/tmp/wheels": f"{tmp_path}/wheels"}
+    source = context_of(tmp_path / "context")
+
+    def done(words: list[str]) -> subprocess.CompletedProcess[str]:
+        command = " ".join(words)
+        for name, place in places.items():
+            command = command.replace(name, place)
+        return subprocess.run(
+            command, shell=True, cwd=source, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    for words in recipe():
+        if words[:3] == ["python", "-m", "venv"]:
+            place = words[3].replace("/opt/", places["/opt/"])
+            made = uv("venv", "--seed", "--python", sys.executable, place)
+        else:
+            made = done(words)
+        assert made.returncode == 0, made.stderr
+    said = done(["/opt/holdfast/bin/holdfast", "--version"])
+    assert (said.returncode, said.stdout.strip() != "") == (0, True), said.stderr
+    for name in LOCKS:
+        lock = source / name
+        lock.write_text(re.sub(r"sha256:[0-9a-f]{8}", "sha256:00000000", lock.read_text(encoding="utf-8")))
+    for words in recipe():
+        if "--require-hashes" in words:
+            refused = done([*words[:2], "--ignore-installed", *words[2:]] if words[1] == "install" else words)
+            assert refused.returncode != 0
+            assert "HASHES" in refused.stderr
 
 
 def test_the_context_is_enough_to_build(tmp_path: Path) -> None:
     """What the ignore file lets through is all that the wheel is built from."""
-    rules = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
-    assert "*" in rules
-    context = tmp_path / "context"
-    context.mkdir()
-    for name in [rule[1:] for rule in rules if rule.startswith("!")]:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, context / name)
-        else:
-            shutil.copy(ROOT / name, context)
+    context = context_of(tmp_path / "context")
     [wheel] = build(context, tmp_path / "dist", "wheel")
     assert wheel.name.startswith("holdfast_kv-")
-    assert (context / "requirements.lock").is_file()
+    for name in LOCKS:
+        assert (context / name).is_file()
 
 
 async def test_the_health_check_asks_the_service(tmp_path: Path) -> None:
