@@ -285,3 +285,12 @@ def test_blobs_that_are_not_what_was_put(cli: Cli, url: str, sql: str, told: str
     failed = [one["message"] for one in outcome.json["checks"] if one["level"] == "fail"]
     assert any(told in message and "blob/jobs" in message for message in failed), failed
     assert outcome.code != 0
+
+
+def test_a_file_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    """A check of a store that does not exist has checked nothing, which is a failure; none is made."""
+    found = cli("doctor", "--deep", "--url", tmp_path / "missing.db", "--json")
+    [schema] = [one for one in found.json["checks"] if one["check"] == "schema"]
+    assert (found.code, schema["level"], "there is no store" in schema["message"]) == (1, "fail", True)
+    assert not (tmp_path / "missing.db").exists()
+    assert cli("doctor", "--url", tmp_path / "missing.db").code == 0

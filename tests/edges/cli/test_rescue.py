@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 import holdfast
 from holdfast.edges.cli import checks
 from tests.edges.running import ask, get, holdfast_up, plain_client
@@ -13,8 +15,6 @@ from tests.vanishing import entries, unlinked
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.edges.cli.conftest import Cli
 
@@ -40,9 +40,27 @@ async def test_the_file_of_a_service_is_removed(
         assert (doctor.code, writing["level"], writing["message"]) == (1, "fail", told)
         assert [line["message"] for line in up.log if line["level"] == "critical"] == [told]
         done = await asyncio.to_thread(cli, "rescue", "rescued.db", "--url", up.url)
-        assert (done.code, f"copied to {data / 'rescued.db'}: " in done.err) == (0, True)
-    async with holdfast.open(data / "rescued.db") as store:
+        assert (done.code, f"copied to {tmp_path / 'rescued.db'}: " in done.err) == (0, True)
+    async with holdfast.open(tmp_path / "rescued.db") as store:
         assert (await entries(store, "trivia"))["k"] == 1
+
+
+@pytest.mark.parametrize("size", [None, 7])
+def test_a_copy_that_is_elsewhere(
+    cli: Cli, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None
+) -> None:
+    """A copy that a service has made on another machine is no success: it says where to fetch it."""
+    cli.did("set", "k", "1")
+    place = tmp_path / "there.db"
+
+    async def elsewhere(store: holdfast.Store, path: str) -> holdfast.Rescued:
+        if size is not None:
+            place.write_bytes(bytes(size))
+        return holdfast.Rescued(path=path, bytes=4096, pages=1, namespaces=1, entries=1, trouble=None)
+
+    monkeypatch.setattr(holdfast.Store, "rescue", elsewhere)
+    done = cli("rescue", "there.db", "--url", url)
+    assert (done.code, f"not on this machine: the service has written {place}" in done.err) == (1, True)
 
 
 def test_a_path_where_nothing_is(cli: Cli, tmp_path: Path) -> None:

@@ -179,7 +179,10 @@ async def verify(
 def _advised(told: int, *, anchored: bool, values: bool) -> int:
     """Say what options would find that this verification could not, unless it has found something."""
     if told == OK and not values:
-        say("--values also finds entries and items that were changed, deleted or inserted with SQL")
+        say(
+            "--values also finds entries and items that were changed, deleted or inserted with SQL; run it "
+            "where the storage is"
+        )
     if told == OK and not anchored:
         say(
             "--anchor FILE also finds records that were cut off, or put back to an older state, together "

@@ -124,7 +124,9 @@ async def _of_store(
     """Check the schema's revision, and then the store itself if opening it changes nothing."""
     try:
         if schema is not None:
-            finding = _gone(schema) or await _foreign(schema) or _revision(await schema.revision())
+            finding = (
+                _gone(schema) or await _foreign(schema) or _revision(await schema.revision(), required=deep)
+            )
             yield finding
             if finding.level != "ok":
                 return
@@ -196,8 +198,11 @@ async def _foreign(schema: Schema) -> Finding | None:
     )
 
 
-def _revision(found: str) -> Finding:
+def _revision(found: str, *, required: bool) -> Finding:
+    """Check the schema of a store, which must be there if its contents are to be looked at."""
     match needed(None if found == BASE else found):
+        case Need.CREATE if required:
+            return Finding("schema", "fail", "there is no store, so nothing was checked", "look at --url")
         case Need.CREATE:
             return Finding("schema", "warn", "there is no store yet", "the first write creates it")
         case Need.MIGRATE:

@@ -5,6 +5,9 @@ Law: nothing is overwritten, and looking for a store never creates one.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import holdfast
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.output import document, say
@@ -13,7 +16,7 @@ from holdfast.edges.cli.target import STORE, Place
 
 
 async def rescue(new_path: str, /, *, target: Place = STORE) -> int:
-    """Copy everything into a new file while the store is in use. Exit with 1 if the copy is corrupt.
+    """Copy everything into a new file while the store is in use. Exit with 1 if it is corrupt, or not here.
 
     Give the URL of a running service when the file of its store was removed, moved or replaced: the service
     still has the old one open, and copies that. Do it before the service ends, since the file ends with it.
@@ -23,12 +26,14 @@ async def rescue(new_path: str, /, *, target: Place = STORE) -> int:
     Parameters
     ----------
     new_path
-        The new file, on the machine of the service. Nothing may be there. A relative path is taken from the
-        folder of the store's file.
+        The new file. Nothing may be there. A relative path is taken from the current folder. A service writes
+        it on its own machine and as its own user; if that is another machine, the exit code is 1.
     """
     _require_store(target.address)
+    path = _free(new_path)
     async with target.look() as store:
-        rescued = await store.rescue(new_path)
+        rescued = await store.rescue(str(path))
+    here = _is_here(rescued)
     if target.json:
         document(rescued)
     else:
@@ -38,7 +43,28 @@ async def rescue(new_path: str, /, *, target: Place = STORE) -> int:
         )
         if rescued.trouble is not None:
             say(f"the copy is corrupt, as the store is: {rescued.trouble}. Run holdfast doctor --deep")
-    return OK if rescued.trouble is None else ERROR
+    if not here:
+        say(
+            f"the copy is not on this machine: the service has written {rescued.path} on its own. Fetch it "
+            "from there",
+            colour="yellow",
+        )
+    return OK if rescued.trouble is None and here else ERROR
+
+
+def _free(new_path: str) -> Path:
+    path = Path(new_path).absolute()
+    if os.path.lexists(path):
+        raise holdfast.ValidationError(f"{path} already exists: name a new file", field="path")
+    return path
+
+
+def _is_here(rescued: holdfast.Rescued) -> bool:
+    """Return whether the copy is on this machine, and not on that of a service or in its container."""
+    try:
+        return Path(rescued.path).stat().st_size == rescued.bytes
+    except OSError:
+        return False
 
 
 def _require_store(address: str) -> None:
