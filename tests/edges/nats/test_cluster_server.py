@@ -84,6 +84,16 @@ def test_the_server_syncs_and_admits_only_with_secret_and_tls(tmp_path: Path) ->
     assert server_name(config, tmp_path / "nats") == name
 
 
+def test_a_node_trusts_what_the_service_trusts(tmp_path: Path) -> None:
+    """With a configuration that encrypts, the node uses the certificates that the settings name."""
+    given = {"cluster": "a", "data_dir": str(tmp_path), "nats_tls_ca": "/c a", "nats_tls_first": True}
+    assert "tls_" not in in_cluster(read_config(environment={}, **given)).db
+    url = in_cluster(read_config(environment={}, **given, nats_config="bus.conf")).db
+    address = cluster_address(url).remote
+    assert (address.tls_ca, address.tls_first) == ("/c a", True)
+    assert address.login_file == str(tmp_path / "nats" / "node.login")
+
+
 async def test_a_machine_alone_keeps_its_data_across_restarts(tmp_path: Path) -> None:
     """One machine makes a cluster of one, which has what was written after a restart.
 

@@ -152,12 +152,27 @@ def node_url(config: Config) -> str:
     url = (
         f"cluster://127.0.0.1:{config.nats_port}/{config.cluster}?data={data}&monitor={monitor_port(config)}"
     )
-    url += f"&login={quote(str(login_file(config)), safe='/')}"
+    url += f"&login={quote(str(login_file(config)), safe='/')}{_trust(config)}"
     if config.allow_lazy_sync:
         url += f"&{ACCEPTED}"
     if config.peers:
         url += f"&replicas={_replicas(config)}&peers={','.join(_routes_of(config))}"
     return url
+
+
+def _trust(config: Config) -> str:
+    """Return the options of the node's URL for a server that a configuration lets encrypt its connections."""
+    if config.nats_config is None:
+        return ""
+    files = {
+        "tls_ca": config.nats_tls_ca,
+        "tls_cert": config.nats_tls_cert,
+        "tls_key": config.nats_tls_key,
+    }
+    options = {name: quote(file, safe="/") for name, file in files.items() if file is not None}
+    if config.nats_tls_first:
+        options["tls_first"] = "true"
+    return "".join(f"&{name}={value}" for name, value in options.items())
 
 
 def is_new(config: Config) -> bool:
