@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.engine import LATER
 from holdfast.engines.cluster import bringing, forwarding
-from holdfast.engines.cluster.lease import ShardLease
+from holdfast.engines.cluster.lease import ShardLease, ticks
 from holdfast.engines.cluster.messages import ForwardedName
 from holdfast.engines.cluster.replica import LogGap
-from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable
+from holdfast.errors import DatabaseError, OutcomeUnknown, StorageFull, Unavailable, VersionConflict
 from holdfast.rows import KV, Address
 from tests.cluster import at_one_place, engine_of
 
@@ -168,3 +168,76 @@ async def test_a_node_whose_replica_is_replaced_answers_nothing_meanwhile(
     assert shard.lease.held()
     assert await shard._brought(LogGap("the log was trimmed"))
     assert held == [False]
+
+
+async def test_a_refusal_is_true_of_the_latest_state(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that was refused on rows which have changed meanwhile is decided again."""
+    monkeypatch.setattr("holdfast.engines.cluster.shard.LEASE_MS", 60_000)
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    decide, decided = shard.replica.file.decide, []
+
+    async def while_another_message_comes(commands: Any, now: Any) -> Any:
+        outcome = await decide(commands, now)
+        decided.append(outcome.results)
+        if len(decided) == 1:
+            await shard.put()  # as one that was sent without a decision
+        return outcome
+
+    monkeypatch.setattr(shard.replica.file, "decide", while_another_message_comes)
+    with pytest.raises(VersionConflict):
+        await store.kv("trivia").set("key", 2, expected_version=7)
+    assert len(decided) == 2
+
+
+async def test_a_write_that_could_not_be_saved_is_fetched_from_the_log(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller is told that it may be there, the node answers nothing old, and follows the log at once."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    apply, restarts = shard.replica.apply, []
+    restart = shard.follower.restart
+
+    async def full(*given: Any, **named: Any) -> None:
+        raise StorageFull("the disk is full")
+
+    def noted() -> None:
+        restarts.append(shard.lease.held())
+        monkeypatch.setattr(shard.replica, "apply", apply)
+        restart()
+
+    monkeypatch.setattr(shard.replica, "apply", full)
+    monkeypatch.setattr(shard.follower, "restart", noted)
+    take = shard.follower._take
+
+    async def not_brought(entry: Any) -> bool:
+        return bool(restarts) and await take(entry)
+
+    shard.follower._take = not_brought
+    with pytest.raises(OutcomeUnknown, match="the disk is full"):
+        await store.kv("trivia").set("key", 2)
+    assert restarts == [False]
+    async with asyncio.timeout(60):
+        assert await value_of(store, "key") == 2
+
+
+async def test_a_look_that_outlasts_the_lease_is_made_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a slow look into the file found may be old by the time it ends, so the node makes sure first."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, looks = shard_of(store), []
+
+    async def look() -> int:
+        looks.append(shard.replica.at.seq)
+        if len(looks) == 1:
+            shard.lease.give_up()
+        return len(looks)
+
+    shard.lease.grant(ticks(), milliseconds=60_000)
+    assert await shard.reads.fresh(look) == 2
+    assert len(looks) == 2
