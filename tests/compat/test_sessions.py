@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy import delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm import Mapped, mapped_column
 
 import holdfast
 from holdfast.compat import rosey
-from holdfast.compat.rosey import BotDatabase, PluginKVStorage
+from holdfast.compat.rosey import Base, BotDatabase, PluginKVStorage
 from holdfast.errors import Busy, Unavailable
 from tests.compat.conftest import add, row
 
@@ -281,3 +282,28 @@ async def test_a_database_in_memory_is_private_and_leaves_nothing() -> None:
     await first.close()
     await second.close()
     assert not any(Path(file).parent.exists() for file in files if file is not None)
+
+
+async def test_models_of_the_program_get_their_tables(empty_url: str) -> None:
+    """`create_tables` also creates the tables of models that the program declares on `Base`, once."""
+
+    class UserStats(Base):
+        __tablename__ = "user_stats"
+        name: Mapped[str] = mapped_column(primary_key=True)
+        messages: Mapped[int]
+
+    try:
+        for number in range(2):
+            db = BotDatabase(empty_url)
+            await db.create_tables()
+            async with db.session_factory() as session:
+                session.add(UserStats(name=f"ada{number}", messages=number))
+                await session.commit()
+                assert len((await session.scalars(select(UserStats))).all()) == number + 1
+            await db.kv_set("trivia", "key", number)
+            await db.close()
+            if "memory" in empty_url:
+                break
+    finally:
+        Base.metadata.remove(UserStats.__table__)  # type: ignore[arg-type]
+        Base.registry._dispose_cls(UserStats)

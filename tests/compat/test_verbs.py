@@ -6,6 +6,7 @@ Law: each rule holds on SQLite in memory and in a file, and on PostgreSQL. Expir
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -249,3 +250,34 @@ def test_the_model_is_the_stores_own() -> None:
 
     assert PluginKVStorage is orm.PluginKVStorage
     assert Base is orm.Base
+
+
+async def test_every_call_is_logged_with_its_key(db: BotDatabase, caplog: pytest.LogCaptureFixture) -> None:
+    """Each call leaves a line at DEBUG with plugin and key; a refused one leaves a warning with them."""
+    caplog.set_level(logging.DEBUG, "holdfast.compat")
+    await db.kv_set("trivia", "game_123", {"a": 1})
+    await db.kv_get("trivia", "game_123")
+    await db.kv_get("trivia", "line\nbreak")
+    await db.kv_list("trivia", prefix="game")
+    await db.kv_delete("trivia", "game_123")
+    with pytest.raises(ValueError, match="64KB"):
+        await db.kv_set("trivia", "big", "x" * 70_000)
+    lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.compat"]
+    assert lines[:5] == [
+        "KV set: plugin=trivia key=game_123 size=7",
+        "KV get: plugin=trivia key=game_123 hit=true",
+        "KV get: plugin=trivia key='line\\nbreak' hit=false",
+        "KV list: plugin=trivia prefix=game count=1",
+        "KV delete: plugin=trivia key=game_123 deleted=true",
+    ]
+    assert lines[5].startswith("KV set refused: plugin=trivia key=big: Value size (70002 bytes)")
+
+
+@pytest.mark.parametrize("name", ["kv_set", "kv_get", "kv_delete", "kv_list"])
+def test_calls_explain_their_arguments(name: str) -> None:
+    """`help(db.kv_set)` explains each argument and shows a call."""
+    call = getattr(BotDatabase, name)
+    assert "Args:" in call.__doc__
+    assert "Example:" in call.__doc__
+    for argument in inspect.signature(call).parameters:
+        assert argument == "self" or f"{argument}: " in call.__doc__

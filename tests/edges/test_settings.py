@@ -15,7 +15,7 @@ from holdfast.edges.cli.commands.up import up
 from holdfast.edges.configured import defaults_of, settings_of
 from holdfast.edges.nats.service import Settings
 from holdfast.edges.settings import pages
-from holdfast.edges.settings.read import read_config, shown
+from holdfast.edges.settings.read import ignored_settings, read_config, shown
 from holdfast.edges.settings.table import SETTINGS
 from holdfast.errors import ValidationError
 from holdfast.model import Policy
@@ -135,6 +135,39 @@ def test_unknown_settings_of_a_file_are_named(folder: Path) -> None:
         ValidationError, match=r"holdfast\.toml has unknown settings: colour, http\.prot, nats\.urls$"
     ):
         read_config(environment={})
+
+
+def test_a_bots_own_file_is_read(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that a bot has for itself is read by the names of our sections; one line names the others."""
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "channels": [{"name": "lobby"}],
+                "database": {"url": "bot.db", "kv_cleanup_interval_seconds": 60, "pool_size": 5},
+                "logging": {"level": "DEBUG"},
+                "plugins": {"trivia": {"enabled": True}},
+                "version": 2,
+            }
+        )
+    )
+    config = read_config(config="config.json", environment={})
+    assert (config.db, config.kv_cleanup_interval_seconds, config.log_level) == ("bot.db", 60, "DEBUG")
+    line = (
+        "config.json has settings of another program, which are ignored: "
+        "channels, database.pool_size, plugins, version"
+    )
+    assert caplog.messages == [line]
+    assert ignored_settings(config="config.json", environment={}) == line
+    (folder / "config.json").write_text(json.dumps({"plugins": {}, "database": {"url": 5}}))
+    with pytest.raises(ValidationError, match=r"^database\.url must be"):
+        read_config(config="config.json", environment={})
+    (folder / "config.json").write_text(json.dumps({"database": {"urll": "bot.db"}}))
+    with pytest.raises(ValidationError, match=r"unknown settings: database\.urll$"):
+        read_config(config="config.json", environment={})
+    (folder / "holdfast.json").write_text(json.dumps({"datbase": {"url": "bot.db"}}))
+    with pytest.raises(ValidationError, match=r"unknown settings: datbase\.url$"):
+        read_config(environment={})
+    assert ignored_settings(environment={}) is None
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_times_before_1970_are_cut_downwards(session: Session) -> None:
 
 
 def test_an_update_moves_updated_at(session: Session) -> None:
-    """A change through a session sets `updated_at` to the database's time, and nothing else."""
+    """A change through a session sets `updated_at` to the database's time, and gives a new version."""
     row = plain(created_at=NOON, updated_at=NOON)
     session.add(row)
     session.commit()
@@ -165,7 +165,8 @@ def test_an_update_moves_updated_at(session: Session) -> None:
     session.flush()
     now = session.scalars(select(Now())).one()
     assert NOON < row.updated_at <= now
-    assert (row.created_at, row.version, row.value_json) == (NOON, 0, '{"b":[1,2]}')
+    session.refresh(row)
+    assert (row.created_at, row.version, row.value_json) == (NOON, 2, '{"b":[1,2]}')
 
 
 async def test_an_update_moves_updated_at_on_postgres(pg_session: AsyncSession) -> None:
@@ -263,4 +264,4 @@ def test_a_broken_value_is_an_error() -> None:
 
 def test_repr_names_the_key_and_hides_the_value() -> None:
     """A row in a log says which one it is, and does not give its value away."""
-    assert repr(plain(value_json='"secret"')) == "PluginKVStorage(plugin_name='trivia', key='k')"
+    assert repr(plain(value_json='"secret"')) == "<PluginKVStorage(plugin=trivia, key=k)>"

@@ -37,7 +37,7 @@ from holdfast.verbs.fields import ttl_field
 from holdfast.wire import subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from holdfast.commands import Command
@@ -95,8 +95,22 @@ class BotDatabase:
             return self._store
 
     async def create_tables(self) -> None:
-        """Open the store, creating or migrating its tables if needed."""
+        """Open the store, creating or migrating its tables if needed, and create the program's own tables.
+
+        Those are the tables of the models that the program has declared on `Base`. A table that exists is
+        left as it is.
+
+        Raises:
+            Unavailable: The store cannot be opened now, or the database has been closed.
+
+        Example:
+            `await db.create_tables()`
+        """
         await self.store()
+        tables = [table for table in Base.metadata.sorted_tables if not _is_ours(table.name)]
+        if tables:
+            async with self.engine.begin() as connection:
+                await connection.run_sync(Base.metadata.create_all, tables=tables)
 
     async def close(self) -> None:
         """Close the sessions' connections and the store. Accepted writes are finished first."""
@@ -117,11 +131,21 @@ class BotDatabase:
     ) -> None:
         """Set a key to a value that `json.dumps` takes. It expires if a ttl is given, by either name.
 
+        Args:
+            plugin_name: The plugin that owns the key.
+            key: The key, of 1 to 255 characters.
+            value: The value, of at most 65,536 bytes as compact JSON.
+            ttl_seconds: Whole seconds until the key expires; it does not expire if not given.
+            ttl: Another name of `ttl_seconds`.
+
         Raises:
             ValueError: The value has more than 64 KB in its compact form, or another argument is not valid.
             TypeError: The value has no form in JSON.
+
+        Example:
+            `await db.kv_set("trivia", "round", {"number": 1}, ttl_seconds=3600)`
         """
-        with builtin_errors():
+        with _told("set", plugin_name, key), builtin_errors():
             kv = await self._kv(plugin_name)
             seconds = ttl_field({"ttl": ttl, "ttl_seconds": ttl_seconds})
             try:
@@ -129,53 +153,87 @@ class BotDatabase:
             except ValidationError:
                 command = kv.verbs.set(key, dumped(value), ttl=seconds)
             await kv.store.execute(command)
+        _log.debug("KV set: plugin=%s key=%s size=%d", plugin_name, shown_key(key), command.size)
 
     async def kv_get(self, plugin_name: str, key: str) -> dict[str, Any]:
         """Return `{"exists": True, "value": …}`, or `{"exists": False}` if the key is absent or expired.
 
         A stored value that cannot be read counts as absent and is logged as an error.
 
+        Args:
+            plugin_name: The plugin that owns the key.
+            key: The key.
+
         Raises:
             ValueError: An argument is not valid.
+
+        Example:
+            `found = await db.kv_get("trivia", "round")`
         """
-        with builtin_errors():
-            kv = await self._kv(plugin_name)
-            key = kv.verbs.key(key)
-        row, _ = await kv.store.get_at(kv.namespace, key)
+        with _told("get", plugin_name, key):
+            with builtin_errors():
+                kv = await self._kv(plugin_name)
+                key = kv.verbs.key(key)
+            row, _ = await kv.store.get_at(kv.namespace, key)
+        hit = "false" if row is None else "true"
+        _log.debug("KV get: plugin=%s key=%s hit=%s", plugin_name, shown_key(key), hit)
         if row is None:
             return {"exists": False}
         try:
             return {"exists": True, "value": value_of(key, row)}
         except DatabaseError as error:
-            _log.error("plugin %s: %s", plugin_name, error.message)
+            _log.error("KV get failed: plugin=%s key=%s: %s", plugin_name, shown_key(key), error.message)
             return {"exists": False}
 
     async def kv_delete(self, plugin_name: str, key: str) -> bool:
         """Remove a key. Returns True if it was there.
 
+        Args:
+            plugin_name: The plugin that owns the key.
+            key: The key.
+
         Raises:
             ValueError: An argument is not valid.
+
+        Example:
+            `await db.kv_delete("trivia", "round")`
         """
-        with builtin_errors():
-            return await (await self._kv(plugin_name)).delete(key)
+        with _told("delete", plugin_name, key), builtin_errors():
+            deleted = await (await self._kv(plugin_name)).delete(key)
+        said = "true" if deleted else "false"
+        _log.debug("KV delete: plugin=%s key=%s deleted=%s", plugin_name, shown_key(key), said)
+        return deleted
 
     async def kv_list(self, plugin_name: str, prefix: str = "", limit: int = 1000) -> dict[str, Any]:
         """Return `{"keys": […], "count": …, "truncated": …}`: the first `limit` keys, in byte order.
 
+        Args:
+            plugin_name: The plugin that owns the keys.
+            prefix: The beginning of the keys; all keys if not given.
+            limit: The largest number of keys to return.
+
         Raises:
             ValueError: An argument is not valid; a limit is from 1 to 10,000.
+
+        Example:
+            `found = await db.kv_list("trivia", prefix="round:", limit=100)`
         """
-        with builtin_errors():
+        with _told("list", plugin_name, prefix), builtin_errors():
             kv = await self._kv(plugin_name)
             page = await kv.list(prefix, limit=limit)
             keys = page.keys
             while page.truncated and len(keys) < limit:
                 page = await kv.list(prefix, limit=limit - len(keys), cursor=page.cursor)
                 keys += page.keys
+        _log.debug("KV list: plugin=%s prefix=%s count=%d", plugin_name, shown_key(prefix), len(keys))
         return {"keys": keys, "count": len(keys), "truncated": page.truncated}
 
     async def kv_cleanup_expired(self) -> int:
-        """Remove expired keys of every plugin, and outdated records. Returns the number of keys removed."""
+        """Remove expired keys of every plugin, and outdated records. Returns the number of keys removed.
+
+        Example:
+            `removed = await db.kv_cleanup_expired()`
+        """
         store = await self.store()
         removed = await store.sweep()
         await store.upkeep()
@@ -387,6 +445,31 @@ def _in_our_time(*given: Any) -> tuple[str, Any]:
     """Make `CURRENT_TIMESTAMP` in a statement mean the time in the format of SQLite's columns."""
     _, _, statement, parameters, *_ = given
     return sqlite_statement(statement), parameters
+
+
+def _is_ours(table: str) -> bool:
+    """Return whether a table of the metadata is Holdfast's, which the store creates itself."""
+    return table.startswith(("holdfast_", "plugin_kv"))
+
+
+@contextlib.contextmanager
+def _told(verb: str, plugin_name: str, key: str) -> Iterator[None]:
+    """Log a call that fails, with its plugin and its key: refusals as warnings, the rest as errors."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        _log.warning("KV %s refused: plugin=%s key=%s: %s", verb, plugin_name, shown_key(key), error)
+        raise
+    except HoldfastError as error:
+        place = shown_key(key)
+        _log.error("KV %s failed: plugin=%s key=%s error=%s", verb, plugin_name, place, error.code)
+        raise
+
+
+def shown_key(key: object) -> str:
+    """Return a key as a log line shows it: as it is, or quoted if it is not one plain word."""
+    text = str(key)
+    return text if text.isprintable() and " " not in text and text else repr(text)
 
 
 def _configure(connection: Any, record: Any) -> None:

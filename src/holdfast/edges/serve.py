@@ -80,13 +80,18 @@ def _say(line: str) -> None:
 
 
 async def serve(
-    config: Config, *, sources: Mapping[str, str] | None = None, say: Callable[[str], None] = _say
+    config: Config,
+    *,
+    sources: Mapping[str, str] | None = None,
+    ignored: str | None = None,
+    say: Callable[[str], None] = _say,
 ) -> None:
     """Serve a store until SIGINT or SIGTERM, also at the place to which it moves meanwhile.
 
     Args:
         config: The settings.
         sources: The source of each setting that was given, which the console shows.
+        ignored: A line about settings that the file has for another program.
         say: Prints a line for the person who started it.
 
     Raises:
@@ -96,6 +101,8 @@ async def serve(
     logs.configure(config.log_level, config.service_log_level)
     config = in_cluster(config)
     _log.info("starting")
+    if ignored is not None:
+        _log.warning(ignored)
     stop = _stop_signal()
     try:
         await _serve_until(stop, config, sources=sources or {}, say=say)

@@ -7,6 +7,7 @@ error names the setting that is unknown or invalid.
 
 from __future__ import annotations
 
+import logging
 import os
 from itertools import permutations
 from pathlib import Path
@@ -32,6 +33,9 @@ KEY_FILE: Final = "audit-key"
 """The name of the key file in the data folder, for a store that is not a file."""
 
 _PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
+_SECTIONS: Final = frozenset(path.partition(".")[0] for path in _PATHS)
+
+_log = logging.getLogger("holdfast.settings")
 
 
 def read_config(
@@ -68,6 +72,15 @@ def read_settings(
     values["data_dir"] = str(folder)
     values.setdefault("db", str(folder / "holdfast.db"))
     return _agreeing(Config(**values)), sources
+
+
+def ignored_settings(*, config: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return a line about what a file shared with another program has of that program; None for nothing."""
+    path = _path(config or environment.get(FILE_VARIABLE))
+    if path is None:
+        return None
+    foreign = _of_others(path, _document(path))
+    return _about(path, foreign) if foreign else None
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
@@ -166,17 +179,47 @@ def _path(named: str | None) -> Path | None:
 
 
 def _settings_in(path: Path) -> dict[str, Any]:
+    document = _document(path)
+    given = _named(document)
+    foreign = _of_others(path, document)
+    if foreign:
+        _log.warning(_about(path, foreign))
+        return {name: said for name, said in given.items() if name in _PATHS}
+    unknown = sorted(given.keys() - _PATHS.keys())
+    if unknown:
+        raise ValidationError(f"{path} has unknown settings: {', '.join(unknown)}", field=unknown[0])
+    return given
+
+
+def _about(path: Path, foreign: set[str]) -> str:
+    return f"{path} has settings of another program, which are ignored: {', '.join(sorted(foreign))}"
+
+
+def _named(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a document by section and name."""
     given: dict[str, Any] = {}
-    for name, said in _document(path).items():
+    for name, said in document.items():
         given |= (
             {f"{name}.{inner}": one for inner, one in said.items()}
             if isinstance(said, dict)
             else {name: said}
         )
-    unknown = sorted(given.keys() - _PATHS.keys())
-    if unknown:
-        raise ValidationError(f"{path} has unknown settings: {', '.join(unknown)}", field=unknown[0])
     return given
+
+
+def _of_others(path: Path, document: Mapping[str, Any]) -> set[str]:
+    """Return what a file has of another program: sections, and what it adds to those of ours.
+
+    Holdfast's own files are for Holdfast alone. A file of another name is shared if it has a section that is
+    not one of ours; if it has none, an unknown setting there is a misspelled one.
+    """
+    if path.name in FILES:
+        return set()
+    sections = {name for name, said in document.items() if isinstance(said, (dict, list))} - _SECTIONS
+    if not sections:
+        return set()
+    unknown = _named({name: said for name, said in document.items() if name not in sections})
+    return sections | (unknown.keys() - _PATHS.keys())
 
 
 def _document(path: Path) -> dict[str, Any]:

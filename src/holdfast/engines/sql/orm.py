@@ -198,7 +198,7 @@ class PluginKVStorage(Base):
             self.value_json = json_text(value)
 
     def __repr__(self) -> str:
-        return f"PluginKVStorage(plugin_name={self.plugin_name!r}, key={self.key!r})"
+        return f"<PluginKVStorage(plugin={self.plugin_name}, key={self.key})>"
 
 
 def json_text(value: Any) -> str:

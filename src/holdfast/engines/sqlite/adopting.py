@@ -44,30 +44,38 @@ def adopt(path: Path, *, dry_run: bool) -> Report:
     with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
-        found = foreign_table(connection)
-        if found is None:
-            connection.execute("ROLLBACK")
-            return report
-        report.found = True
-        _make_room(connection)
-        _create(connection)
-        for row in _rows(connection, OLD_TABLE, found, report):
-            if not connection.execute(_INSERT, row).rowcount:
-                report.adopted -= 1
-                report.skip(row.plugin, row.key, "the table has this key more than once")
-        connection.execute("COMMIT")
+        try:
+            _bring(connection, report)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
     return report
+
+
+def _bring(connection: sqlite3.Connection, report: Report) -> None:
+    found = foreign_table(connection)
+    if found is None:
+        return
+    report.found = True
+    _make_room(connection)
+    _create(connection)
+    for row in _rows(connection, OLD_TABLE, found, report):
+        if not connection.execute(_INSERT, row).rowcount:
+            report.adopted -= 1
+            report.skip(row.plugin, row.key, "the table has this key more than once")
 
 
 def _rows(connection: sqlite3.Connection, table: str, found: Found, report: Report) -> Iterator[NewRow]:
     """Yield the rows that can be brought."""
     now = time.time_ns() // 1_000_000
     columns = ", ".join(["plugin_name", "key", found.value, *found.times])
-    cursor = connection.cursor()
-    for row in cursor.execute(f"SELECT {columns} FROM {table}"):
-        new = adopting.judged(report, found, row, now)
-        if new is not None:
-            yield new
+    # Until the cursor is closed, its statement keeps the file open.
+    with contextlib.closing(connection.cursor()) as cursor:
+        for row in cursor.execute(f"SELECT {columns} FROM {table}"):
+            new = adopting.judged(report, found, row, now)
+            if new is not None:
+                yield new
 
 
 def _make_room(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from holdfast import extras
-from holdfast.edges.settings.read import read_settings
+from holdfast.edges.settings.read import ignored_settings, read_settings
 from holdfast.edges.settings.table import SETTINGS
 
 LOGIN = Group("Logging in to NATS", sort_key=5)
@@ -76,4 +76,4 @@ def up(
 
         from holdfast.edges.serve import serve
     settings, sources = read_settings(**flags)
-    uvloop.run(serve(settings, sources=sources))
+    uvloop.run(serve(settings, sources=sources, ignored=ignored_settings(config=config)))
