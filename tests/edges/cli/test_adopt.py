@@ -128,7 +128,8 @@ def test_rows_times_and_deadlines_are_brought(cli: Cli, old: str) -> None:
             kept = await store.kv("quote-db").get("kept")
             assert kept is not None
             assert (kept.value, kept.expires_at) == ([1, 2], datetime(2099, 1, 1, tzinfo=UTC))
-            assert await store.kv("trivia").set("plain", 2, expected_version=plain.version)
+            written = await store.kv("trivia").set("plain", 2, expected_version=plain.version)
+            assert written.version > plain.version
             held = {one.namespace: one.keys for one in await store.namespaces()}
             assert held == {"kv/quote-db": 1, "kv/trivia": 1}
             for name in held:

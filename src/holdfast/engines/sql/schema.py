@@ -176,7 +176,7 @@ plugin_kv = CreateView(
 
 for _dialect, _statements in TRIGGERS.items():
     for _statement in _statements:
-        _trigger = DDL(_statement.replace("%", "%%")).execute_if(dialect=_dialect)
+        _trigger = DDL(_statement.replace("%", "%%")).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
         event.listen(PluginKVStorage.__table__, "after_create", _trigger)
 
 _alembic_version = Table(
