@@ -10,15 +10,22 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.edges.calls.fields import CallFields, WriteFields
+from holdfast import rules
+from holdfast.edges.calls.fields import TEXT, TTLS, CallFields, WriteFields, ruled
 from holdfast.edges.calls.key_fields import EntryReply, KeyFields, TtlFields
 
-Data = Annotated[bytes, Meta(description="The bytes, at most 262,144.")]
-UploadId = Annotated[int, Meta(description="The id of the upload.")]
-Number = Annotated[int, Meta(description="The number of the part, from 0.")]
-Checksum = Annotated[str, Meta(description="The SHA-256 of the bytes, in hexadecimal.")]
+Data = Annotated[bytes, Meta(description="The bytes, at most 262,144.", max_length=262_144)]
+UploadId = Annotated[int, Meta(description="The id of the upload.", ge=1, le=rules.MAX_VERSION)]
+Number = Annotated[int, Meta(description="The number of the part, from 0.", ge=0, le=rules.MAX_VERSION)]
+Checksum = Annotated[
+    str, Meta(description="The SHA-256 of the bytes, in hexadecimal.", pattern="^[0-9a-f]{64}$")
+]
 
 
+Position = Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]
+
+
+@ruled(*TTLS)
 class AboutFields(TtlFields, kw_only=True):
     """The description of a blob that is stored."""
 
@@ -30,6 +37,7 @@ class AboutFields(TtlFields, kw_only=True):
     ] = UNSET
 
 
+@ruled(*TTLS)
 class PutBlobFields(AboutFields, kw_only=True):
     """The fields of `put`."""
 
@@ -37,12 +45,15 @@ class PutBlobFields(AboutFields, kw_only=True):
     checksum: Checksum | UnsetType = UNSET
 
 
+@ruled(*TTLS)
 class CommitFields(AboutFields, kw_only=True):
     """The fields of `commit`."""
 
     upload: UploadId
-    size: Annotated[int, Meta(description="The number of bytes of all parts.")]
-    checksum: Annotated[str, Meta(description="The checksum of the whole blob.")]
+    size: Annotated[int, Meta(description="The number of bytes of all parts.", ge=0, le=rules.MAX_VERSION)]
+    checksum: Annotated[
+        str, Meta(description="The checksum of the whole blob.", min_length=1, pattern="^[0-9a-f]+$")
+    ]
 
 
 class PutPartFields(WriteFields, kw_only=True):
@@ -60,20 +71,29 @@ class UploadFields(WriteFields, kw_only=True):
     upload: UploadId
 
 
+@ruled(*TTLS)
 class CopyFields(TtlFields, kw_only=True):
     """The fields of `copy`."""
 
-    source: Annotated[str, Meta(description="The name of the blob to copy. `key` is that of the copy.")]
+    source: Annotated[
+        str,
+        Meta(
+            description="The name of the blob to copy. `key` is that of the copy.",
+            min_length=1,
+            max_length=rules.MAX_KEY_CHARACTERS,
+            pattern=TEXT,
+        ),
+    ]
 
 
 class GetBlobFields(KeyFields, kw_only=True):
     """The fields of `get`."""
 
-    start: Annotated[int | UnsetType, Meta(description="The position of the first byte; 0 if not given.")] = (
-        UNSET
-    )
+    start: Annotated[
+        Position | UnsetType, Meta(description="The position of the first byte; 0 if not given.")
+    ] = UNSET
     end: Annotated[
-        int | UnsetType, Meta(description="The position after the last byte; the end if not given.")
+        Position | UnsetType, Meta(description="The position after the last byte; the end if not given.")
     ] = UNSET
 
 

@@ -7,26 +7,119 @@ Law: only declarations; see `holdfast.edges.calls.catalogue`. A field without a 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
 # text is slow.
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.model import Parts, Policy, Semantics
+from holdfast import rules
+from holdfast.model import Parts, Policy
 
+S = TypeVar("S", bound=type[Struct])
+
+RULES: Final[dict[str, dict[str, Any]]] = {}
+"""What schemas say of structs beyond their fields, by the name of the struct: which fields go together."""
+
+
+def ruled(*rules: dict[str, Any]) -> Callable[[S], S]:
+    """Declare what holds for the fields of a struct together, as parts of its JSON schema."""
+
+    def keep(struct: S) -> S:
+        RULES[struct.__name__] = {"allOf": list(rules)}
+        return struct
+
+    return keep
+
+
+def never(*fields: str) -> dict[str, Any]:
+    """Return the rule that fields exclude each other."""
+    return {"not": {"required": list(fields)}}
+
+
+def one_of(*choices: tuple[str, ...]) -> dict[str, Any]:
+    """Return the rule that exactly one of several groups of fields is given."""
+    return {"oneOf": [{"required": list(fields)} for fields in choices]}
+
+
+def some_of(*fields: str) -> dict[str, Any]:
+    """Return the rule that one of several fields is given."""
+    return {"anyOf": [{"required": [field]} for field in fields]}
+
+
+TEXT: Final = r"^[^\x00]*$"
+"""The pattern of text that every engine can store."""
+NAMED: Final = r"^[^\x00-\x1f\x7f-\x9f]+$"
+"""The pattern of the name of a writer, a request or a lock."""
+PURPOSE: Final = "^[a-z][a-z0-9_]{0,31}$"
+PLUGIN: Final = "^[a-z0-9_-]{1,100}$"
+TENANT: Final = "^[a-z0-9][a-z0-9_-]{0,62}$"
+NAMESPACE: Final = (
+    "^((kv|table|blob)/[a-z0-9_-]{1,100}|semantic/[a-z0-9][a-z0-9_-]{0,62}/[a-z0-9][a-z0-9_-]{0,62})$"
+)
+TIME: Final = {"format": "date-time"}
+LATEST: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+_FEW: Final = rules.MAX_IDENTITY_CHARACTERS
+_NOT_TWICE: Final = tuple(
+    {
+        "not": {
+            "required": [field, "semantics"],
+            "properties": {"semantics": {"required": ["ttl_seconds"]}},
+        }
+    }
+    for field in ("ttl", "ttl_seconds", "keep_ttl")
+)
+TTLS: Final = (never("ttl", "ttl_seconds"), never("ttl", "keep_ttl"), never("ttl_seconds", "keep_ttl"))
+"""A time to live is given once."""
+MEANT_TTLS: Final = (*TTLS, *_NOT_TWICE)
+"""The same where semantics may name one."""
+
+Identity = Annotated[str, Meta(min_length=1, max_length=_FEW, pattern=NAMED)]
+Timestamp = Annotated[str, Meta(extra_json_schema=TIME)]
 Cursor = Annotated[str, Meta(description="The cursor of the page before; the listing goes on after it.")]
-Limit = Annotated[int, Meta(description="The most to return, from 1 to 10,000; 1,000 if not given.")]
-Ttl = Annotated[int, Meta(description="The time to live in seconds; none if not given.")]
-TtlSeconds = Annotated[int, Meta(description="Another name for `ttl`.")]
+Limit = Annotated[
+    int,
+    Meta(description="The most to return, from 1 to 10,000; 1,000 if not given.", ge=1, le=rules.MAX_LIMIT),
+]
+Ttl = Annotated[
+    int, Meta(description="The time to live in seconds; none if not given.", ge=1, le=rules.MAX_TTL)
+]
+TtlSeconds = Annotated[int, Meta(description="Another name for `ttl`.", ge=1, le=rules.MAX_TTL)]
 KeepTtl = Annotated[bool, Meta(description="Keep the deadline that the entry has, instead of a `ttl`.")]
 ExpectedVersion = Annotated[
-    int, Meta(description="The version that must be there, 0 for none; else `VERSION_CONFLICT`.")
+    int,
+    Meta(
+        description="The version that must be there, 0 for none; else `VERSION_CONFLICT`.",
+        ge=0,
+        le=rules.MAX_VERSION,
+    ),
 ]
-Meaning = Annotated[Semantics, Meta(description="Why the entry exists and for whom.")]
-Since = Annotated[int, Meta(description="The version after which to begin; 0 if not given.")]
-After = Annotated[int, Meta(description="The number after which to begin; 0 if not given.")]
-LastWriter = Annotated[str, Meta(description="Only what this writer wrote last.")]
-Purpose = Annotated[str, Meta(description="Only entries whose semantics name this purpose.")]
+
+
+class SemanticsFields(Struct, kw_only=True):
+    """Why an entry exists, and for whom. All fields are optional."""
+
+    purpose: Annotated[str, Meta(pattern=PURPOSE)] | None = None
+    producer: Identity | None = None
+    consumer_hints: Annotated[
+        list[Annotated[str, Meta(max_length=rules.MAX_HINT_CHARACTERS, pattern=TEXT)]],
+        Meta(max_length=rules.MAX_HINTS),
+    ] = []
+    ttl_seconds: Annotated[int, Meta(ge=1, le=rules.MAX_TTL)] | None = None
+
+
+Meaning = Annotated[SemanticsFields, Meta(description="Why the entry exists and for whom.")]
+Since = Annotated[
+    int, Meta(description="The version after which to begin; 0 if not given.", ge=0, le=rules.MAX_VERSION)
+]
+After = Annotated[
+    int, Meta(description="The number after which to begin; 0 if not given.", ge=0, le=rules.MAX_VERSION)
+]
+LastWriter = Annotated[
+    str, Meta(description="Only what this writer wrote last.", min_length=1, max_length=_FEW, pattern=NAMED)
+]
+Purpose = Annotated[str, Meta(description="Only entries whose semantics name this purpose.", pattern=PURPOSE)]
 Version = Annotated[int, Meta(description="The version that the write made.")]
 Deadline = Annotated[datetime | None, Meta(description="When it expires; `null` if it does not.")]
 Count = Annotated[int, Meta(description="How many this reply has.")]
@@ -36,42 +129,100 @@ Next = Annotated[int | None, Meta(description="The `after` of the following call
 
 Why = Annotated[
     str,
-    Meta(description="Why a person looks at the value, at most 500 characters; the audit records it."),
+    Meta(
+        description="Why a person looks at the value, at most 500 characters; the audit records it.",
+        min_length=1,
+        max_length=rules.MAX_SPEC_REF_CHARACTERS,
+        pattern=TEXT,
+    ),
 ]
-Viewer = Annotated[str, Meta(description="Who looks at the value; the name in the subject if not given.")]
+Viewer = Annotated[
+    str,
+    Meta(
+        description="Who looks at the value; the name in the subject if not given.",
+        min_length=1,
+        max_length=_FEW,
+        pattern=NAMED,
+    ),
+]
 
 
 class CallFields(Struct, kw_only=True):
     """The fields of every call."""
 
-    deadline: Annotated[
-        int | UnsetType,
-        Meta(description="When the caller gives up, in milliseconds since 1970 by the service's clock."),
-    ] = UNSET
-    deadline_ms: Annotated[
-        int | UnsetType,
-        Meta(description="The same in milliseconds after the service received the request."),
-    ] = UNSET
+    deadline: (
+        Annotated[
+            int,
+            Meta(
+                description="When the caller gives up, in milliseconds since 1970 by the service's clock. A "
+                "time that has passed is answered with `TIMEOUT`.",
+                ge=0,
+                le=LATEST,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    deadline_ms: (
+        Annotated[
+            int,
+            Meta(
+                description="The same in milliseconds after the service received the request.",
+                ge=0,
+                le=rules.MAX_TTL * 1000,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+SpecRef = Annotated[
+    str,
+    Meta(
+        description="The document that the write follows.",
+        max_length=rules.MAX_SPEC_REF_CHARACTERS,
+        pattern=TEXT,
+    ),
+]
 
 
 class FenceFields(Struct, kw_only=True):
     """The lock that a write relies on."""
 
-    lock: Annotated[str, Meta(description="The name of the lock.")]
-    token: Annotated[int, Meta(description="The token that its holder has.")]
+    lock: Annotated[
+        str, Meta(description="The name of the lock.", min_length=1, max_length=_FEW, pattern=NAMED)
+    ]
+    token: Annotated[int, Meta(description="The token that its holder has.", ge=0, le=rules.MAX_VERSION)]
 
 
 class WriteFields(CallFields, kw_only=True):
     """The fields of every write."""
 
-    request_id: Annotated[
-        str | UnsetType,
-        Meta(description="Names the request: sent again, it gets the first answer and has no second effect."),
-    ] = UNSET
-    last_writer: Annotated[
-        str | UnsetType, Meta(description="Who writes; the name in the subject if not given.")
-    ] = UNSET
-    spec_ref: Annotated[str | UnsetType, Meta(description="The document that the write follows.")] = UNSET
+    request_id: (
+        Annotated[
+            str,
+            Meta(
+                description="Names the request: sent again, it gets the first answer and has no second "
+                "effect.",
+                min_length=1,
+                max_length=_FEW,
+                pattern=NAMED,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    last_writer: (
+        Annotated[
+            str,
+            Meta(
+                description="Who writes; the name in the subject if not given.",
+                min_length=1,
+                max_length=_FEW,
+                pattern=NAMED,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    spec_ref: SpecRef | UnsetType = UNSET
     fence: Annotated[
         FenceFields | UnsetType, Meta(description="Refuse the write unless the lock has this newest token.")
     ] = UNSET

@@ -11,12 +11,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast import rules
 from holdfast.edges.calls.fields import (
+    MEANT_TTLS,
+    TEXT,
+    TTLS,
     CallFields,
     Count,
     Cursor,
     Deadline,
     ExpectedVersion,
+    Identity,
     KeepTtl,
     LastWriter,
     Limit,
@@ -25,6 +30,8 @@ from holdfast.edges.calls.fields import (
     NextCursor,
     Purpose,
     Since,
+    SpecRef,
+    Timestamp,
     Truncated,
     Ttl,
     TtlSeconds,
@@ -32,11 +39,26 @@ from holdfast.edges.calls.fields import (
     Viewer,
     Why,
     WriteFields,
+    never,
+    one_of,
+    ruled,
+    some_of,
 )
+from holdfast.errors import error_classes
 from holdfast.model import Change, Semantics
 
-Key = Annotated[str, Meta(description="The key.")]
-Prefix = Annotated[str, Meta(description="Only keys that begin with this; all if not given.")]
+Key = Annotated[
+    str, Meta(description="The key.", min_length=1, max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT)
+]
+Keys = Annotated[list[Key], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
+Prefix = Annotated[
+    str,
+    Meta(
+        description="Only keys that begin with this; all if not given.",
+        max_length=rules.MAX_KEY_CHARACTERS,
+        pattern=TEXT,
+    ),
+]
 Value = Annotated[Any, Meta(description="The value, any JSON.")]
 
 
@@ -49,14 +71,14 @@ class KeyFields(CallFields, kw_only=True):
 class RevealFields(KeyFields, kw_only=True):
     """The fields of `reveal`."""
 
-    why: Why | UnsetType = UNSET
+    why: Why
     last_writer: Viewer | UnsetType = UNSET
 
 
 class GetManyFields(CallFields, kw_only=True):
     """The fields of `get_many`."""
 
-    keys: Annotated[list[str], Meta(description="At most 1,000 keys.")]
+    keys: Keys
 
 
 class ListFields(CallFields, kw_only=True):
@@ -68,12 +90,12 @@ class ListFields(CallFields, kw_only=True):
     values: Annotated[bool | UnsetType, Meta(description="Return the entries of the keys as well.")] = UNSET
     purpose: Purpose | UnsetType = UNSET
     producer: Annotated[
-        str | UnsetType, Meta(description="Only entries whose semantics name this producer.")
+        Identity | UnsetType, Meta(description="Only entries whose semantics name this producer.")
     ] = UNSET
     last_writer: LastWriter | UnsetType = UNSET
-    spec_ref: Annotated[str | UnsetType, Meta(description="Only entries with this `spec_ref`.")] = UNSET
+    spec_ref: Annotated[SpecRef | UnsetType, Meta(description="Only entries with this `spec_ref`.")] = UNSET
     expires_before: Annotated[
-        str | UnsetType, Meta(description="Only entries that expire before this time, in ISO 8601.")
+        Timestamp | UnsetType, Meta(description="Only entries that expire before this time, in ISO 8601.")
     ] = UNSET
 
 
@@ -107,6 +129,7 @@ class ExpectingFields(KeyWriteFields, kw_only=True):
     expected_version: ExpectedVersion | UnsetType = UNSET
 
 
+@ruled(*TTLS)
 class TtlFields(ExpectingFields, kw_only=True):
     """A write of one key that may set a time to live."""
 
@@ -115,6 +138,12 @@ class TtlFields(ExpectingFields, kw_only=True):
     keep_ttl: KeepTtl | UnsetType = UNSET
 
 
+@ruled(never("ttl", "ttl_seconds"), some_of("ttl", "ttl_seconds"), {"properties": {"keep_ttl": False}})
+class SetTtlFields(TtlFields, kw_only=True):
+    """The fields of `set_ttl` and `touch`, which need a time to live."""
+
+
+@ruled(*MEANT_TTLS)
 class SetFields(TtlFields, kw_only=True):
     """The fields of `set`."""
 
@@ -125,6 +154,7 @@ class SetFields(TtlFields, kw_only=True):
 OnlyIfExists = Annotated[bool, Meta(description="Refuse to add to a key that does not exist.")]
 
 
+@ruled(*TTLS)
 class IncrFields(TtlFields, kw_only=True):
     """The fields of `incr`."""
 
@@ -132,6 +162,7 @@ class IncrFields(TtlFields, kw_only=True):
     only_if_exists: OnlyIfExists | UnsetType = UNSET
 
 
+@ruled(*MEANT_TTLS)
 class SetItem(Struct, kw_only=True):
     """One of the items of `set_many`."""
 
@@ -147,13 +178,25 @@ class SetItem(Struct, kw_only=True):
 class SetManyFields(KeyWriteFields, kw_only=True):
     """The fields of `set_many`."""
 
-    items: Annotated[list[SetItem], Meta(description="At most 1,000 items, each with the fields of a set.")]
+    items: Annotated[
+        list[SetItem],
+        Meta(description="At most 1,000 items, each with the fields of a set.", max_length=rules.MAX_BATCH),
+    ]
 
 
+@ruled({"properties": {"request_id": False}})
 class DeletePrefixFields(WriteFields, kw_only=True):
     """The fields of `delete_prefix`. A `request_id` is refused, because repeating the call is harmless."""
 
-    prefix: Annotated[str, Meta(description="Remove the keys that begin with this.")]
+    prefix: Annotated[
+        str,
+        Meta(
+            description="Remove the keys that begin with this.",
+            min_length=1,
+            max_length=rules.MAX_KEY_CHARACTERS,
+            pattern=TEXT,
+        ),
+    ]
     limit: Limit | UnsetType = UNSET
     cursor: Cursor | UnsetType = UNSET
     dry_run: Annotated[bool | UnsetType, Meta(description="Return the keys and remove nothing.")] = UNSET
@@ -162,16 +205,24 @@ class DeletePrefixFields(WriteFields, kw_only=True):
 class DeleteManyFields(KeyWriteFields, kw_only=True):
     """The fields of `delete_many`."""
 
-    keys: Annotated[list[str], Meta(description="At most 1,000 keys.")]
+    keys: Keys
 
 
 class BatchCheck(Struct, kw_only=True):
     """One of the checks of a batch."""
 
     key: Key
-    version: Annotated[int, Meta(description="The version that must be there, 0 for no entry.")]
+    version: Annotated[
+        int,
+        Meta(description="The version that must be there, 0 for no entry.", ge=0, le=rules.MAX_VERSION),
+    ]
 
 
+@ruled(
+    one_of(("value", "key"), ("incr", "key"), ("delete", "key"), ("guard",)),
+    {"properties": {"expected_version": False}},
+    *MEANT_TTLS,
+)
 class BatchWrite(Struct, kw_only=True):
     """One of the writes of a batch: exactly one of `value`, `incr`, `delete` and `guard` is set."""
 
@@ -179,7 +230,7 @@ class BatchWrite(Struct, kw_only=True):
     value: Value = UNSET
     incr: Annotated[float | int | UnsetType, Meta(description="Add this to a number.")] = UNSET
     delete: Annotated[Literal[True] | UnsetType, Meta(description="Remove the key.")] = UNSET
-    guard: Annotated[str | UnsetType, Meta(description="Give this lock a new token.")] = UNSET
+    guard: Annotated[Identity | UnsetType, Meta(description="Give this lock a new token.")] = UNSET
     only_if_exists: OnlyIfExists | UnsetType = UNSET
     ttl: Ttl | UnsetType = UNSET
     ttl_seconds: TtlSeconds | UnsetType = UNSET
@@ -193,9 +244,13 @@ class BatchWrite(Struct, kw_only=True):
 class BatchFields(KeyWriteFields, kw_only=True):
     """The fields of `batch`."""
 
-    writes: Annotated[list[BatchWrite], Meta(description="At most 1,000 writes, in their order.")]
+    writes: Annotated[
+        list[BatchWrite],
+        Meta(description="At most 1,000 writes, in their order.", max_length=rules.MAX_BATCH),
+    ]
     checks: Annotated[
-        list[BatchCheck] | UnsetType, Meta(description="What must hold, or nothing is written.")
+        Annotated[list[BatchCheck], Meta(max_length=rules.MAX_BATCH)] | UnsetType,
+        Meta(description="What must hold, or nothing is written."),
     ] = UNSET
 
 
@@ -204,11 +259,18 @@ class EscalateFields(KeyWriteFields, kw_only=True):
 
     verb: Annotated[str, Meta(description="The verb of the write that was given up.")]
     request: Annotated[dict[str, Any], Meta(description="Its fields, with a `request_id`.")]
-    error_code: Annotated[str, Meta(description="The code of the last error.")]
-    attempts: Annotated[int, Meta(description="How often it was tried.")]
-    message: Annotated[str | UnsetType, Meta(description="What went wrong, in at most 500 characters.")] = (
-        UNSET
-    )
+    error_code: Annotated[
+        str,
+        Meta(
+            description="The code of the last error.",
+            extra_json_schema={"enum": sorted(error.code for error in error_classes())},
+        ),
+    ]
+    attempts: Annotated[int, Meta(description="How often it was tried.", ge=1, le=rules.MAX_VERSION)]
+    message: Annotated[
+        Annotated[str, Meta(max_length=rules.MAX_REASON_CHARACTERS, pattern=TEXT)] | UnsetType,
+        Meta(description="What went wrong, in at most 500 characters."),
+    ] = UNSET
 
 
 class EntryReply(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -6,30 +6,68 @@ Law: only declarations; see `holdfast.edges.calls.catalogue`.
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
 # text is slow.
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast import rules
 from holdfast.audit.results import AuditEntry
 from holdfast.edges.calls.fields import (
+    NAMESPACE,
+    TEXT,
     After,
     CallFields,
     Count,
     Cursor,
+    Identity,
     LastWriter,
     Limit,
     Next,
     NextCursor,
     Purpose,
+    SemanticsFields,
+    SpecRef,
+    Timestamp,
     Truncated,
     Viewer,
     Why,
     WriteFields,
+    one_of,
+    ruled,
 )
-from holdfast.model import Letter, Policy, Semantics, SlowRequest, Stats, TrashEntry
+from holdfast.edges.calls.key_fields import Key
+from holdfast.model import Letter, Policy, SlowRequest, Stats, TrashEntry
 
-Namespace = Annotated[str, Meta(description="The full name of the namespace, such as `kv/trivia`.")]
-Prefix = Annotated[str, Meta(description="Only keys that begin with this.")]
+Namespace = Annotated[
+    str, Meta(description="The full name of the namespace, such as `kv/trivia`.", pattern=NAMESPACE)
+]
+Prefix = Annotated[
+    str,
+    Meta(description="Only keys that begin with this.", max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT),
+]
+_Quota = Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]
+_Count = Annotated[int, Meta(ge=1, le=rules.MAX_TTL)]
+
+
+class PolicyFields(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A policy; see the reference. `ttl_default` lies between `ttl_min` and `ttl_max`."""
+
+    quota_keys: _Quota | None = None
+    quota_bytes: _Quota | None = None
+    max_value_bytes: (
+        Annotated[int, Meta(ge=rules.MAX_VALUE_BYTES, le=rules.MAX_RAISED_VALUE_BYTES)] | None
+    ) = None
+    rate_limit: _Count | None = None
+    ttl_default: _Count | None = None
+    ttl_min: _Count | None = None
+    ttl_max: _Count | None = None
+    ttl_required: bool | None = None
+    trash: bool | None = None
+    trash_retention: _Count | None = None
+    journal_retention: _Count | None = None
+    audit: bool | None = None
+    audit_retention: _Count | None = None
+    reveal: Literal["open", "audited", "never"] | None = None
 
 
 class NamespaceFields(CallFields, kw_only=True):
@@ -41,7 +79,10 @@ class NamespaceFields(CallFields, kw_only=True):
 class NamespacesFields(CallFields, kw_only=True):
     """The fields of `namespaces`."""
 
-    limit: Annotated[int | UnsetType, Meta(description="The most to return; at most 1,024.")] = UNSET
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=rules.MAX_LIMIT)] | UnsetType,
+        Meta(description="The most to return; at most 1,024."),
+    ] = UNSET
     cursor: Cursor | UnsetType = UNSET
 
 
@@ -49,7 +90,7 @@ class SetPolicyFields(WriteFields, kw_only=True):
     """The fields of `set_policy`."""
 
     namespace: Namespace
-    policy: Annotated[Policy, Meta(description="The policy; what it does not name no longer holds.")]
+    policy: Annotated[PolicyFields, Meta(description="The policy; what it does not name no longer holds.")]
 
 
 class AuditFields(NamespaceFields, kw_only=True):
@@ -64,11 +105,13 @@ class AuditFields(NamespaceFields, kw_only=True):
     last_writer: LastWriter | UnsetType = UNSET
     op: Annotated[str | UnsetType, Meta(description="Only changes of this kind.")] = UNSET
     purpose: Purpose | UnsetType = UNSET
-    request_id: Annotated[str | UnsetType, Meta(description="Only changes by this request.")] = UNSET
-    since: Annotated[str | UnsetType, Meta(description="Only changes from this time on, in ISO 8601.")] = (
-        UNSET
-    )
-    until: Annotated[str | UnsetType, Meta(description="Only changes before this time, in ISO 8601.")] = UNSET
+    request_id: Annotated[Identity | UnsetType, Meta(description="Only changes by this request.")] = UNSET
+    since: Annotated[
+        Timestamp | UnsetType, Meta(description="Only changes from this time on, in ISO 8601.")
+    ] = UNSET
+    until: Annotated[
+        Timestamp | UnsetType, Meta(description="Only changes before this time, in ISO 8601.")
+    ] = UNSET
 
 
 class AuditVerifyFields(NamespaceFields, kw_only=True):
@@ -76,23 +119,26 @@ class AuditVerifyFields(NamespaceFields, kw_only=True):
 
     after: After | UnsetType = UNSET
     anchor: Annotated[
-        str | UnsetType, Meta(description="The signature of the record with the number `after`.")
+        Annotated[str, Meta(max_length=rules.MAX_IDENTITY_CHARACTERS, pattern=TEXT)] | UnsetType,
+        Meta(description="The signature of the record with the number `after`."),
     ] = UNSET
 
 
 class LoadedEntry(Struct, kw_only=True):
     """An entry of another store, with its whole envelope."""
 
-    key: Annotated[str, Meta(description="The key.")]
+    key: Key
     value: Annotated[Any, Meta(description="The value.")]
-    version: Annotated[int, Meta(description="Its version there, at most 2^62.")]
-    created_at: Annotated[str, Meta(description="When it was made, in ISO 8601.")]
-    updated_at: Annotated[str, Meta(description="When it was last written, in ISO 8601.")]
-    expires_at: Annotated[str | None, Meta(description="When it expires; `null` if it does not.")]
-    last_writer: Annotated[str, Meta(description="Who wrote it last.")]
-    semantics: Annotated[Semantics | None, Meta(description="Why it exists and for whom.")]
-    request_id: Annotated[str | None, Meta(description="The request that wrote it.")]
-    spec_ref: Annotated[str | None, Meta(description="The document that the write followed.")]
+    version: Annotated[
+        int, Meta(description="Its version there, at most 2^62.", ge=0, le=rules.MAX_LOADED_VERSION)
+    ]
+    created_at: Annotated[Timestamp, Meta(description="When it was made, in ISO 8601.")]
+    updated_at: Annotated[Timestamp, Meta(description="When it was last written, in ISO 8601.")]
+    expires_at: Annotated[Timestamp | None, Meta(description="When it expires; `null` if it does not.")]
+    last_writer: Annotated[Identity, Meta(description="Who wrote it last.")]
+    semantics: Annotated[SemanticsFields | None, Meta(description="Why it exists and for whom.")]
+    request_id: Annotated[Identity | None, Meta(description="The request that wrote it.")]
+    spec_ref: Annotated[SpecRef | None, Meta(description="The document that the write followed.")]
     purpose: Annotated[
         str | UnsetType | None, Meta(description="Ignored: the purpose comes from `semantics`.")
     ] = UNSET
@@ -102,7 +148,9 @@ class LoadFields(WriteFields, kw_only=True):
     """The fields of `load`."""
 
     namespace: Namespace
-    entries: Annotated[list[LoadedEntry], Meta(description="At most 1,000 entries.")]
+    entries: Annotated[
+        list[LoadedEntry], Meta(description="At most 1,000 entries.", max_length=rules.MAX_BATCH)
+    ]
     keep_versions: Annotated[
         bool | UnsetType, Meta(description="Keep versions that are above the last one of the namespace.")
     ] = UNSET
@@ -127,16 +175,17 @@ class DeadlettersFields(NamespaceFields, kw_only=True):
 class LetterFields(NamespaceFields, kw_only=True):
     """A call about one dead letter."""
 
-    number: Annotated[int, Meta(description="The number of the letter.")]
+    number: Annotated[int, Meta(description="The number of the letter.", ge=1, le=rules.MAX_VERSION)]
 
 
 class RevealLetterFields(LetterFields, kw_only=True):
     """The fields of `deadletter_reveal`."""
 
-    why: Why | UnsetType = UNSET
+    why: Why
     last_writer: Viewer | UnsetType = UNSET
 
 
+@ruled(one_of(("path",), ("number",)))
 class RescueFields(CallFields, kw_only=True):
     """The fields of `rescue`."""
 
@@ -151,9 +200,13 @@ class RescueFields(CallFields, kw_only=True):
 class SlowlogFields(CallFields, kw_only=True):
     """The fields of `slowlog`."""
 
-    limit: Annotated[int | UnsetType, Meta(description="The most to return; at most 200.")] = UNSET
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=rules.MAX_LIMIT)] | UnsetType,
+        Meta(description="The most to return; at most 200."),
+    ] = UNSET
     before: Annotated[
-        int | UnsetType, Meta(description="Only requests with a smaller number: `next` of an earlier reply.")
+        Annotated[int, Meta(ge=1, le=rules.MAX_VERSION)] | UnsetType,
+        Meta(description="Only requests with a smaller number: `next` of an earlier reply."),
     ] = UNSET
     instance: Annotated[
         str | UnsetType, Meta(description="The instance that is asked; others answer without requests.")

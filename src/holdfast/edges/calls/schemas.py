@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.edges.calls.fields import RULES
 from holdfast.errors import error_classes
 from holdfast.wire.dialects import SEMANTIC
 
@@ -24,7 +25,7 @@ def schemas_of(structs: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(
         list(dict.fromkeys(structs)), ref_template=SCHEMAS + "{name}"
     )
-    return {name: neat(schema) for name, schema in components.items()}
+    return {name: neat(schema) | RULES.get(name, {}) for name, schema in components.items()}
 
 
 def neat(schema: Any) -> Any:

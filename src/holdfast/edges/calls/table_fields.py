@@ -10,7 +10,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast import rules
 from holdfast.edges.calls.fields import (
+    TEXT,
     CallFields,
     Cursor,
     ExpectedVersion,
@@ -19,11 +21,15 @@ from holdfast.edges.calls.fields import (
     Viewer,
     Why,
     WriteFields,
+    one_of,
+    ruled,
 )
 
-Table = Annotated[str, Meta(description="The name of the table.")]
-CommonTable = Annotated[str, Meta(description="The table of the writes that name none.")]
-Index = Annotated[str, Meta(description="The name of the index.")]
+_NAME = "^[A-Za-z0-9_.-]{1,100}$"
+Table = Annotated[str, Meta(description="The name of the table.", pattern=_NAME)]
+CommonTable = Annotated[str, Meta(description="The table of the writes that name none.", pattern=_NAME)]
+Index = Annotated[str, Meta(description="The name of the index.", pattern=_NAME)]
+Attribute = Annotated[str, Meta(min_length=1, max_length=255, pattern=TEXT)]
 PartitionKey = Annotated[str | int | float, Meta(description="The partition key; a binary is base64.")]
 SortKey = Annotated[str | int | float, Meta(description="The sort key, if the table has one.")]
 ConditionField = Annotated[
@@ -47,7 +53,7 @@ Binary = Annotated[list[str], Meta(description="The key attributes that the call
 class KeyDefinitionFields(Struct, kw_only=True):
     """An attribute of a key and its type."""
 
-    name: Annotated[str, Meta(description="The name of the attribute.")]
+    name: Annotated[Attribute, Meta(description="The name of the attribute.")]
     type: Annotated[Literal["string", "number", "binary"], Meta(description="Its type.")]
 
 
@@ -71,7 +77,7 @@ class CreateTableFields(TableWriteFields, kw_only=True):
         KeyDefinitionFields | UnsetType, Meta(description="The attribute that orders items of a partition.")
     ] = UNSET
     ttl_attribute: Annotated[
-        str | UnsetType, Meta(description="The attribute that holds when an item expires.")
+        Attribute | UnsetType, Meta(description="The attribute that holds when an item expires.")
     ] = UNSET
     stream: Annotated[
         Literal["keys", "new", "old", "both"] | UnsetType,
@@ -112,7 +118,9 @@ class UpdateItemFields(ItemWriteFields, kw_only=True):
 class SetItemTtlFields(ItemWriteFields, kw_only=True):
     """The fields of `set_ttl`."""
 
-    ttl_seconds: Annotated[int, Meta(description="The time to live in seconds, from now.")]
+    ttl_seconds: Annotated[
+        int, Meta(description="The time to live in seconds, from now.", ge=1, le=rules.MAX_TTL)
+    ]
 
 
 class ItemKeyFields(TableCallFields, kw_only=True):
@@ -131,7 +139,7 @@ class GetItemFields(ItemKeyFields, kw_only=True):
 class RevealItemFields(ItemKeyFields, kw_only=True):
     """The fields of `reveal_item`."""
 
-    why: Why | UnsetType = UNSET
+    why: Why
     last_writer: Viewer | UnsetType = UNSET
 
 
@@ -194,7 +202,7 @@ class ItemKey(Struct, kw_only=True):
 class BatchGetItemFields(TableCallFields, kw_only=True):
     """The fields of `batch_get_item`."""
 
-    keys: Annotated[list[ItemKey], Meta(description="At most 1,000 keys.")]
+    keys: Annotated[list[ItemKey], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
 
 
 class PutMember(Struct, kw_only=True):
@@ -227,6 +235,7 @@ class UpdateMember(KeyedMember, kw_only=True):
     add: AddPaths | UnsetType = UNSET
 
 
+@ruled(one_of(("put",), ("delete",)))
 class BatchItemWrite(Struct, kw_only=True):
     """One of the writes of `batch_write_item`: exactly one field is set."""
 
@@ -234,6 +243,7 @@ class BatchItemWrite(Struct, kw_only=True):
     delete: Annotated[KeyedMember | UnsetType, Meta(description="Remove an item.")] = UNSET
 
 
+@ruled(one_of(("put",), ("delete",), ("update",), ("check",)))
 class TransactItemWrite(BatchItemWrite, kw_only=True):
     """One of the writes of `transact_write`: exactly one field is set."""
 
@@ -244,14 +254,20 @@ class TransactItemWrite(BatchItemWrite, kw_only=True):
 class BatchWriteItemFields(WriteFields, kw_only=True):
     """The fields of `batch_write_item`."""
 
-    writes: Annotated[list[BatchItemWrite], Meta(description="At most 1,000 writes, each for itself.")]
+    writes: Annotated[
+        list[BatchItemWrite],
+        Meta(description="At most 1,000 writes, each for itself.", max_length=rules.MAX_BATCH),
+    ]
     table: CommonTable | UnsetType = UNSET
 
 
 class TransactWriteFields(WriteFields, kw_only=True):
     """The fields of `transact_write`."""
 
-    writes: Annotated[list[TransactItemWrite], Meta(description="At most 1,000 writes, all or none.")]
+    writes: Annotated[
+        list[TransactItemWrite],
+        Meta(description="At most 1,000 writes, all or none.", max_length=rules.MAX_BATCH),
+    ]
     table: CommonTable | UnsetType = UNSET
 
 

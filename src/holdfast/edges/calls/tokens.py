@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from holdfast import rules
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.fields import CallFields, Count, Ttl
+from holdfast.edges.calls.fields import PLUGIN, TENANT, TEXT, CallFields, Count, Ttl, ruled
 from holdfast.operators.tokens import OF_LINK
 from holdfast.verbs.fields import required
 
@@ -23,13 +24,32 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 Id = Annotated[str, Meta(description="The id of the token.")]
-Plugin = Annotated[str, Meta(description="The plugin that the token is for.")]
-Tenant = Annotated[str, Meta(description="The tenant whose project the token is for.")]
-Project = Annotated[str, Meta(description="The tenant's project.")]
+Plugin = Annotated[str, Meta(description="The plugin that the token is for.", pattern=PLUGIN)]
+Tenant = Annotated[str, Meta(description="The tenant whose project the token is for.", pattern=TENANT)]
+Project = Annotated[str, Meta(description="The tenant's project.", pattern=TENANT)]
 Operator = Annotated[bool, Meta(description="Whether the token is for operators, who may do everything.")]
-Verbs = Annotated[list[str], Meta(description="The only verbs that the token allows; all if not given.")]
+Verbs = Annotated[
+    list[str],
+    Meta(description="The only verbs that the token allows; all if not given.", min_length=1, max_length=100),
+]
+_NO_PROJECT: Final[dict[str, Any]] = {"tenant": False, "project": False}
 
 
+@ruled(
+    {
+        "oneOf": [
+            {"required": ["plugin"], "properties": _NO_PROJECT | {"operator": {"const": False}}},
+            {
+                "required": ["tenant", "project"],
+                "properties": {"plugin": False, "operator": {"const": False}},
+            },
+            {
+                "required": ["operator"],
+                "properties": _NO_PROJECT | {"plugin": False, "operator": {"const": True}},
+            },
+        ]
+    }
+)
 class TokenCreateFields(CallFields, kw_only=True):
     """The fields of `token_create`: one of `plugin`, `tenant` with `project`, and `operator`."""
 
@@ -44,7 +64,7 @@ class TokenCreateFields(CallFields, kw_only=True):
 class TokenFields(CallFields, kw_only=True):
     """A call about one token."""
 
-    id: Id
+    id: Annotated[Id, Meta(min_length=1, max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT)]
 
 
 class TokenReply(Struct, kw_only=True, forbid_unknown_fields=True):

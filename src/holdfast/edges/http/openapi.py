@@ -9,13 +9,15 @@ in the path, is described here.
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 import holdfast
+from holdfast import rules
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.fields import PLUGIN, RULES, TENANT
 from holdfast.edges.calls.key_fields import DeletedReply, EntryReply, ListFields, ListReply, StoredReply
 from holdfast.edges.calls.schemas import SCHEMAS, schemas_of
 from holdfast.edges.http.routes import RESOURCES
@@ -26,8 +28,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PATH: Final = "/openapi.json"
-_PLUGIN: Final = {"plugin": "The name of the plugin."}
-_TENANT: Final = {"tenant": "The name of the tenant.", "project": "The name of the tenant's project."}
+_PLUGIN: Final = {"plugin": ("The name of the plugin.", PLUGIN)}
+_TENANT: Final = {
+    "tenant": ("The name of the tenant.", TENANT),
+    "project": ("The name of the tenant's project.", TENANT),
+}
+_COMPONENTS: Final = "^[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
+_IN_A_PROJECT: Final = {
+    "key": {
+        "pattern": _COMPONENTS,
+        "maxLength": rules.MAX_SEMANTIC_KEY_CHARACTERS - len("tenant/t/project/p/"),
+    }
+}
+"""What holds for keys of projects beside what holds for all keys: they are shorter, and made of components."""
 PATHS: Final = {
     "kv": ("/v1/kv/{plugin}", _PLUGIN),
     "semantic": ("/v1/semantic/{tenant}/{project}", _TENANT),
@@ -35,7 +48,8 @@ PATHS: Final = {
     "blob": ("/v1/blob/{plugin}", _PLUGIN),
     "admin": ("/v1/admin", {}),
 }
-"""The path of each family, and the parameters in it."""
+"""The path of each family, and the parameters in it, with their patterns."""
+_LONGEST: Final = {"plugin": 100, "tenant": 63, "project": 63, "key": rules.MAX_KEY_CHARACTERS}
 _TAGS: Final = {
     "kv": "Keys of a plugin",
     "semantic": "Keys of a tenant's project",
@@ -48,22 +62,56 @@ _DESCRIPTION: Final = (
     "A key is also a resource: its value is the body, and its version the entity tag. So is a blob, whose "
     "body is its bytes."
 )
-_IF_MATCH: Final = ("If-Match", "Write only if the entry has this version, in quotes; else 412.")
-_IF_NONE: Final = ("If-None-Match", "With *, write only if there is no entry; else 412.")
-_REQUEST_ID: Final = ("Holdfast-Request-Id", "Names the request: sent again, it has no second effect.")
-_WRITER: Final = ("Holdfast-Writer", "Who writes; the plugin or project if not given.")
-_TTL: Final = ("Holdfast-TTL", "The time to live in seconds, or `keep`; none if not given.")
-_DEADLINE: Final = ("Holdfast-Deadline-Ms", "Milliseconds after which a request that waits is refused.")
+_VERSION: Final = r'^"(0|[1-9][0-9]{0,17})"$'
+_PRINTED: Final = "^[!-~]([ -~]{0,198}[!-~])?$"
+_IF_MATCH: Final = (
+    "If-Match",
+    'Write only if the entry has this version, in quotes; else 412. "0" means that there must be no entry, as '
+    "`If-None-Match: *` does; one of the two headers may be sent.",
+    _VERSION,
+)
+_KNOWN: Final = (
+    "If-None-Match",
+    "The entity tag of a known version; 304 if it is still current.",
+    _VERSION,
+)
+_REQUEST_ID: Final = (
+    "Holdfast-Request-Id",
+    "Names the request: sent again, it has no second effect.",
+    _PRINTED,
+)
+_WRITER: Final = ("Holdfast-Writer", "Who writes; the plugin or project if not given.", _PRINTED)
+_TTL: Final = (
+    "Holdfast-TTL",
+    "The time to live in seconds, or `keep`; none if not given.",
+    "^(keep|[1-9][0-9]{0,8})$",
+)
+_DEADLINE: Final = (
+    "Holdfast-Deadline-Ms",
+    "Milliseconds after which a request that waits is refused. Few are likely to be too few.",
+    "^[1-9][0-9]{3,9}$",
+)
 _METADATA: Final = ("Holdfast-Metadata", "The metadata: a JSON object whose members are texts.")
 _CHECKSUM: Final = ("Holdfast-Checksum", "The checksum of the blob; bytes with another one are refused.")
+_SOON: Final = 3_600_000
+"""Milliseconds from which on a time is far enough for a deadline, whenever the document is read."""
+_PATIENT: Final = 1_000
+"""Milliseconds that are enough for a request."""
+_FEWER: Final = " Less is accepted too, and more likely to be answered with `TIMEOUT`."
+_REFUSED: Final = ("400", "401", "403", "404", "408", "409", "413", "429", "503")
+"""The statuses of refusals that every verb may have."""
 _BYTES: Final[dict[str, Any]] = {
     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
 }
 _NOT_IN_QUERIES: Final = frozenset({"deadline", "deadline_ms"})
 
 
-def document() -> dict[str, Any]:
-    """Return the document."""
+def document(now: int = 0) -> dict[str, Any]:
+    """Return the document.
+
+    Args:
+        now: The service's time in milliseconds since 1970, after which deadlines lie.
+    """
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": holdfast.__version__, "description": _DESCRIPTION},
@@ -72,7 +120,7 @@ def document() -> dict[str, Any]:
         "tags": [{"name": name, "description": said} for name, said in _TAGS.items()],
         "paths": dict(_resources()) | dict(_verbs()),
         "components": {
-            "schemas": _schemas(),
+            "schemas": _schemas(now),
             "responses": {"Problem": _problem()},
             "securitySchemes": {
                 "token": {
@@ -86,18 +134,29 @@ def document() -> dict[str, Any]:
     }
 
 
-@cache
-def document_bytes() -> bytes:
-    """Return the document as JSON."""
-    return msgspec.json.encode(document())
+@lru_cache(maxsize=1)
+def _document_of(hour: int) -> bytes:
+    return msgspec.json.encode(document(hour * _SOON))
+
+
+def document_bytes(now: int) -> bytes:
+    """Return the document as JSON, with deadlines that lie after this time."""
+    return _document_of(now // _SOON + 1)
 
 
 def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
     for family, (path, parameters) in PATHS.items():
         for verb in FAMILIES[family].values():
-            content = _BYTES if "data" in verb.reply.__struct_fields__ else _json(_schema(verb.reply))
+            # Bytes are the body of the reply; if there are none, it is JSON that says so.
+            content = _json(_schema(verb.reply))
+            if "data" in verb.reply.__struct_fields__:
+                content |= _BYTES
             operation = _operation(family, verb.name, verb.help, content)
-            operation["requestBody"] = {"required": True, "content": _json(_schema(verb.fields))}
+            needed = any(field.required for field in msgspec.structs.fields(verb.fields)) or (
+                verb.fields.__name__ in RULES
+            )
+            fields = _schema(verb.fields, of_project=family == "semantic")
+            operation["requestBody"] = {"required": needed, "content": _json(fields)}
             operation |= {"x-writes": verb.writes, "x-destroys": verb.destroys}
             yield f"{path}:{verb.name}", _path(parameters) | {"post": operation}
 
@@ -105,7 +164,8 @@ def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
 def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
     for family in RESOURCES:
         path, parameters = PATHS[family]
-        key = {"key": "The key or name, percent-encoded. It may contain slashes."}
+        pattern = _COMPONENTS if family == "semantic" else r"^[^\x00]+$"
+        key = {"key": ("The key or name, percent-encoded. It may contain slashes.", pattern)}
         methods = _of_a_blob() if family == "blob" else _of_a_key(family)
         yield f"{path}/{{key}}", _path(parameters | key) | methods
         yield path, _path(parameters) | {"get": _listing(family)}
@@ -116,7 +176,7 @@ def _of_a_key(family: str) -> dict[str, Any]:
     get = _operation(family, "get_value", verbs["get"].help, _json({}))
     get["parameters"] = [
         _query("entry", {"type": "boolean"}, "Return the whole entry instead of its value."),
-        _header("If-None-Match", "The entity tag of a known version; 304 if it is still current."),
+        _header(*_KNOWN),
         _header(*_DEADLINE),
     ]
     get["responses"]["200"]["headers"] = _tag()
@@ -124,7 +184,7 @@ def _of_a_key(family: str) -> dict[str, Any]:
     put = _operation(family, "put_value", verbs["set"].help, _json(_schema(StoredReply)))
     put["requestBody"] = {"required": True, "content": _json({}), "description": "The value, any JSON."}
     conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), *conditions]
+    put["parameters"] = [_header(*_TTL), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     delete = _operation(family, "delete_value", verbs["delete"].help, _json(_schema(DeletedReply)))
     delete["parameters"] = conditions
@@ -137,7 +197,7 @@ def _of_a_blob() -> dict[str, Any]:
     put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
     put["requestBody"] = {"required": True, "content": _BYTES, "description": "The bytes."}
     conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [*(_header(*one) for one in (_IF_NONE, _TTL, _METADATA, _CHECKSUM)), *conditions]
+    put["parameters"] = [_header(*_TTL), _told_header(*_METADATA), _header(*_CHECKSUM), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     help = FAMILIES["blob"]["delete"].help
     delete = _operation("blob", "delete_bytes", help, _json(_schema(DeletedReply)))
@@ -150,9 +210,11 @@ def _of_a_blob() -> dict[str, Any]:
 def _get_bytes() -> dict[str, Any]:
     get = _operation("blob", "get_bytes", "Return the bytes of a blob, or a range of them.", _BYTES)
     get["parameters"] = [
-        _header("Range", "One range of bytes, such as bytes=0-99."),
-        _header("If-Range", "Apply the range only to this version, in quotes."),
-        _header("If-None-Match", "The entity tag of a known version; 304 if it is still current."),
+        _header(
+            "Range", "One range of bytes, such as bytes=0-99.", "^bytes=([0-9]{1,9}-[0-9]{0,9}|-[0-9]{1,9})$"
+        ),
+        _header("If-Range", "Apply the range only to this version, in quotes.", _VERSION),
+        _header(*_KNOWN),
         _header(*_DEADLINE),
     ]
     told = {
@@ -190,15 +252,22 @@ def _operation(family: str, name: str, summary: str, content: dict[str, Any]) ->
         "summary": summary,
         "responses": {
             "200": {"description": "Done.", "content": content},
+            **{status: {"$ref": "#/components/responses/Problem"} for status in _REFUSED},
             "default": {"$ref": "#/components/responses/Problem"},
         },
     }
 
 
-def _path(parameters: dict[str, str]) -> dict[str, Any]:
+def _path(parameters: dict[str, tuple[str, str]]) -> dict[str, Any]:
     told = [
-        {"name": name, "in": "path", "required": True, "description": said, "schema": {"type": "string"}}
-        for name, said in parameters.items()
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": said,
+            "schema": {"type": "string", "pattern": pattern, "minLength": 1, "maxLength": _LONGEST[name]},
+        }
+        for name, (said, pattern) in parameters.items()
     ]
     return {"parameters": told} if told else {}
 
@@ -207,8 +276,15 @@ def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
-def _header(name: str, description: str) -> dict[str, Any]:
-    return {"name": name, "in": "header", "description": description, "schema": {"type": "string"}}
+def _header(name: str, description: str, pattern: str | None = None) -> dict[str, Any]:
+    schema = {"type": "string"} | ({} if pattern is None else {"pattern": pattern})
+    return {"name": name, "in": "header", "description": description, "schema": schema}
+
+
+def _told_header(name: str, description: str) -> dict[str, Any]:
+    """Return a header that holds an object of texts as JSON."""
+    texts = {"type": "object", "additionalProperties": {"type": "string"}}
+    return {"name": name, "in": "header", "description": description, "content": _json(texts)}
 
 
 def _tag() -> dict[str, Any]:
@@ -219,8 +295,11 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _schema(struct: type[msgspec.Struct]) -> dict[str, str]:
-    return {"$ref": f"{SCHEMAS}{struct.__name__}"}
+def _schema(struct: type[msgspec.Struct], *, of_project: bool = False) -> dict[str, Any]:
+    named = {"$ref": f"{SCHEMAS}{struct.__name__}"}
+    if of_project and "key" in struct.__struct_fields__:
+        return {"allOf": [named, {"properties": _IN_A_PROJECT}]}
+    return named
 
 
 def _problem() -> dict[str, Any]:
@@ -230,11 +309,20 @@ def _problem() -> dict[str, Any]:
     }
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas(now: int) -> dict[str, Any]:
     verbs = [verb for family in PATHS for verb in FAMILIES[family].values()]
     structs = [struct for verb in verbs for struct in (verb.fields, verb.reply)]
     found = schemas_of([*structs, EntryReply, Change]) | {"Problem": _problem_schema()}
-    return {name: _explicit(schema) for name, schema in sorted(found.items())}
+    return {name: _timely(_explicit(schema), now) for name, schema in sorted(found.items())}
+
+
+def _timely(schema: dict[str, Any], now: int) -> dict[str, Any]:
+    """Return the schema of a request with deadlines that it can meet."""
+    fields = schema.get("properties", {})
+    for name, least in (("deadline", now + _SOON), ("deadline_ms", _PATIENT)):
+        if name in fields and "minimum" in fields[name]:
+            fields[name] |= {"minimum": least, "description": fields[name]["description"] + _FEWER}
+    return schema
 
 
 def _explicit(schema: Any) -> Any:
