@@ -34,7 +34,7 @@ async def test_a_missing_entry(here: Served) -> None:
     kv = here.store.kv("trivia")
     await kv.set("a", SECRET)
     await kv.delete("a", writer="bob")
-    found = await page(here, "/ui/kv/trivia/a?reveal=1&why=x")
+    found = await page(here, "/ui/kv/trivia/a?reveal=1&why=OPS-1")
     assert (found["entry"], found["trashed"]["by"], found["revealed"]) == (None, "bob", False)
     assert "hunter2" not in str(found)
     assert (await page(here, "/ui/kv/trivia/never"))["trashed"] is None
@@ -107,7 +107,7 @@ async def test_a_token_without_the_verb_reveals_nothing(closed: Served) -> None:
     made = await closed.store.tokens().create(plugin="trivia", verbs=["get", "list"])
     await log_in(closed, token=made.token)
     assert (await page(closed, "/ui/kv/trivia/a"))["history"] is None
-    status, problem = await refused(closed, "/ui/kv/trivia/a?reveal=1&why=x")
+    status, problem = await refused(closed, "/ui/kv/trivia/a?reveal=1&why=OPS-1")
     assert (status, "does not allow reveal" in problem["detail"]) == (403, True)
 
 
@@ -115,7 +115,7 @@ async def test_long_numbers_stay_exact(here: Served) -> None:
     """The text of a value is as stored, so that an editor need not round what a script can't hold."""
     number = 12345678901234567890
     await here.store.kv("trivia").set("n", number)
-    found = await page(here, "/ui/kv/trivia/n?reveal=1&why=x")
+    found = await page(here, "/ui/kv/trivia/n?reveal=1&why=OPS-1")
     assert found["entry"]["text"] == str(number)
 
 
@@ -129,5 +129,5 @@ async def test_what_the_trash_holds_is_revealed_with_the_entry(here: Served) -> 
     masked: dict[str, Any] = (await page(here, "/ui/kv/trivia/a"))["trashed"]
     assert "text" not in masked
     assert "value" not in masked
-    shown = await page(here, "/ui/kv/trivia/a?reveal=1&why=x")
+    shown = await page(here, "/ui/kv/trivia/a?reveal=1&why=OPS-1")
     assert (shown["trashed"]["text"], shown["entry"]["text"]) == ('{"n":1}', '{"n":2}')

@@ -107,7 +107,7 @@ TABLES: Final[dict[str, dict[str, Any]]] = {
     "list_tables": {},
     "put_item": {"table": "t", "item": _ITEM, "return_values": "new", **_IF, **_SAID},
     "get_item": {**_OF, "projection": ["n", ["id"]]},
-    "reveal_item": {**_OF, "why": "w", "last_writer": "w"},
+    "reveal_item": {**_OF, "why": "OPS-1", "last_writer": "w"},
     "update_item": {
         **_OF,
         "set": {"x.y": {"v": ["w"]}},
@@ -167,7 +167,7 @@ OPERATORS: Final[dict[str, dict[str, Any]]] = {
     "deadletters": {"namespace": "kv/p"},
     "deadletter_retry": {"namespace": "kv/p", "number": 1},
     "deadletter_drop": {"namespace": "kv/p", "number": 1},
-    "deadletter_reveal": {"namespace": "kv/p", "number": 1, "why": "w"},
+    "deadletter_reveal": {"namespace": "kv/p", "number": 1, "why": "OPS-1"},
     "rescue": {"path": "copy.db"},
     "load": {"namespace": "kv/p", "entries": [_ENTRY], "keep_versions": False, **_SAID},
     "sweep": {},

@@ -198,7 +198,7 @@ async def test_in_headers(here: Served, name: str) -> None:
                 method,
                 place,
                 content=b"1" if method == "PUT" else None,
-                headers={name: said.encode("latin-1")},
+                headers={name.encode(): said.encode("latin-1")},
             )
             assert response.status_code < 500, (method, place, name, said, response.text)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from holdfast import rules
 from holdfast.audit.chain import REVEALED
 from holdfast.commands import Got, Reveal
 from holdfast.decide.audit import add_record
@@ -64,12 +65,14 @@ def _reveal_letter(draft: Draft, command: RevealLetter) -> Got:
 
 
 def _permit(draft: Draft, command: Revealing) -> None:
-    """Refuse a reveal that the policy forbids, or one without the reason that the policy wants."""
+    """Refuse a reveal that the policy forbids, or one without a reason that the policy wants."""
     how = reveals(draft.namespace)
     if how == "never":
         raise PermissionDenied(f"the policy of {draft.name} says that values are never revealed")
     if how == "audited" and command.why is None:
         raise MissingField("say why you look at this value", field="why")
+    if how == "audited" and command.why is not None:
+        rules.require_reason(command.why)
 
 
 def _tell(draft: Draft, command: Revealing, row: Row, *, key: str) -> None:

@@ -110,7 +110,7 @@ class TableItems(TableHandle):
             table: The table.
             partition_key: The item's partition key.
             sort_key: The item's sort key, if the table has one.
-            why: The reason, at most 500 characters. The policy `open` needs none.
+            why: The reason, with 3 letters or digits, to 500 characters. The policy `open` needs none.
             **viewing: `writer`, the name of the person, and `timeout` in seconds.
 
         Returns:

@@ -1,12 +1,13 @@
 """Dead letters for operators: requests that were given up, to be inspected, retried or dropped.
 
 Law: a letter is removed only when its request has succeeded, or when an operator drops it. A service handles
-the letters for its clients, because they are stored with the namespace.
+the letters for its clients, because they are stored with the namespace. People see the values in a letter as
+they see those of entries: masked, until they say why.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,6 +18,7 @@ from holdfast.engine import Scan, service_of
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
 from holdfast.handles.key_calls import write_of
 from holdfast.handles.reveals import revealed
+from holdfast.masking import MASK
 from holdfast.model import Letter, LetterPage
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command, Result
     from holdfast.engine import Engine
+    from holdfast.model import Policy
     from holdfast.verbs.keys import Verbs
+
+VALUES: Final = frozenset({"value", "item", "set", "add", "data"})
+"""The fields of a request, and of the writes in it, that hold what would be written."""
 
 
 class Letters:
@@ -40,20 +46,25 @@ class Letters:
         *,
         now: Callable[[], int],
         execute: Callable[[Command], Awaitable[Result]],
+        policy: Callable[[str], Awaitable[Policy]],
     ) -> None:
         self._engine = engine
         self._verbs = verbs
         self._now = now
         self._execute = execute
+        self._policy = policy
 
-    async def list(self, *, after: int = 0, limit: int | None = None) -> LetterPage:
+    async def list(self, *, after: int = 0, limit: int | None = None, masked: bool = False) -> LetterPage:
         """List letters in the order in which they were kept.
 
-        A page ends at `limit` or at 512 KB. There are more as long as its `next` is not None.
+        A page ends at `limit` or at 512 KB. There are more as long as its `next` is not None. A service
+        always masks the values in requests, unless the policy `reveal` of the namespace is `open`; `reveal`
+        returns a letter whole.
 
         Args:
             after: Number of the letter after which to begin, such as the `next` of the page before.
             limit: Largest number of letters, from 1 to 10,000; 1,000 if not given.
+            masked: Put `***` in the place of values unless the policy is `open`, as a service does.
 
         Returns:
             A page of letters.
@@ -75,13 +86,16 @@ class Letters:
         )
         found = await self._engine.scan(query, self._now())
         letters = [letter_of(row) for row in found.rows]
+        if masked and letters and (await self._policy(namespace)).reveal != "open":
+            letters = [_masked(letter) for letter in letters]
         return LetterPage(letters=letters, next=letters[-1].number if found.more else None)
 
-    async def get(self, number: int) -> Letter | None:
+    async def get(self, number: int, *, masked: bool = False) -> Letter | None:
         """Get a letter by its number.
 
         Args:
             number: The letter's number.
+            masked: Put `***` in the place of values unless the policy is `open`; see `list`.
 
         Returns:
             The letter, or None if there is none.
@@ -90,7 +104,7 @@ class Letters:
             ValidationError: The number is not a whole number from 1.
         """
         number = rules.positive(number, field="number")
-        page = await self.list(after=number - 1, limit=1)
+        page = await self.list(after=number - 1, limit=1, masked=masked)
         return next((letter for letter in page.letters if letter.number == number), None)
 
     async def reveal(
@@ -100,7 +114,7 @@ class Letters:
 
         Args:
             number: The letter's number.
-            why: The reason, at most 500 characters. The policy `open` needs none.
+            why: The reason, with 3 letters or digits, to 500 characters. The policy `open` needs none.
             writer: Name of the person; the store's writer if not given.
             deadline: Store's time in milliseconds after which nothing is done; None for no deadline.
 
@@ -169,3 +183,16 @@ class Letters:
         result = await self._execute(self._verbs.drop_letter(number, deadline=deadline))
         assert isinstance(result, Deleted)
         return result.version is not None
+
+
+def _masked(letter: Letter) -> Letter:
+    return msgspec.structs.replace(letter, request=_without_values(letter.request))
+
+
+def _without_values(part: Any) -> Any:
+    """Return a request, or a part of one, with a mask in the place of each value."""
+    if isinstance(part, dict):
+        return {name: MASK if name in VALUES else _without_values(inner) for name, inner in part.items()}
+    if isinstance(part, list):
+        return [_without_values(inner) for inner in part]
+    return part

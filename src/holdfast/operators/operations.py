@@ -384,4 +384,6 @@ class Operations(Pipeline):
         """
         root = rules.semantic_root(rules.namespace(namespace))
         verbs = self.verbs(namespace, root=root, principal=principal)
-        return operators.Letters(self._reading(), verbs, now=self.now, execute=self.execute)
+        return operators.Letters(
+            self._reading(), verbs, now=self.now, execute=self.execute, policy=self.policy
+        )

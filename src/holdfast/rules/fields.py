@@ -34,6 +34,8 @@ from holdfast.rules.names import legal_text
 from holdfast.rules.values import require_json
 from holdfast.rules.words import shown
 
+LEAST_OF_A_REASON: Final = 3
+"""Number of letters and digits that the reason for looking at a value has at least."""
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SWITCHES: Final = frozenset({"ttl_required", "trash", "audit"})
@@ -148,6 +150,21 @@ def spec_ref(text: object) -> str | None:
 def why(text: object) -> str | None:
     """Return the reason for which a person looks at a value."""
     return None if text is None else legal_text(text, field="why", most=MAX_SPEC_REF_CHARACTERS)
+
+
+def require_reason(why: str) -> None:
+    """Check that the reason for which a person looks at a value says something.
+
+    Raises:
+        ValidationError: It has fewer than three letters or digits, or they are all the same.
+    """
+    said = [one for one in why if one.isalnum()]
+    if len(said) < LEAST_OF_A_REASON or len(set(said)) == 1:
+        raise ValidationError(
+            f"why must say something: at least {LEAST_OF_A_REASON} letters or digits that are not all the "
+            "same, such as OPS-12 or the complaint of a player",
+            field="why",
+        )
 
 
 def fence(given: object) -> Fence | None:

@@ -111,7 +111,7 @@ class Blobs(Facade):
 
         Args:
             name: The blob's name.
-            why: The reason, at most 500 characters. The policy `open` needs none.
+            why: The reason, with 3 letters or digits, to 500 characters. The policy `open` needs none.
             **viewing: `writer`, the name of the person, and `timeout` in seconds.
 
         Returns:

@@ -244,14 +244,17 @@ class Letters(Facade):
 
     _handle: async_letters.Letters
 
-    def list(self, *, after: int = 0, limit: int | None = None) -> LetterPage:
+    def list(self, *, after: int = 0, limit: int | None = None, masked: bool = False) -> LetterPage:
         """List letters in the order in which they were kept.
 
-        A page ends at `limit` or at 512 KB. There are more as long as its `next` is not None.
+        A page ends at `limit` or at 512 KB. There are more as long as its `next` is not None. A service
+        always masks the values in requests, unless the policy `reveal` of the namespace is `open`; `reveal`
+        returns a letter whole.
 
         Args:
             after: Number of the letter after which to begin, such as the `next` of the page before.
             limit: Largest number of letters, from 1 to 10,000; 1,000 if not given.
+            masked: Put `***` in the place of values unless the policy is `open`, as a service does.
 
         Returns:
             A page of letters.
@@ -259,13 +262,14 @@ class Letters(Facade):
         Raises:
             ValidationError: An argument breaks its rule.
         """
-        return self._thread.run(self._handle.list(after=after, limit=limit))
+        return self._thread.run(self._handle.list(after=after, limit=limit, masked=masked))
 
-    def get(self, number: int) -> Letter | None:
+    def get(self, number: int, *, masked: bool = False) -> Letter | None:
         """Get a letter by its number.
 
         Args:
             number: The letter's number.
+            masked: Put `***` in the place of values unless the policy is `open`; see `list`.
 
         Returns:
             The letter, or None if there is none.
@@ -273,7 +277,7 @@ class Letters(Facade):
         Raises:
             ValidationError: The number is not a whole number from 1.
         """
-        return self._thread.run(self._handle.get(number))
+        return self._thread.run(self._handle.get(number, masked=masked))
 
     def reveal(
         self, number: int, why: str | None = None, *, writer: str | None = None, deadline: int | None = None
@@ -282,7 +286,7 @@ class Letters(Facade):
 
         Args:
             number: The letter's number.
-            why: The reason, at most 500 characters. The policy `open` needs none.
+            why: The reason, with 3 letters or digits, to 500 characters. The policy `open` needs none.
             writer: Name of the person; the store's writer if not given.
             deadline: Store's time in milliseconds after which nothing is done; None for no deadline.
 

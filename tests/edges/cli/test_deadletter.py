@@ -55,12 +55,12 @@ def test_letters_are_listed(cli: Cli, url: str) -> None:
     assert cli.did("deadletter", "list", "--limit", 1, "--all").out.count("\n") == 2
     documents = cli.did("deadletter", "list", "--json").jsons
     assert [document["number"] for document in documents] == [one, two]
-    assert documents[0]["request"]["value"] == {"k": "a"}
+    assert documents[0]["request"]["value"] == "***"
     assert cli.did("deadletter", "list", "--plugin", "others").out == ""
 
 
-def test_a_letter_is_shown_whole(cli: Cli, url: str) -> None:
-    """Everything that was asked for, and why it was given up; a letter that is not there ends with 3."""
+def test_a_letter_is_shown(cli: Cli, url: str) -> None:
+    """All that was asked for but the value, and why it was given up; one that is not there ends with 3."""
     [number] = given_up(url, "a")
     shown = dict(row.split("\t") for row in cli.did("deadletter", "show", number).out.splitlines())
     assert (shown["number"], shown["error_code"], shown["request_id"]) == (
@@ -68,10 +68,29 @@ def test_a_letter_is_shown_whole(cli: Cli, url: str) -> None:
         "VERSION_CONFLICT",
         "r-a",
     )
-    assert '"value":{"k":"a"}' in shown["request"]
+    assert '"value":"***"' in shown["request"]
     assert cli.did("deadletter", "show", number, "--json").json["request"]["expected_version"] == 0
     assert cli("deadletter", "show", number + 1).code == 3
     assert cli("deadletter", "show", "0").code == 2
+
+
+def test_the_value_of_a_letter_is_shown_to_who_says_why(cli: Cli, url: str) -> None:
+    """A reason shows the whole letter, and the audit has it; `never` refuses, and `open` needs no reason."""
+    [number] = given_up(url, "a")
+    cli("namespace", "set", "kv/jobs", "--audit")
+    whole = cli.did("deadletter", "show", number, "--why", "OPS-12", "--writer", "ann", "--json").json
+    assert whole["request"]["value"] == {"k": "a"}
+    [told] = [one for one in cli.did("audit", "log", "kv/jobs", "--json").jsons if one["op"] == "revealed"]
+    assert (told["writer"], told["spec_ref"]) == ("ann", "OPS-12")
+    empty = cli("deadletter", "show", number, "--why", "x")
+    assert (empty.code, "at least 3 letters or digits" in empty.err) == (2, True)
+    assert cli("deadletter", "show", number + 1_000, "--why", "OPS-12").code == 3
+    cli("namespace", "set", "kv/jobs", "--reveal", "never")
+    assert '"k"' not in cli.did("deadletter", "show", number).out
+    assert cli("deadletter", "show", number, "--why", "OPS-12").code != 0
+    cli("namespace", "set", "kv/jobs", "--reveal", "open")
+    assert cli.did("deadletter", "show", number, "--json").json["request"]["value"] == {"k": "a"}
+    assert cli.did("deadletter", "list", "--json").jsons[0]["request"]["value"] == {"k": "a"}
 
 
 def test_letters_are_done_again(cli: Cli, url: str) -> None:

@@ -165,6 +165,19 @@ async def test_before_and_after_there_is_a_service(here: Served) -> None:
     assert (response.status_code, response.json()["retryable"]) == (503, True)
 
 
+async def test_dead_letters_are_masked(here: Served) -> None:
+    """An operator over HTTP sees what a dead letter would write only by saying why."""
+    request = {"key": "a", "value": "secret", "request_id": "r1"}
+    given_up = {"verb": "set", "request": request, "error_code": "BUSY", "attempts": 5}
+    number = (await here.call("/v1/kv/trivia:escalate", **given_up)).json()["letter"]
+    listed = await here.call("/v1/admin:deadletters", namespace="kv/trivia")
+    assert (listed.json()["letters"][0]["request"]["value"], "secret" in listed.text) == ("***", False)
+    asked = {"namespace": "kv/trivia", "number": number}
+    for why, status in ((None, 400), ("x", 400), (" ", 400), ("OPS-1", 200)):
+        response = await here.call("/v1/admin:deadletter_reveal", **asked, **({"why": why} if why else {}))
+        assert (response.status_code, "secret" in response.text) == (status, status == 200), why
+
+
 async def test_requests_are_told_apart_in_the_log_of_slow_ones(bus: str, tmp_path: Path) -> None:
     """Operators find slow requests over HTTP in the slow log, with plugin, verb and key."""
     settings = Settings(slow_seconds=0.0)

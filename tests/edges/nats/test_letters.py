@@ -69,7 +69,7 @@ async def test_a_plugin_escalates(running: Running, caller: Caller, ear: Ear) ->
                 "at": START,
                 "key": "k",
                 "verb": "set",
-                "request": SET | {"last_writer": "trivia"},
+                "request": SET | {"last_writer": "trivia", "value": "***"},
                 "error_code": "VERSION_CONFLICT",
                 "message": "key 'k' is at version 4",
                 "attempts": 7,
@@ -80,6 +80,25 @@ async def test_a_plugin_escalates(running: Running, caller: Caller, ear: Ear) ->
         "count": 1,
         "next": None,
     }
+
+
+@pytest.mark.parametrize("reveal", [None, "audited", "never", "open"])
+async def test_values_are_masked_as_the_policy_says(caller: Caller, reveal: str | None) -> None:
+    """Operators see what a letter would write once they say why, never, or at once: as the policy has it."""
+    writes = [{"key": "a", "value": {"pin": "secret"}}, {"key": "b", "incr": 2}]
+    batch = {"verb": "batch", "request": {"writes": writes, "request_id": "b1"}, "error_code": "BUSY"}
+    for fields in (GIVEN_UP, batch | {"attempts": 5}):
+        await caller.ask("db.kv.trivia.escalate", fields)
+    where = {"namespace": "kv/trivia"}
+    await caller.ask("db.admin.set_policy", where | {"policy": {"reveal": reveal}})
+    letters = (await caller.ask("db.admin.deadletters", where))["letters"]
+    assert ("secret" in str(letters)) == (reveal == "open")
+    assert [one["key"] for one in letters[1]["request"]["writes"]] == ["a", "b"]
+    assert letters[1]["request"]["writes"][1]["incr"] == 2
+    shown = await caller.ask("db.admin.deadletter_reveal", where | {"number": 2, "why": "OPS-1"})
+    assert (shown["success"], "secret" in str(shown)) == ((reveal != "never"), reveal != "never")
+    empty = await caller.ask("db.admin.deadletter_reveal", where | {"number": 2, "why": "?"})
+    assert (empty["success"], "secret" in str(empty)) == ((reveal == "open"), reveal == "open")
 
 
 async def test_escalating_twice_is_once(caller: Caller, ear: Ear) -> None:
@@ -106,7 +125,7 @@ async def test_the_dialects_escalate(caller: Caller, ear: Ear) -> None:
     assert listed["letters"][0]["error_code"] == "BUSY"
     assert listed["letters"][0]["request"] == {
         "key": "tenant/acme/project/web/jobs/a",
-        "value": {"snake_case": 1},
+        "value": "***",
         "ttl": 60,
         "request_id": "r1",
         "last_writer": "acme/web",
@@ -239,7 +258,10 @@ async def test_a_client_that_gives_up(nats_server: NatsServer, running: Running,
         letter = await store.letters("kv/trivia").get(number)
         assert letter is not None
         assert (letter.writer, letter.request["last_writer"]) == ("trivia", "trivia")
-        assert letter == await running.store.letters("kv/trivia").get(number)
+        assert letter == await running.store.letters("kv/trivia").get(number, masked=True)
+        assert await store.letters("kv/trivia").reveal(number, "OPS-1") == await running.store.letters(
+            "kv/trivia"
+        ).get(number)
         await kv.delete("k")
         await store.letters("kv/trivia").retry(number)
         entry = await kv.get("k")

@@ -49,6 +49,14 @@ def some_of(*fields: str) -> dict[str, Any]:
 
 TEXT: Final = r"^[^\x00]*$"
 """The pattern of text that every engine can store."""
+_LETTER: Final = (
+    r"0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u0100-\u017f\u0391-\u03a1\u03b1-\u03c9\u0410-\u044f\u4e00-\u9fff"
+)
+"""Digits and the letters of the most common scripts, as a range of a pattern."""
+REASON: Final = rf"^[^\x00]*([{_LETTER}][^\x00]*){{3}}$"
+"""The pattern of a reason that says something."""
+_REPEATED: Final = rf"^[^{_LETTER}]*([{_LETTER}])([^{_LETTER}]*\1)*[^{_LETTER}]*$"
+"""The pattern of text in which one letter is repeated and no other is used."""
 NAMED: Final = r"^[^\x00-\x1f\x7f-\x9f]+$"
 """The pattern of the name of a writer, a request or a lock."""
 PURPOSE: Final = "^[a-z][a-z0-9_]{0,31}$"
@@ -130,10 +138,11 @@ Next = Annotated[int | None, Meta(description="The `after` of the following call
 Why = Annotated[
     str,
     Meta(
-        description="Why a person looks at the value, at most 500 characters; the audit records it.",
-        min_length=1,
+        description="Why a person looks at the value: at least 3 letters or digits that are not all the same, "
+        "at most 500 characters; the audit records it.",
         max_length=rules.MAX_SPEC_REF_CHARACTERS,
-        pattern=TEXT,
+        pattern=REASON,
+        extra_json_schema={"not": {"pattern": _REPEATED}},
     ),
 ]
 Viewer = Annotated[

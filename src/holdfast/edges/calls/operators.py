@@ -165,7 +165,7 @@ async def _audit_verify(store: Store, fields: Mapping[str, Any]) -> dict[str, An
 
 async def _deadletters(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     letters = store.letters(required(fields, "namespace"))
-    page = await letters.list(after=fields.get("after", 0), limit=fields.get("limit"))
+    page = await letters.list(after=fields.get("after", 0), limit=fields.get("limit"), masked=True)
     return {"letters": page.letters, "count": len(page.letters), "next": page.next}
 
 
@@ -263,7 +263,7 @@ VERBS: Final = catalogue(
     _verb(_trash, "List what was removed and can be restored.", TrashFields, TrashReply),
     _verb(
         _deadletters,
-        "List the dead letters of a namespace, oldest first.",
+        "List the dead letters of a namespace, oldest first, with masked values.",
         DeadlettersFields,
         DeadlettersReply,
     ),

@@ -53,6 +53,7 @@ class LetterRules(Fixtures):
         value = {"turn": "alice", "snake_case": [1.5, -0.0, 2**70, None], "é": {"camelCase": True}}
         meaning = {"purpose": "checkpoint", "consumer_hints": ["a b"]}
         for kv in (store.kv("trivia"), store.semantic("acme", "web")):
+            await store.set_policy(kv.namespace, {"reveal": "open"})
             await kv.set("k", 1)
             before = clock.now()
             number = await given_up(
@@ -139,6 +140,7 @@ class LetterRules(Fixtures):
     async def test_every_verb_has_letters(self, store: Store, kv: KV, clock: ManualClock) -> None:
         """Every conditional write can be given up, stored and retried."""
         retry, letters = retrying(kv, clock), store.letters(kv.namespace)
+        await store.set_policy(kv.namespace, {"reveal": "open"})
         await kv.set("s", 1, semantics={"purpose": "config"})
         await kv.delete("s")
         await kv.set("s", 2)
@@ -194,6 +196,7 @@ class LetterRules(Fixtures):
 
     async def test_large_letters(self, store: Store, kv: KV, clock: ManualClock) -> None:
         """A batch at its size limit can be stored, and a page holds only one such letter."""
+        await store.set_policy(kv.namespace, {"reveal": "open"})
         await kv.set("k", 1)
         writes = [{"key": f"{number:03}", "value": "x" * 65_000} for number in range(8)]
         letters = store.letters(kv.namespace)

@@ -89,7 +89,12 @@ class RevealRules(Fixtures):
         [kept] = (await letters.list()).letters
         with refusal(MissingField, field="why"):
             await letters.reveal(kept.number)
-        assert await letters.reveal(kept.number, "OPS-1", writer="ann") == kept
+        for nothing in (" ", "x", "...", "aaa"):
+            with refusal(ValidationError, field="why", about=nothing):
+                await letters.reveal(kept.number, nothing)
+        whole = await letters.reveal(kept.number, "OPS-1", writer="ann")
+        assert whole is not None
+        assert (whole.number, whole.request["value"]) == (kept.number, "secret")
         assert await letters.reveal(kept.number + 1, "OPS-2") is None
         assert await told(store, "kv/trivia") == [(kept.key, "ann", "OPS-1")]
 
@@ -108,8 +113,9 @@ class RevealRules(Fixtures):
         for look, namespace in zip(looks, ("kv/trivia", "table/trivia", "blob/trivia"), strict=True):
             with refusal(MissingField, field="why"):
                 await look(None)
-            with refusal(ValidationError, field="why"):
-                await look("x" * 501)
+            for nothing in ("x" * 501, "", " ", "x", "12", ".", "?!...", "- -", "aaaa", "a a a"):
+                with refusal(ValidationError, field="why", about=nothing):
+                    await look(nothing)
             assert await look("OPS-1") is not None
             await store.set_policy(namespace, {"reveal": "open", "audit": True})
             assert await look(None) is not None

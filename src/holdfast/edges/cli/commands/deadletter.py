@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.commands.reveal import Viewer, Why
 from holdfast.edges.cli.options import Whole, number
 from holdfast.edges.cli.output import document, line, refusal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
@@ -30,7 +31,7 @@ async def list_letters(
     everything: Annotated[bool, Parameter(name="--all")] = False,
     target: Target = HERE,
 ) -> None:
-    """List the dead letters of a namespace, the oldest first. With --json they are whole, one on each line.
+    """List the dead letters of a namespace, the oldest first. With --json a line has all but the values.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ async def list_letters(
     async with target.look() as store:
         letters = _letters(store, target)
         while page.next is not None:
-            page = await letters.list(after=page.next, limit=limit)
+            page = await letters.list(after=page.next, limit=limit, masked=True)
             if target.json:
                 for letter in page.letters:
                     document(letter)
@@ -57,10 +58,25 @@ async def list_letters(
         say(f"there are more letters: --all lists them, --after {page.next} goes on")
 
 
-async def show(letter: Number, /, *, target: Target = HERE) -> None:
-    """Print a whole dead letter: the request, and why it failed."""
-    async with target.look() as store:
-        found = await _letters(store, target).get(letter)
+async def show(
+    letter: Number,
+    /,
+    *,
+    why: Why = None,
+    writer: Viewer = None,
+    target: Target = HERE,
+) -> None:
+    """Print a dead letter: the request, and why it failed.
+
+    Values are masked unless the policy `reveal` of the namespace is open. With --why they are shown, and the
+    audit records who looked and why; the policy may refuse.
+    """
+    if why is None:
+        async with target.look() as store:
+            found = await _letters(store, target).get(letter, masked=True)
+    else:
+        async with target.open() as store:
+            found = await _letters(store, target).reveal(letter, why, writer=writer)
     if found is None:
         raise holdfast.KeyNotFound(f"there is no dead letter {letter}", field="number")
     if target.json:
