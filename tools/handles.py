@@ -19,7 +19,7 @@ HANDLES: Final = ("holdfast.handles", "holdfast.operators")
 FOR_EDGES: Final = frozenset(
     {
         *("start", "aclose", "table_calls", "measure", "rescues", "announce", "outage", "overdue"),
-        *("survey", "examine", "key_trouble", "bind_keys", "audit_heads", "suspected_audits"),
+        *("survey", "examine", "key_trouble", "bind_keys", "suspected_audits", "require_able", "may_move"),
     }
 )
 """Methods of a store that programs do not call; `close` replaces `aclose`."""

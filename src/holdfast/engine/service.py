@@ -107,6 +107,10 @@ class ServiceEngine(Protocol):
         """Remove a dead letter. Returns whether it was there."""
         ...
 
+    async def require_able(self, place: str) -> None:
+        """Raise `Unsupported` if the service lacks what it takes to open the store at another place."""
+        ...
+
     async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
         """Return records of an audit."""
         ...

@@ -20,7 +20,7 @@ from holdfast.rows import KV, SYSTEM
 from holdfast.upkeep_commands import Recount
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from holdfast.engine import Checkup
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
 
 class Operations(Pipeline):
     """The part of a store that is for operators."""
+
+    _engine_at: Callable[[str], object] | None = None
+
+    def may_move(self, engine_at: Callable[[str], object]) -> None:
+        """Note how this process gets the engine of another URL, because it follows a store that moves."""
+        self._engine_at = engine_at
 
     async def namespaces(self) -> list[Stats]:
         """List what every namespace holds, ordered by name."""
@@ -343,6 +349,20 @@ class Operations(Pipeline):
         """
         engine = self._reading()
         return {} if service_of(engine) is not None else await operators.suspects(engine, self.now)
+
+    async def require_able(self, place: str) -> None:
+        """Check that this process, or the service of this store, has the driver for a store at another place.
+
+        Args:
+            place: The URL of the other store. Nothing is opened.
+
+        Raises:
+            Unsupported: The driver is missing; the message names the extra that brings it.
+        """
+        if (service := service_of(self._reading())) is not None:
+            await service.require_able(place)
+        elif self._engine_at is not None:
+            self._engine_at(place)
 
     async def key_trouble(self) -> HoldfastError | None:
         """Get the error that would refuse audited writes for lack of a key; None if there is none."""

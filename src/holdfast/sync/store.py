@@ -357,6 +357,16 @@ class Store(Facade):
         """List the names of the namespaces that have an audit or should have one, in order."""
         return self._thread.run(self._handle.audits())
 
+    def audit_heads(self) -> dict[str, str]:
+        """Get the heads of all audits, as `number:signature`, by namespace, without verifying anything.
+
+        Keep them elsewhere: `Audit.verify` takes them later, and finds what was cut off since.
+
+        Returns:
+            The heads. A store behind a service returns none: the service logs them.
+        """
+        return self._thread.run(self._handle.audit_heads())
+
     def tokens(self) -> Tokens:
         """Get the tokens that let callers in over HTTP.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from tests.edges.running import started_up
 from tests.moves.contents import KEY, fill
 
 if TYPE_CHECKING:
@@ -179,3 +180,19 @@ async def test_the_switch_of_a_store_in_use(tmp_path: Path, full: Path) -> None:
     async with holdfast.open(tmp_path / "two.db", audit_key=KEY) as store:
         found = await store.kv("plain").get("meanwhile")
         assert (found is not None, await store.kv("plain").get("after")) == (True, None)
+
+
+async def test_a_service_that_cannot_open_the_target(cli: Cli, tmp_path: Path) -> None:
+    """A service without the driver of the target says so before anything is switched, and goes on."""
+    source = tmp_path / "home" / "holdfast" / "holdfast.db"
+    target = "postgresql://127.0.0.1:1/state"
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "asyncpg.py").write_text("raise ModuleNotFoundError(name='asyncpg')\n")
+    async with started_up(tmp_path / "home", PYTHONPATH=str(tmp_path / "without")) as up:
+        refused = await asyncio.to_thread(cli, "copy", source, target, "--switch")
+        assert refused.code != 0
+        assert f"nothing was switched: the service at {up.url} can't open {target}" in refused.err
+        assert "pip install 'holdfast-kv[postgres]'" in refused.err
+        async with holdfast.open(up.url) as store:
+            await store.kv("p").set("k", 1)
+        assert (await asyncio.to_thread(cli, "copy", source, tmp_path / "next.db", "--switch")).code == 0

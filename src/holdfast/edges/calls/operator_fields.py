@@ -197,6 +197,15 @@ class RescueFields(CallFields, kw_only=True):
     ] = UNSET
 
 
+class OperatorReadyFields(CallFields, kw_only=True):
+    """The fields of `ready`, as operators ask it."""
+
+    place: Annotated[
+        str | UnsetType,
+        Meta(description="The URL of another store: succeed only if the service has the driver to open it."),
+    ] = UNSET
+
+
 class SlowlogFields(CallFields, kw_only=True):
     """The fields of `slowlog`."""
 

@@ -29,6 +29,7 @@ from holdfast.edges.calls.operator_fields import (
     NamespaceFields,
     NamespacesFields,
     NamespacesReply,
+    OperatorReadyFields,
     PolicyReply,
     RecountReply,
     RemovedReply,
@@ -210,6 +211,10 @@ async def _slowlog(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _ready(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
     await store.ready()
+    if (place := fields.get("place")) is not None:
+        if not isinstance(place, str):
+            raise ValidationError("place must be the URL of a store, as text", field="place")
+        await store.require_able(place)
     return {"ready": True}
 
 
@@ -284,7 +289,7 @@ VERBS: Final = catalogue(
     _verb(_deadletter_drop, "Drop a dead letter.", LetterFields, DroppedReply, writes=True, destroys=True),
     _verb(_rescue, "Copy the whole SQLite store into a new file.", RescueFields, RescuePart, walks=True),
     _verb(_slowlog, "Return the requests that took long, newest first.", SlowlogFields, SlowlogReply),
-    _verb(_ready, "Succeed if a write would be accepted now.", CallFields, ReadyReply),
+    _verb(_ready, "Succeed if a write would be accepted now.", OperatorReadyFields, ReadyReply),
     *TOKEN_VERBS,
 )
 """The verbs for operators."""

@@ -50,6 +50,10 @@ class RemoteOperators(Exchange):
             part = await self._ask_operator("rescue", {"number": part["number"]}, self._unknown("rescue"))
         return msgspec.convert(part["rescued"], Rescued)
 
+    async def require_able(self, place: str) -> None:
+        """See `ServiceEngine.require_able`: for operators."""
+        await self._ask_operator("ready", {"place": place})
+
     async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
         """See `ServiceEngine.audit_log`: for operators."""
         fields = {

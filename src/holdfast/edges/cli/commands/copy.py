@@ -11,11 +11,14 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import holdfast
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.backup import loss
 from holdfast.edges.cli.commands.transfer import progress
 from holdfast.edges.cli.output import document, say
 from holdfast.edges.cli.raw import reading, shown, writing
+from holdfast.edges.cli.schema import service_beside
+from holdfast.errors import HoldfastError, Unsupported, ValidationError
 from holdfast.moves.transfers import Ended, StoreTransfer
 
 if TYPE_CHECKING:
@@ -50,12 +53,14 @@ async def copy(
     switch
         Make the target take the source's place: refuse writes at the source from now on, copy the rest, prove
         that both hold the same, and open the target. Clients are refused for a few seconds, and then go on
-        at the target.
+        at the target. A service that has a SQLite source open is asked first whether it can open the target.
     cancel
         Let the source accept writes again after a switch that was interrupted.
     json
         Print one document with what was done.
     """
+    if switch:
+        await _require_able(from_, _place(to))
     with progress("copy", None) as advance:
         async with (
             reading(from_) as source,
@@ -80,6 +85,31 @@ async def copy(
         say(f"{done} {shown(from_)} to {shown(to)}: {result.put} rows and records{told}")
         if not result.complete:
             say(f"{shown(to)} can't be used yet: run this again with --switch, or without --follow")
+
+
+async def _require_able(from_: str, place: str) -> None:
+    """Ask the service that has the source open whether it can open the target, before anything is switched.
+
+    Raises:
+        Unsupported: It lacks a driver. It would serve nothing after the switch.
+    """
+    served = service_beside(from_)
+    if served is None:
+        return
+    try:
+        async with holdfast.open(served) as store:
+            await store.require_able(place)
+    except (Unsupported, ValidationError) as error:
+        raise Unsupported(
+            f"nothing was switched: the service at {shown(served)} can't open {place}: {error.message}. "
+            "Install that where the service runs and start it again",
+            field="to",
+        ) from None
+    except HoldfastError as error:
+        say(
+            f"the service at {shown(served)} could not be asked whether it can open {place}: {error.message}",
+            colour="yellow",
+        )
 
 
 def _place(url: str) -> str:
