@@ -138,8 +138,8 @@ Next = Annotated[int | None, Meta(description="The `after` of the following call
 Why = Annotated[
     str,
     Meta(
-        description="Why a person looks at the value: at least 3 letters or digits that are not all the same, "
-        "at most 500 characters; the audit records it.",
+        description="Why a person looks at the value: 3 letters or digits or more, not all the same, and at "
+        "most 500 characters; the audit records it.",
         max_length=rules.MAX_SPEC_REF_CHARACTERS,
         pattern=REASON,
         extra_json_schema={"not": {"pattern": _REPEATED}},
