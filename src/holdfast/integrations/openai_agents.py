@@ -51,7 +51,7 @@ class HoldfastSession(SessionABC):
         self, session_id: str, kv: KV, *, session_settings: SessionSettings | dict[str, Any] | None = None
     ) -> None:
         self.session_id = session_id
-        self.session_settings: SessionSettings = coerce_session_settings(
+        self.session_settings: SessionSettings | None = coerce_session_settings(
             session_settings or SessionSettings()
         )
         self._kv = kv
