@@ -13,6 +13,8 @@ _MEMORY: Final = ("tests/conformance/test_memory.py", "tests/engines/test_runs.p
 _FILE: Final = ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_last_written.py")
 _OTHERS: Final = ("tests/engines/test_sqlite_others.py", *_FILE)
 _SQLITE: Final = (*_FILE, "tests/conformance/test_sqlite.py::TestSqlite")
+_VANISHED: Final = ("tests/engines/test_sqlite_vanished.py",)
+_LINES: Final = ("tests/clocks/test_wall.py", "-k", "not postgresql")
 _RUNS: Final = ("tests/engines/test_runs.py", "-k", "sqlite")
 
 PLANTS: Final = (
@@ -232,5 +234,75 @@ PLANTS: Final = (
         "(expires_at IS NULL OR expires_at > ?)",
         "(expires_at IS NULL OR expires_at >= ?)",
         _SQLITE,
+    ),
+    Plant(
+        "a commit is acknowledged though the files were last seen a while ago",
+        "engines/sqlite/engine.py",
+        "            if not self._presence.still():\n",
+        "            if self._presence._gone is not None:\n",
+        _VANISHED,
+    ),
+    Plant(
+        "a load into a file that vanished is acknowledged",
+        "engines/sqlite/moving.py",
+        "        if not self._presence.still():\n",
+        "        if False:\n",
+        _VANISHED,
+    ),
+    Plant(
+        "a thread reads what has replaced the file",
+        "engines/sqlite/peeks.py",
+        " or not self._there():\n",
+        ":\n",
+        _VANISHED,
+    ),
+    Plant(
+        "the index of the log is not looked for",
+        "engines/sqlite/presence.py",
+        '_SUFFIXES: Final = ("-wal", "-shm")',
+        '_SUFFIXES: Final = ("-wal",)',
+        _VANISHED,
+    ),
+    Plant(
+        "the line of a killed store is ignored",
+        "clock.py",
+        "        if self.counts_for(clock) and (now",
+        "        if self.open is None and (now",
+        _LINES,
+    ),
+    Plant(
+        "a line counts on a machine that was started again",
+        "clock.py",
+        "return self.open and self.machine is not None and self.machine == clock.machine",
+        "return self.open and self.machine is not None",
+        _LINES,
+    ),
+    Plant(
+        "a store that was killed elsewhere goes on from what it remembered",
+        "clock.py",
+        "return known + UNREMEMBERED if self.open else known",
+        "return known",
+        _LINES,
+    ),
+    Plant(
+        "a store is not known to be closed",
+        "pipeline/timekeeper.py",
+        "                await self._lines.close_line(self._clock)\n",
+        "                pass\n",
+        _LINES,
+    ),
+    Plant(
+        "the line is kept a second after the store is opened",
+        "pipeline/timekeeper.py",
+        "        await self._keep_line(clock)\n        self._be(sure=True)\n",
+        "        self._be(sure=True)\n",
+        _LINES,
+    ),
+    Plant(
+        "who writes next goes back in time",
+        "engines/sqlite/engine.py",
+        "            await self._take_over_time()\n",
+        "",
+        _LINES,
     ),
 )

@@ -67,10 +67,9 @@ class Timekeeper:
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._engine = engine
         self._lines = engine if isinstance(engine, LineKeeper) else None
-        self._line_kept = False
         self._trust = trust
         self._drift = 0.0
-        self._begun = False
+        self._begun = self._line_kept = False
         self._measured: float | None = None
         self._settled_at = NEVER
         self._doubt: Doubt | None = None
@@ -139,7 +138,7 @@ class Timekeeper:
                 await self._lines.close_line(self._clock)
             except HoldfastError as error:
                 self._complain("the store's time could not be remembered", error)
-        self._begun = False
+        self._begun = self._line_kept = False
 
     async def listen(self) -> None:
         """Follow the time of a service, which sends it with every reply."""
