@@ -117,7 +117,7 @@ class SystemClock:
 
     @property
     def machine(self) -> str | None:
-        """What the ticks belong to: equal if those of two clocks can be compared, None if it is not known."""
+        """Name of what the ticks belong to: equal if those of two clocks can be compared, None if unknown."""
         return this_machine() if self._machine is None and self.ticks is TICKS else self._machine
 
     def kept(self) -> KeptLine:

@@ -59,7 +59,7 @@ async def test_a_write_on_one_node_is_read_on_every_other(nodes: Nodes) -> None:
             assert entry.value == number
 
 
-async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes) -> None:
+async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is started after a kill, with its clock set back, has no earlier time than before."""
     store = await nodes.open(0)
     await store.kv("trivia").set("key", 1)
@@ -73,6 +73,10 @@ async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes) -> None:
         kept = await engine_of(again).kept_line()
         assert kept is not None
         assert kept.counts_for(clock)
+        monkeypatch.setattr("holdfast.engines.cluster.engine.this_machine", lambda: "another one")
+        elsewhere = await engine_of(again).kept_line()
+        assert elsewhere is not None
+        assert elsewhere.earliest(0, clock, 0) == kept.at  # further ahead, it would not agree with others
     assert json.loads(dict(_meta(nodes.folder / "killed" / "shard-0.db"))["clock_line"])["open"] is False
 
 

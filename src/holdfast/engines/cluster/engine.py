@@ -18,10 +18,13 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
+import msgspec
+
 from holdfast import private
 from holdfast.audit.keyring import Keyring
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.bus.requests import Requester
+from holdfast.clock import KeptLine, this_machine
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.answers import NodeAnswers
@@ -40,7 +43,7 @@ from holdfast.errors import PermissionDenied, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from holdfast.clock import KeptLine, SystemClock
+    from holdfast.clock import SystemClock
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import ClusterFigures, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
@@ -238,8 +241,16 @@ class ClusterEngine(ClusterMoves):
         return await first.remember(now)
 
     async def kept_line(self) -> KeptLine | None:
-        """See `LineKeeper.kept_line`: this node's own."""
-        return await self._first.kept_line()
+        """See `LineKeeper.kept_line`: this node's own.
+
+        Where the ticks tell nothing, it counts as closed: a node that started two seconds ahead to be sure
+        would differ too much from the other nodes to serve.
+        """
+        kept = await self._first.kept_line()
+        if kept is None:
+            return KeptLine(machine=None, line=0.0, at=0, open=False)
+        same = kept.machine is not None and kept.machine == this_machine()
+        return kept if same else msgspec.structs.replace(kept, open=False)
 
     async def keep_line(self, clock: SystemClock) -> None:
         """See `LineKeeper.keep_line`."""
