@@ -79,12 +79,13 @@ class Store(Operations):
             HoldfastError: The storage can't be opened.
         """
         await self._engine.start()
+        self._refusal = None
         try:
             await self.timekeeper.open()
         except BaseException:  # nobody closes a store that was not opened
+            self._refusal = CLOSED
             await self._engine.aclose()
             raise
-        self._refusal = None
         self._tasks.append(asyncio.create_task(self.timekeeper.run(), name="holdfast clock"))
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -273,6 +274,17 @@ async def test_a_time_that_can_not_be_read(engine: Engine, caplog: pytest.LogCap
         engine.forgetful = None
         await store.timekeeper.beat()
         await store.kv("a").set("k", 1)
+
+
+async def test_a_store_that_fails_to_open_is_closed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was opened is closed again if opening fails later on, so that another attempt finds it free."""
+    store = Store(engine, reap=False)
+    closed = AsyncMock()
+    monkeypatch.setattr(store.timekeeper, "open", AsyncMock(side_effect=asyncio.CancelledError))
+    monkeypatch.setattr(engine, "aclose", closed)
+    with pytest.raises(asyncio.CancelledError):
+        await store.start()
+    closed.assert_awaited_once()
 
 
 async def test_changes_are_passed_on(store: Store) -> None:

@@ -86,7 +86,8 @@ def test_the_server_syncs_and_admits_only_with_secret_and_tls(tmp_path: Path) ->
 
 def test_a_node_trusts_what_the_service_trusts(tmp_path: Path) -> None:
     """With a configuration that encrypts, the node uses the certificates that the settings name."""
-    given = {"cluster": "a", "data_dir": str(tmp_path), "nats_tls_ca": "/c a", "nats_tls_first": True}
+    given: dict[str, Any] = {"cluster": "a", "data_dir": str(tmp_path)}
+    given |= {"nats_tls_ca": "/c a", "nats_tls_first": True}
     assert "tls_" not in in_cluster(read_config(environment={}, **given)).db
     url = in_cluster(read_config(environment={}, **given, nats_config="bus.conf")).db
     address = cluster_address(url).remote
