@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from holdfast.edges.opening import opened
+from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import NoMajority, Unreached
+from holdfast.engines.cluster.servers import missing_of
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.masking import MASK
 from holdfast.moves.transfers import place_in
@@ -76,8 +78,8 @@ async def open_in_time(config: Config, say: Callable[[str], None], stop: asyncio
                     return None
                 if not isinstance(error, NoMajority) or (isinstance(error, Unreached) and not config.cluster):
                     raise
-                if error.message != told:
-                    told = error.message
+                if (words := await _with_missing(error, config.db)) != told:
+                    told = words
                     say(f"Waiting for the servers of the cluster: {told}")
                     _log.warning("waiting for the servers of the cluster: %s", told)
             finally:
@@ -86,6 +88,14 @@ async def open_in_time(config: Config, say: Callable[[str], None], stop: asyncio
             await asyncio.wait([stopping], timeout=INTERVAL)
     finally:
         stopping.cancel()
+
+
+async def _with_missing(error: HoldfastError, url: str) -> str:
+    """Return the message of an error, with the servers of a cluster that do not answer."""
+    gone = await missing_of(cluster_address(url))
+    if not gone or any(server in error.message for server in gone):
+        return error.message
+    return f"{error.message}; no answer from {', '.join(gone)}"
 
 
 class MovesFollower:
