@@ -11,6 +11,8 @@ from tests.mutate.plant import Plant
 
 _NODES: Final = ("tests/engines/test_cluster.py", "tests/engines/test_cluster_faults.py")
 
+_LOGIN: Final = ("tests/security/test_cluster.py",)
+
 _FORWARDING: Final = ("tests/engines/test_cluster_forwarding.py",)
 
 _OPERATORS: Final = ("tests/engines/test_cluster_operators.py",)
@@ -171,6 +173,20 @@ PLANTS: Final = (
         "wrong_clock(lead) if abs(lead) > MOST_SKEW else None",
         "None",
         _OPERATORS,
+    ),
+    Plant(
+        "everybody may use JetStream",
+        "edges/nats/cluster_server.py",
+        '("$JS.>", "$JSC.>",',
+        '("$JSC.>",',
+        _LOGIN,
+    ),
+    Plant(
+        "a message keeps the lease of the one before it",
+        "engines/cluster/shard.py",
+        "            milliseconds = 0 if self._way.wanted or self.lease.shared else LEASE_MS\n",
+        "            milliseconds = LEASE_MS\n",
+        _NODES,
     ),
 )
 """All of them."""
