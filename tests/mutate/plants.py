@@ -24,6 +24,7 @@ from tests.mutate import (
     recipes,
     records,
     servers,
+    survivors,
     sync,
     web,
 )
@@ -48,6 +49,7 @@ PLANTS: Final[tuple[Plant, ...]] = (
     *blobs.PLANTS,
     *web.PLANTS,
     *moves.PLANTS,
+    *survivors.PLANTS,
 )
 
 FAST: Final[tuple[str, ...]] = (
