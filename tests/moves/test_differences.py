@@ -35,6 +35,11 @@ CHANGES = {
 """A change behind the store, and the namespace, the shelf and the mark that it concerns."""
 
 
+QUIET = "INSERT INTO holdfast_meta (name, value) VALUES ('inside', '')"
+LOUD = "DELETE FROM holdfast_meta WHERE name = 'inside'"
+"""Around a change that the triggers of the store are not to see, as if the disk had changed it."""
+
+
 async def test_each_change_is_found(tmp_path: Path) -> None:
     """A single value, deadline, row, record, byte of a blob or policy is named, and nothing beside it."""
     await fill(tmp_path / "one.db")
@@ -44,7 +49,9 @@ async def test_each_change_is_found(tmp_path: Path) -> None:
         async with looked_at(tmp_path / "one.db") as ours, looked_at(other) as theirs:
             assert [found async for found in compared(ours, theirs)] == []
         with contextlib.closing(sqlite3.connect(other)) as connection, connection:
+            connection.execute(QUIET)
             assert connection.execute(change).rowcount == 1, change
+            connection.execute(LOUD)
         async with looked_at(tmp_path / "one.db") as ours, looked_at(other) as theirs:
             [found] = [found async for found in compared(ours, theirs)]
             assert (found.name, found.rows is None) == (name, shelf is not None)
@@ -66,7 +73,9 @@ async def test_ranges_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     await fill(tmp_path / "one.db")
     shutil.copy(tmp_path / "one.db", tmp_path / "two.db")
     with contextlib.closing(sqlite3.connect(tmp_path / "two.db")) as connection, connection:
+        connection.execute(QUIET)
         connection.execute("DELETE FROM plugin_kv_storage WHERE key = 'k20'")
+        connection.execute(LOUD)
     async with looked_at(tmp_path / "one.db") as ours, looked_at(tmp_path / "two.db") as theirs:
         [found] = [found async for found in compared(ours, theirs)]
     [[part]] = found.shelves.values()

@@ -155,7 +155,7 @@ PLANTS: Final = (
     Plant(
         "a row of others is uncounted",
         "decide/entries.py",
-        "if row.version > 0:  # rows written outside",
+        "if row.version > 0:  # a row written past",
         "if row.version >= 0:  # rows written outside",
         ("tests/engines/test_runs.py", *_RULES),
     ),

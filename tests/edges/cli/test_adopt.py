@@ -112,6 +112,7 @@ def test_rows_times_and_deadlines_are_brought(cli: Cli, old: str) -> None:
     assert cli("get", "plain", "--plugin", "trivia", "--url", old).code != 0
     report = cli.did("adopt", "--db", old, "--json").json
     assert report == dry | {"dry_run": False}
+    assert cli.did("get", "kept", "--plugin", "quote-db", "--url", old).json == [1, 2]
     assert (report["expired"], report["skipped"]) == (1, 4)
     assert report["plugins"] == {"Bad Name": 2, "trivia": 2}
     assert {(one["plugin"], one["key"]) for one in report["left_out"]} == {

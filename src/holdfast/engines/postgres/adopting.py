@@ -6,10 +6,11 @@ and count them.
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.postgres.setup import foreign_table
+from holdfast.engines.postgres.setup import ADD_EPOCH, foreign_table
 from holdfast.engines.sql import adopting, layout
 from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
 
@@ -82,6 +83,7 @@ async def _make_room(connection: Connection) -> None:
         await connection.execute(f"DROP INDEX {index}")
     await connection.execute(f"ALTER TABLE {TABLE} RENAME TO {OLD_TABLE}")
     await connection.execute(layout.ddl("postgresql"))
+    await connection.execute(ADD_EPOCH, secrets.token_hex(8))
 
 
 async def _bring(connection: Connection, table: str, found: Found, report: Report) -> None:

@@ -31,7 +31,7 @@ _COLUMNS: Final = (
     "AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
 )
 _COUNTING_SECONDS: Final = 3_600.0
-_ADD_EPOCH: Final = "INSERT INTO holdfast_meta (name, value) VALUES ('epoch', $1) ON CONFLICT DO NOTHING"
+ADD_EPOCH: Final = "INSERT INTO holdfast_meta (name, value) VALUES ('epoch', $1) ON CONFLICT DO NOTHING"
 
 _OTHERS: Final = (
     "SELECT count(*) FROM pg_catalog.pg_stat_activity "
@@ -58,7 +58,7 @@ async def prepare(connection: Connection, dsn: str) -> None:
             await _migrate(dsn)
         case Need.NOTHING:
             pass
-    await connection.execute(_ADD_EPOCH, secrets.token_hex(8))
+    await connection.execute(ADD_EPOCH, secrets.token_hex(8))
 
 
 async def _migrate(dsn: str) -> None:

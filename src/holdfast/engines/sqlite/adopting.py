@@ -7,6 +7,7 @@ program inserts them, so that the store's triggers give them their versions and 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import time
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,7 @@ def _bring(connection: sqlite3.Connection, report: Report) -> None:
     report.found = True
     _make_room(connection)
     _create(connection)
+    connection.execute("INSERT INTO holdfast_meta VALUES ('epoch', ?)", [os.urandom(8).hex()])
     for row in _rows(connection, OLD_TABLE, found, report):
         if not connection.execute(_INSERT, row).rowcount:
             report.adopted -= 1
