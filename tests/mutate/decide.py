@@ -157,7 +157,7 @@ PLANTS: Final = (
         "decide/entries.py",
         "if row.version > 0:  # a row written past",
         "if row.version >= 0:  # rows written outside",
-        ("tests/engines/test_runs.py", *_RULES),
+        _RULES,
     ),
     Plant(
         "an expiry does not tell how late it was noticed",
