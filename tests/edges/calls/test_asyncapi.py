@@ -122,14 +122,15 @@ def require_described(whole: dict[str, Any], schemas: list[Any], content: Any, w
     """Fail unless an object has all the names that schemas together require, and no other than they know."""
     known: dict[str, Any] = {}
     required: set[str] = set()
-    pending = list(schemas)
+    pending = [(schema, True) for schema in schemas]
     while pending:
-        schema = pending.pop()
+        schema, certain = pending.pop()
         if "$ref" in schema:
-            pending.append(resolved(whole, schema["$ref"]))
-        pending += schema.get("allOf", []) + schema.get("anyOf", [])
-        known |= schema.get("properties", {})
-        required |= set(schema.get("required", []))
+            pending.append((resolved(whole, schema["$ref"]), certain))
+        pending += [(part, certain) for part in schema.get("allOf", [])]
+        pending += [(part, False) for part in schema.get("anyOf", [])]  # one of them holds
+        known |= {name: part for name, part in schema.get("properties", {}).items() if part.get("not") != {}}
+        required |= set(schema.get("required", []) if certain else [])
         if "items" in schema and isinstance(content, list):
             for member in content:
                 require_described(whole, [schema["items"]], member, f"{where}[]")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
+from holdfast.edges.calls.fields import RULES
+from holdfast.edges.calls.schemas import SCHEMAS
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
@@ -26,6 +28,21 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
     "admin": operators.VERBS,
 }
 """The verbs of each family of subjects."""
+
+# Schemas name verbs only from here on, where all of them are known.
+RULES["EscalateFields"] = {
+    "allOf": [
+        {
+            "if": {"properties": {"verb": {"const": name}}},
+            "then": {"properties": {"request": {"$ref": f"{SCHEMAS}{verb.fields.__name__}"}}},
+        }
+        for name, verb in keys.VERBS.items()
+        if verb.in_order and name != "escalate"
+    ]
+}
+RULES["TokenCreateFields"]["allOf"].append(
+    {"properties": {"verbs": {"items": {"enum": sorted({"watch"}.union(*FAMILIES.values()))}}}}
+)
 
 
 def reading(family: str) -> frozenset[str]:

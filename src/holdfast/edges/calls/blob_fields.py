@@ -6,17 +6,37 @@ Law: only declarations; see `holdfast.edges.calls.catalogue`.
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
 # text is slow.
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
-from holdfast.edges.calls.fields import TEXT, TTLS, CallFields, WriteFields, ruled
+from holdfast.blobs.manifest import MAX_BLOB_BYTES, parts_in
+from holdfast.edges.calls.fields import NO_KEEPING, TEXT, TTLS, CallFields, WriteFields, ruled
 from holdfast.edges.calls.key_fields import EntryReply, KeyFields, TtlFields
 
-Data = Annotated[bytes, Meta(description="The bytes, at most 262,144.", max_length=262_144)]
+_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$"
+Data = Annotated[
+    bytes,
+    Meta(
+        description="The bytes, at most 262,144.",
+        max_length=262_144,
+        extra_json_schema={"pattern": _BASE64},
+    ),
+]
+PartData = Annotated[
+    bytes,
+    Meta(
+        description="The bytes, at most 262,144.",
+        min_length=1,
+        max_length=262_144,
+        extra_json_schema={"pattern": _BASE64},
+    ),
+]
 UploadId = Annotated[int, Meta(description="The id of the upload.", ge=1, le=rules.MAX_VERSION)]
-Number = Annotated[int, Meta(description="The number of the part, from 0.", ge=0, le=rules.MAX_VERSION)]
+Number = Annotated[
+    int, Meta(description="The number of the part, from 0.", ge=0, lt=parts_in(MAX_BLOB_BYTES))
+]
 Checksum = Annotated[
     str, Meta(description="The SHA-256 of the bytes, in hexadecimal.", pattern="^[0-9a-f]{64}$")
 ]
@@ -30,7 +50,8 @@ class AboutFields(TtlFields, kw_only=True):
     """The description of a blob that is stored."""
 
     content_type: Annotated[
-        str | UnsetType, Meta(description="The content type; `application/octet-stream` if not given.")
+        Annotated[str, Meta(min_length=1, max_length=255, pattern="^[ -~]+$")] | UnsetType,
+        Meta(description="The content type; `application/octet-stream` if not given."),
     ] = UNSET
     metadata: Annotated[
         dict[str, str] | UnsetType, Meta(description="Texts by name, of at most 8,192 bytes as JSON.")
@@ -50,10 +71,8 @@ class CommitFields(AboutFields, kw_only=True):
     """The fields of `commit`."""
 
     upload: UploadId
-    size: Annotated[int, Meta(description="The number of bytes of all parts.", ge=0, le=rules.MAX_VERSION)]
-    checksum: Annotated[
-        str, Meta(description="The checksum of the whole blob.", min_length=1, pattern="^[0-9a-f]+$")
-    ]
+    size: Annotated[int, Meta(description="The number of bytes of all parts.", ge=0, le=MAX_BLOB_BYTES)]
+    checksum: Annotated[str, Meta(description="The checksum of the whole blob.", pattern="^[0-9a-f]{64}$")]
 
 
 class PutPartFields(WriteFields, kw_only=True):
@@ -61,7 +80,7 @@ class PutPartFields(WriteFields, kw_only=True):
 
     upload: UploadId
     number: Number
-    data: Data
+    data: PartData
     checksum: Checksum | UnsetType = UNSET
 
 
@@ -71,7 +90,7 @@ class UploadFields(WriteFields, kw_only=True):
     upload: UploadId
 
 
-@ruled(*TTLS)
+@ruled(*NO_KEEPING)
 class CopyFields(TtlFields, kw_only=True):
     """The fields of `copy`."""
 

@@ -26,15 +26,32 @@ class Shape(msgspec.Struct, frozen=True):
     Args:
         plain: The names of fields that need no further check.
         within: The shapes of objects in other fields, single or in a list.
+        whole: The names of fields that are whole numbers.
     """
 
     plain: frozenset[str]
     within: dict[str, Shape] = {}
+    whole: frozenset[str] = frozenset()
 
     @property
     def names(self) -> frozenset[str]:
         """All names."""
         return self.plain | self.within.keys()
+
+    def make_whole(self, fields: dict[str, Any]) -> None:
+        """Turn numbers such as 5.0, which JSON does not tell from 5, into whole ones where one is meant."""
+        for name in self.whole:
+            number = fields.get(name)
+            if type(number) is float and number.is_integer():
+                fields[name] = int(number)
+        for name, inner in self.within.items():
+            field = fields.get(name)
+            if isinstance(field, dict):
+                inner.make_whole(field)
+            elif isinstance(field, list):
+                for member in islice(field, rules.MAX_BATCH):
+                    if isinstance(member, dict):
+                        inner.make_whole(member)
 
     def unknown(self, fields: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Shape]]:
         """Yield the path of every unknown field, such as `items[3].ttl_second`, and the shape around it."""
@@ -110,7 +127,19 @@ def _shape(struct: inspect.StructType) -> Shape:
     return Shape(
         plain=frozenset(name for name, inner in held.items() if inner is None),
         within={name: _shape(inner) for name, inner in held.items() if inner is not None},
+        whole=frozenset(field.encode_name for field in struct.fields if _is_whole(field.type)),
     )
+
+
+def _is_whole(kind: inspect.Type) -> bool:
+    """Return whether a field is a whole number, and never any other."""
+    match kind:
+        case inspect.Metadata(type=inner):
+            return _is_whole(inner)
+        case inspect.UnionType(types=types):
+            return all(_is_whole(one) for one in types if not isinstance(one, inspect.NoneType))
+        case _:
+            return isinstance(kind, inspect.IntType)
 
 
 def _held(kind: inspect.Type) -> inspect.StructType | None:

@@ -22,11 +22,16 @@ RULES: Final[dict[str, dict[str, Any]]] = {}
 """What schemas say of structs beyond their fields, by the name of the struct: which fields go together."""
 
 
-def ruled(*rules: dict[str, Any]) -> Callable[[S], S]:
-    """Declare what holds for the fields of a struct together, as parts of its JSON schema."""
+def ruled(*rules: dict[str, Any], closed: bool = False) -> Callable[[S], S]:
+    """Declare what holds for the fields of a struct together, as parts of its JSON schema.
+
+    With `closed`, other fields are refused.
+    """
 
     def keep(struct: S) -> S:
-        RULES[struct.__name__] = {"allOf": list(rules)}
+        RULES[struct.__name__] = ({"allOf": list(rules)} if rules else {}) | (
+            {"additionalProperties": False} if closed else {}
+        )
         return struct
 
     return keep
@@ -47,6 +52,8 @@ def some_of(*fields: str) -> dict[str, Any]:
     return {"anyOf": [{"required": [field]} for field in fields]}
 
 
+NOTHING: Final[dict[str, Any]] = {"not": {}}
+"""The schema of a field that must not be given. Many tools don't know `false`, which is shorter."""
 TEXT: Final = r"^[^\x00]*$"
 """The pattern of text that every engine can store."""
 _LETTER: Final = (
@@ -65,6 +72,8 @@ TENANT: Final = "^[a-z0-9][a-z0-9_-]{0,62}$"
 NAMESPACE: Final = (
     "^((kv|table|blob)/[a-z0-9_-]{1,100}|semantic/[a-z0-9][a-z0-9_-]{0,62}/[a-z0-9][a-z0-9_-]{0,62})$"
 )
+COMPONENTS: Final = "^[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
+"""The pattern of a key of a tenant's project."""
 TIME: Final = {"format": "date-time"}
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
@@ -78,6 +87,8 @@ _NOT_TWICE: Final = tuple(
     }
     for field in ("ttl", "ttl_seconds", "keep_ttl")
 )
+NO_KEEPING: Final = (never("ttl", "ttl_seconds"), never("keep_ttl"))
+"""A time to live is given once, and there is none to keep."""
 TTLS: Final = (never("ttl", "ttl_seconds"), never("ttl", "keep_ttl"), never("ttl_seconds", "keep_ttl"))
 """A time to live is given once."""
 MEANT_TTLS: Final = (*TTLS, *_NOT_TWICE)
@@ -85,7 +96,13 @@ MEANT_TTLS: Final = (*TTLS, *_NOT_TWICE)
 
 Identity = Annotated[str, Meta(min_length=1, max_length=_FEW, pattern=NAMED)]
 Timestamp = Annotated[str, Meta(extra_json_schema=TIME)]
-Cursor = Annotated[str, Meta(description="The cursor of the page before; the listing goes on after it.")]
+Cursor = Annotated[
+    str,
+    Meta(
+        description="The cursor of the page before; the listing goes on after it. Any other is refused.",
+        pattern="^[A-Za-z0-9_-]+$",
+    ),
+]
 Limit = Annotated[
     int,
     Meta(description="The most to return, from 1 to 10,000; 1,000 if not given.", ge=1, le=rules.MAX_LIMIT),
@@ -194,6 +211,7 @@ SpecRef = Annotated[
 ]
 
 
+@ruled(closed=True)
 class FenceFields(Struct, kw_only=True):
     """The lock that a write relies on."""
 

@@ -14,6 +14,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from holdfast import rules
 from holdfast.edges.calls.fields import (
     MEANT_TTLS,
+    NO_KEEPING,
+    NOTHING,
     TEXT,
     TTLS,
     CallFields,
@@ -39,7 +41,6 @@ from holdfast.edges.calls.fields import (
     Viewer,
     Why,
     WriteFields,
-    never,
     one_of,
     ruled,
     some_of,
@@ -50,7 +51,7 @@ from holdfast.model import Change, Semantics
 Key = Annotated[
     str, Meta(description="The key.", min_length=1, max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT)
 ]
-Keys = Annotated[list[Key], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
+Keys = Annotated[list[str], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
 Prefix = Annotated[
     str,
     Meta(
@@ -138,9 +139,14 @@ class TtlFields(ExpectingFields, kw_only=True):
     keep_ttl: KeepTtl | UnsetType = UNSET
 
 
-@ruled(never("ttl", "ttl_seconds"), some_of("ttl", "ttl_seconds"), {"properties": {"keep_ttl": False}})
+@ruled(*NO_KEEPING, some_of("ttl", "ttl_seconds"))
 class SetTtlFields(TtlFields, kw_only=True):
     """The fields of `set_ttl` and `touch`, which need a time to live."""
+
+
+@ruled(*NO_KEEPING)
+class RestoreFields(TtlFields, kw_only=True):
+    """The fields of `restore`. What is in the trash has no deadline to keep."""
 
 
 @ruled(*MEANT_TTLS)
@@ -154,7 +160,7 @@ class SetFields(TtlFields, kw_only=True):
 OnlyIfExists = Annotated[bool, Meta(description="Refuse to add to a key that does not exist.")]
 
 
-@ruled(*TTLS)
+@ruled(*NO_KEEPING)
 class IncrFields(TtlFields, kw_only=True):
     """The fields of `incr`."""
 
@@ -184,7 +190,7 @@ class SetManyFields(KeyWriteFields, kw_only=True):
     ]
 
 
-@ruled({"properties": {"request_id": False}})
+@ruled({"properties": {"request_id": NOTHING}})
 class DeletePrefixFields(WriteFields, kw_only=True):
     """The fields of `delete_prefix`. A `request_id` is refused, because repeating the call is harmless."""
 
@@ -220,7 +226,7 @@ class BatchCheck(Struct, kw_only=True):
 
 @ruled(
     one_of(("value", "key"), ("incr", "key"), ("delete", "key"), ("guard",)),
-    {"properties": {"expected_version": False}},
+    {"properties": {"expected_version": NOTHING}},
     *MEANT_TTLS,
 )
 class BatchWrite(Struct, kw_only=True):
@@ -254,11 +260,24 @@ class BatchFields(KeyWriteFields, kw_only=True):
     ] = UNSET
 
 
+ESCALATED = [
+    *("set", "incr", "set_many", "delete", "delete_many", "batch"),
+    *("set_ttl", "touch", "remove_ttl", "restore"),
+]
+"""The verbs whose calls may be given up."""
+
+
 class EscalateFields(KeyWriteFields, kw_only=True):
     """The fields of `escalate`."""
 
-    verb: Annotated[str, Meta(description="The verb of the write that was given up.")]
-    request: Annotated[dict[str, Any], Meta(description="Its fields, with a `request_id`.")]
+    verb: Annotated[
+        str,
+        Meta(description="The verb of the write that was given up.", extra_json_schema={"enum": ESCALATED}),
+    ]
+    request: Annotated[
+        dict[str, Any],
+        Meta(description="Its fields, with a `request_id`.", extra_json_schema={"required": ["request_id"]}),
+    ]
     error_code: Annotated[
         str,
         Meta(

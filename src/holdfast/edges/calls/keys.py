@@ -42,6 +42,7 @@ from holdfast.edges.calls.key_fields import (
     KeyFields,
     ListFields,
     ListReply,
+    RestoreFields,
     RevealFields,
     SetFields,
     SetManyFields,
@@ -49,7 +50,6 @@ from holdfast.edges.calls.key_fields import (
     SetTtlFields,
     StoredReply,
     TouchReply,
-    TtlFields,
 )
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.handles.key_calls import WRITES, provenance
@@ -305,7 +305,7 @@ VERBS: Final = catalogue(
     _writing("set_ttl", "Expire an entry after this many seconds.", SetTtlFields, StoredReply),
     _writing("touch", "Expire an entry after this many seconds, if it is there.", SetTtlFields, TouchReply),
     _writing("remove_ttl", "Let an entry live for ever.", ExpectingFields, StoredReply),
-    _writing("restore", "Bring a key back from the trash.", TtlFields, StoredReply),
+    _writing("restore", "Bring a key back from the trash.", RestoreFields, StoredReply),
     _writing("delete", "Remove a key.", ExpectingFields, DeletedReply, destroys=True),
     _writing("set_many", "Put several values, each for itself.", SetManyFields, SetManyReply),
     _writing(

@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from holdfast import rules
 from holdfast.audit.results import AuditEntry
 from holdfast.edges.calls.fields import (
+    COMPONENTS,
     NAMESPACE,
     TEXT,
     After,
@@ -49,7 +50,8 @@ _Quota = Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]
 _Count = Annotated[int, Meta(ge=1, le=rules.MAX_TTL)]
 
 
-class PolicyFields(Struct, kw_only=True, forbid_unknown_fields=True):
+@ruled(closed=True)
+class PolicyFields(Struct, kw_only=True):
     """A policy; see the reference. `ttl_default` lies between `ttl_min` and `ttl_max`."""
 
     quota_keys: _Quota | None = None
@@ -103,7 +105,7 @@ class AuditFields(NamespaceFields, kw_only=True):
     ] = UNSET
     prefix: Prefix | UnsetType = UNSET
     last_writer: LastWriter | UnsetType = UNSET
-    op: Annotated[str | UnsetType, Meta(description="Only changes of this kind.")] = UNSET
+    op: Annotated[Identity | UnsetType, Meta(description="Only changes of this kind.")] = UNSET
     purpose: Purpose | UnsetType = UNSET
     request_id: Annotated[Identity | UnsetType, Meta(description="Only changes by this request.")] = UNSET
     since: Annotated[
@@ -124,6 +126,7 @@ class AuditVerifyFields(NamespaceFields, kw_only=True):
     ] = UNSET
 
 
+@ruled(closed=True)
 class LoadedEntry(Struct, kw_only=True):
     """An entry of another store, with its whole envelope."""
 
@@ -144,6 +147,13 @@ class LoadedEntry(Struct, kw_only=True):
     ] = UNSET
 
 
+@ruled(
+    {"properties": {"namespace": {"pattern": "^(kv|semantic)/"}}},
+    {
+        "if": {"properties": {"namespace": {"pattern": "^semantic/"}}},
+        "then": {"properties": {"entries": {"items": {"properties": {"key": {"pattern": COMPONENTS}}}}}},
+    },
+)
 class LoadFields(WriteFields, kw_only=True):
     """The fields of `load`."""
 
@@ -190,10 +200,12 @@ class RescueFields(CallFields, kw_only=True):
     """The fields of `rescue`."""
 
     path: Annotated[
-        str | UnsetType, Meta(description="The new file, on the service's machine; begins a copy.")
+        Annotated[str, Meta(min_length=1, pattern=TEXT)] | UnsetType,
+        Meta(description="The new file, on the service's machine; begins a copy."),
     ] = UNSET
     number: Annotated[
-        int | UnsetType, Meta(description="The number in an earlier reply; asks how far that copy is.")
+        Annotated[int, Meta(ge=1, le=rules.MAX_VERSION)] | UnsetType,
+        Meta(description="The number in an earlier reply; asks how far that copy is."),
     ] = UNSET
 
 
@@ -214,7 +226,7 @@ class SlowlogFields(CallFields, kw_only=True):
         Meta(description="The most to return; at most 200."),
     ] = UNSET
     before: Annotated[
-        Annotated[int, Meta(ge=1, le=rules.MAX_VERSION)] | UnsetType,
+        Annotated[int, Meta(ge=1, le=rules.MAX_LOADED_VERSION)] | UnsetType,
         Meta(description="Only requests with a smaller number: `next` of an earlier reply."),
     ] = UNSET
     instance: Annotated[

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SCHEMAS: Final = "#/components/schemas/"
-_UNNEEDED: Final = frozenset({"title", "default", "additionalProperties"})
+_UNNEEDED: Final = frozenset({"title", "default"})
 
 
 def schemas_of(structs: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
@@ -32,13 +32,17 @@ def neat(schema: Any) -> Any:
     """Return a schema without the parts of msgspec's output that readers do not need.
 
     A reference stands alone, because many tools ignore its siblings. Unknown names stay allowed, because
-    schemas are combined with others.
+    schemas are combined with others; `RULES` says where they are not.
     """
     if isinstance(schema, list):
         return [neat(member) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: _part(name, part) for name, part in schema.items() if name not in _UNNEEDED and part != []}
+    kept = {
+        name: _part(name, part)
+        for name, part in schema.items()
+        if name not in _UNNEEDED and part != [] and not (name == "additionalProperties" and not part)
+    }
     if "$ref" in kept and len(kept) > 1:
         kept["allOf"] = [{"$ref": kept.pop("$ref")}]
     return kept

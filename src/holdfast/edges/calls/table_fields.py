@@ -38,11 +38,34 @@ ConditionField = Annotated[
 ReturnValues = Annotated[
     Literal["none", "old", "new"], Meta(description="The item to return; `none` if not given.")
 ]
+_PATH = r"^[^.\[\]\x00]+(\[(0|[1-9][0-9]{0,5})\])*(\.[^.\[\]\x00]+(\[(0|[1-9][0-9]{0,5})\])*)*$"
+_PATHS = {
+    "items": {
+        "anyOf": [
+            {"type": "string", "minLength": 1, "maxLength": 255, "pattern": _PATH},
+            {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": 64,
+                "items": {
+                    "anyOf": [
+                        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": TEXT},
+                        {"type": "integer", "minimum": 0, "maximum": 999_999},
+                    ]
+                },
+            },
+        ]
+    }
+}
+# Not as limits of the types: msgspec damages its memory with limits on a text and on a list in one union.
 Projection = Annotated[
-    list[str | list[str | int]], Meta(description="The paths to return; the whole item if not given.")
+    list[str | list[str | int]],
+    Meta(description="The paths to return; the whole item if not given.", extra_json_schema=_PATHS),
 ]
 SetPaths = Annotated[dict[str, Any] | list[list[Any]], Meta(description="Values by path.")]
-RemovePaths = Annotated[list[str | list[str | int]], Meta(description="Paths to remove.")]
+RemovePaths = Annotated[
+    list[str | list[str | int]], Meta(description="Paths to remove.", extra_json_schema=_PATHS)
+]
 AddPaths = Annotated[
     dict[str, Any] | list[list[Any]], Meta(description="Numbers to add, or members of sets, by path.")
 ]
@@ -251,6 +274,17 @@ class TransactItemWrite(BatchItemWrite, kw_only=True):
     check: Annotated[KeyedMember | UnsetType, Meta(description="Only expect something of an item.")] = UNSET
 
 
+_EACH = {name: {"required": ["table"]} for name in ("put", "delete", "update", "check")}
+_TABLES = {
+    "anyOf": [
+        {"required": ["table"]},
+        {"properties": {"writes": {"items": {"properties": _EACH}}}},
+    ]
+}
+"""A write names its table, unless all of them have one in common."""
+
+
+@ruled(_TABLES)
 class BatchWriteItemFields(WriteFields, kw_only=True):
     """The fields of `batch_write_item`."""
 
@@ -261,6 +295,7 @@ class BatchWriteItemFields(WriteFields, kw_only=True):
     table: CommonTable | UnsetType = UNSET
 
 
+@ruled(_TABLES)
 class TransactWriteFields(WriteFields, kw_only=True):
     """The fields of `transact_write`."""
 

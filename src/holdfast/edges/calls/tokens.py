@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.fields import PLUGIN, TENANT, TEXT, CallFields, Count, Ttl, ruled
+from holdfast.edges.calls.fields import NOTHING, PLUGIN, TENANT, TEXT, CallFields, Count, Ttl, ruled
 from holdfast.operators.tokens import OF_LINK
 from holdfast.verbs.fields import required
 
@@ -32,7 +32,7 @@ Verbs = Annotated[
     list[str],
     Meta(description="The only verbs that the token allows; all if not given.", min_length=1, max_length=100),
 ]
-_NO_PROJECT: Final[dict[str, Any]] = {"tenant": False, "project": False}
+_NO_PROJECT: Final[dict[str, Any]] = {"tenant": NOTHING, "project": NOTHING}
 
 
 @ruled(
@@ -41,11 +41,11 @@ _NO_PROJECT: Final[dict[str, Any]] = {"tenant": False, "project": False}
             {"required": ["plugin"], "properties": _NO_PROJECT | {"operator": {"const": False}}},
             {
                 "required": ["tenant", "project"],
-                "properties": {"plugin": False, "operator": {"const": False}},
+                "properties": {"plugin": NOTHING, "operator": {"const": False}},
             },
             {
                 "required": ["operator"],
-                "properties": _NO_PROJECT | {"plugin": False, "operator": {"const": True}},
+                "properties": _NO_PROJECT | {"plugin": NOTHING, "operator": {"const": True}},
             },
         ]
     }

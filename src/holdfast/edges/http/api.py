@@ -291,7 +291,8 @@ class HttpCall:
         place = self.asked.place
         name = "admin" if place.family == "admin" else "http"
         told = _told_fields(scope) if place.family == "blob" else None
-        dialect = HttpDialect(name=name, given=given, bare=self._method == "PUT", told=told)
+        shape = None if self.asked.verb is None else self.asked.verb.shape
+        dialect = HttpDialect(name=name, given=given, bare=self._method == "PUT", told=told, shape=shape)
         self.route = Route(
             dialect, self.asked.name, place.namespace, place.owner, place.root, family=place.family
         )

@@ -17,7 +17,7 @@ import msgspec
 import holdfast
 from holdfast import rules
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.fields import PLUGIN, RULES, TENANT
+from holdfast.edges.calls.fields import COMPONENTS, PLUGIN, RULES, TENANT
 from holdfast.edges.calls.key_fields import DeletedReply, EntryReply, ListFields, ListReply, StoredReply
 from holdfast.edges.calls.schemas import SCHEMAS, schemas_of
 from holdfast.edges.http.routes import RESOURCES
@@ -33,14 +33,9 @@ _TENANT: Final = {
     "tenant": ("The name of the tenant.", TENANT),
     "project": ("The name of the tenant's project.", TENANT),
 }
-_COMPONENTS: Final = "^[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
-_IN_A_PROJECT: Final = {
-    "key": {
-        "pattern": _COMPONENTS,
-        "maxLength": rules.MAX_SEMANTIC_KEY_CHARACTERS - len("tenant/t/project/p/"),
-    }
-}
-"""What holds for keys of projects beside what holds for all keys: they are shorter, and made of components."""
+_LONGEST_KEY: Final = rules.MAX_SEMANTIC_KEY_CHARACTERS - len("tenant/t/project/p/")
+_IN_A_PROJECT: Final = {"key": {"pattern": COMPONENTS, "maxLength": _LONGEST_KEY}}
+"""What holds for keys of projects beside what holds for all keys: they are short, and made of components."""
 PATHS: Final = {
     "kv": ("/v1/kv/{plugin}", _PLUGIN),
     "semantic": ("/v1/semantic/{tenant}/{project}", _TENANT),
@@ -66,9 +61,13 @@ _VERSION: Final = r'^"(0|[1-9][0-9]{0,17})"$'
 _PRINTED: Final = "^[!-~]([ -~]{0,198}[!-~])?$"
 _IF_MATCH: Final = (
     "If-Match",
-    'Write only if the entry has this version, in quotes; else 412. "0" means that there must be no entry, as '
-    "`If-None-Match: *` does; one of the two headers may be sent.",
+    'Write only if the entry has this version, in quotes, "0" for no entry; else 412.',
     _VERSION,
+)
+_IF_NONE: Final = (
+    "If-None-Match",
+    "With *, write only if there is no entry; else 412. Not with an If-Match.",
+    r"^\*$",
 )
 _KNOWN: Final = (
     "If-None-Match",
@@ -164,7 +163,7 @@ def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
 def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
     for family in RESOURCES:
         path, parameters = PATHS[family]
-        pattern = _COMPONENTS if family == "semantic" else r"^[^\x00]+$"
+        pattern = COMPONENTS if family == "semantic" else r"^[^\x00]+$"
         key = {"key": ("The key or name, percent-encoded. It may contain slashes.", pattern)}
         methods = _of_a_blob() if family == "blob" else _of_a_key(family)
         yield f"{path}/{{key}}", _path(parameters | key) | methods
@@ -184,7 +183,7 @@ def _of_a_key(family: str) -> dict[str, Any]:
     put = _operation(family, "put_value", verbs["set"].help, _json(_schema(StoredReply)))
     put["requestBody"] = {"required": True, "content": _json({}), "description": "The value, any JSON."}
     conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [_header(*_TTL), *conditions]
+    put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     delete = _operation(family, "delete_value", verbs["delete"].help, _json(_schema(DeletedReply)))
     delete["parameters"] = conditions
@@ -195,9 +194,10 @@ def _of_a_key(family: str) -> dict[str, Any]:
 
 def _of_a_blob() -> dict[str, Any]:
     put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
-    put["requestBody"] = {"required": True, "content": _BYTES, "description": "The bytes."}
+    told = "The bytes. If `Holdfast-Checksum` names another checksum than theirs, they are refused."
+    put["requestBody"] = {"required": True, "content": _BYTES, "description": told}
     conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [_header(*_TTL), _told_header(*_METADATA), _header(*_CHECKSUM), *conditions]
+    put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), _told_header(*_METADATA), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     help = FAMILIES["blob"]["delete"].help
     delete = _operation("blob", "delete_bytes", help, _json(_schema(DeletedReply)))
@@ -298,7 +298,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 def _schema(struct: type[msgspec.Struct], *, of_project: bool = False) -> dict[str, Any]:
     named = {"$ref": f"{SCHEMAS}{struct.__name__}"}
     if of_project and "key" in struct.__struct_fields__:
-        return {"allOf": [named, {"properties": _IN_A_PROJECT}]}
+        return named | {"properties": _IN_A_PROJECT}
     return named
 
 

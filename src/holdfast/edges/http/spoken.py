@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import inspect
 
+from holdfast.edges.calls.catalogue import Shape
 from holdfast.errors import ValidationError
 from holdfast.wire.dialects import Dialect
 from holdfast.wire.payload import decode, fields_of
@@ -44,18 +45,21 @@ class HttpDialect(Dialect, frozen=True, kw_only=True):
     """The spelling of one request: `given` holds the fields outside its body.
 
     With `bare` the body is the value itself and not an object of fields. With `told` the body is bytes, and
-    `told` holds the fields.
+    `told` holds the fields. `shape` is that of the verb's fields.
     """
 
     given: dict[str, Any]
     bare: bool = False
     told: bytes | None = None
+    shape: Shape | None = None
 
     def fields(self, payload: bytes) -> dict[str, Any]:
         """Decode the fields of the request."""
         if self.bare:
             return {"value": decode(payload), **self.given}
         fields = fields_of(payload) if self.told is None else fields_of(self.told) | {"data": payload}
+        if self.shape is not None:
+            self.shape.make_whole(fields)
         for name, field in self.given.items():
             if fields.setdefault(name, field) != field:
                 raise ValidationError(f"{name} in the body and outside of it differ", field=name)

@@ -1,0 +1,174 @@
+"""The OpenAPI document announces every rule of a request: what follows it is not refused as illegal."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from holdfast.edges.calls import FAMILIES
+from holdfast.edges.http.openapi import PATHS, document
+from tests.edges.http.ground import Served, served
+from tests.nats import lasting_nats_server
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ILLEGAL = ("VALIDATION_ERROR", "MISSING_FIELD", "INVALID_JSON", "INVALID_SUBJECT", "INVALID_PLUGIN_NAME")
+OPAQUE = frozenset({"cursor", "checksum"})
+"""Fields whose text must come from an earlier answer, or from the bytes beside it."""
+ORDERED = frozenset({"ttl_min", "ttl_default", "ttl_max"})
+"""Fields of a policy that must be in an order, which a schema can't say."""
+GRAMMARS = frozenset({"condition", "filter", "sort_key_condition", "set", "add", "projection", "remove"})
+"""Fields with a grammar of their own, which the reference describes."""
+AWAY = ("rescue",)
+"""Verbs that would write files."""
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
+
+
+class Drawing:
+    """Draws what a schema describes.
+
+    Args:
+        whole: The document, in which references lead.
+    """
+
+    def __init__(self, whole: dict[str, Any]) -> None:
+        self._whole = whole
+
+    def of(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+        """Return a strategy for a schema. Rules about several fields are left to a validator."""
+        if "$ref" in schema:
+            return self.of(self.resolved(schema["$ref"]))
+        if "const" in schema:
+            return st.just(schema["const"])
+        if "enum" in schema:
+            return st.sampled_from(schema["enum"])
+        if "anyOf" in schema and "type" not in schema:
+            return st.one_of([self.of(part) for part in schema["anyOf"]])
+        if "type" not in schema and len(schema.get("allOf", [])) == 1:
+            return self.of(schema["allOf"][0])
+        return self._typed(schema)
+
+    def resolved(self, ref: str) -> dict[str, Any]:
+        """The schema that a reference leads to."""
+        found: dict[str, Any] = self._whole["components"]["schemas"][ref.rpartition("/")[2]]
+        return found
+
+    def _typed(self, schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+        match schema.get("type"):
+            case "integer":
+                least, most = schema.get("minimum", -5), schema.get("maximum", 10**6)
+                most = min(most, schema.get("exclusiveMaximum", most + 1) - 1)
+                numbers = st.sampled_from([least, most, min(least + 7, most)])
+                return numbers | numbers.filter(lambda number: number < 2**53).map(float)
+            case "number":
+                return st.sampled_from([0, 1.5, -2])
+            case "string":
+                return self._text(schema)
+            case "boolean":
+                return st.booleans()
+            case "null":
+                return st.none()
+            case "array":
+                least = schema.get("minItems", 0)
+                return st.lists(self.of(schema.get("items", {})), min_size=least, max_size=least + 2)
+            case "object":
+                return self._object(schema)
+            case list(types):
+                return st.one_of([self.of(schema | {"type": one}) for one in types])
+            case _:
+                return st.sampled_from([None, 1, "x", [], {"a": [1]}])
+
+    def _text(self, schema: dict[str, Any]) -> st.SearchStrategy[str]:
+        if schema.get("format") == "date-time":
+            return st.sampled_from(["2031-05-01T12:30:00Z", "1999-12-31T23:59:59.5+02:00"])
+        least, most = schema.get("minLength", 0), schema.get("maxLength", 300)
+        texts = st.from_regex(schema["pattern"]) if "pattern" in schema else WORDS
+        longest = texts.map(lambda text: (text or "x") * (most // max(len(text), 1)))
+        drawn = texts | longest if "pattern" in schema else texts
+        return drawn.filter(lambda text: least <= len(text) <= most and _sound(text, schema.get("pattern")))
+
+    def _object(self, schema: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+        fields = schema.get("properties", {})
+        required = schema.get("required", [])
+        known = {
+            name: self.of(part) for name, part in fields.items() if name not in OPAQUE | ORDERED | GRAMMARS
+        }
+        known |= {
+            name: self.of(fields.get(name, {"type": "string"})) for name in required if name not in known
+        }
+        optional = {name: one for name, one in known.items() if name not in required}
+        return st.fixed_dictionaries({name: known[name] for name in required}, optional=optional)
+
+
+def _sound(text: str, pattern: str | None) -> bool:
+    """Whether JSON Schema, whose $ allows no line break after it, takes a text, and UTF-8 has it."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return False
+    return pattern is None or (
+        not text.endswith("\n") and jsonschema.Draft202012Validator({"pattern": pattern}).is_valid(text)
+    )
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[str]:
+    """The address of a NATS server."""
+    with lasting_nats_server() as url:
+        yield url
+
+
+VERBS = [
+    (family, name)
+    for family in ("kv", "semantic", "blob", "admin", "table")
+    for name in FAMILIES[family]
+    if name not in AWAY
+]
+
+
+@pytest.mark.parametrize(("family", "name"), VERBS, ids=":".join)
+def test_what_is_announced_is_not_refused(bus: str, tmp_path: Path, family: str, name: str) -> None:
+    """A request that follows the document is done, or refused because of what is stored, never as illegal."""
+    import asyncio
+
+    with asyncio.Runner() as runner:
+        opened = served(tmp_path / "state.db", bus)
+        here = runner.run(opened.__aenter__())
+        try:
+            _try(runner, here, family, name)
+        finally:
+            runner.run(opened.__aexit__(None, None, None))
+
+
+def _try(runner: asyncio.Runner, here: Served, family: str, name: str) -> None:
+    whole = document(here.store.now())
+    place = {"kv": "/v1/kv/p", "semantic": "/v1/semantic/t/p", "table": "/v1/table/p", "blob": "/v1/blob/p"}
+    path = f"{place.get(family, '/v1/admin')}:{name}"
+    told = whole["paths"][f"{PATHS[family][0]}:{name}"]["post"]
+    schema = told["requestBody"]["content"]["application/json"]["schema"]
+    drawing = Drawing(whole)
+    fields = drawing.resolved(schema["$ref"])
+    fields = fields | {"properties": _narrowed(fields["properties"], schema.get("properties", {}))}
+    valid = jsonschema.Draft202012Validator({**fields, "components": whole["components"]})
+
+    @given(drawing.of(fields))
+    @settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    def ask(request: dict[str, Any]) -> None:
+        assume(valid.is_valid(request))
+        answer = runner.run(here.ask("POST", path, request))
+        if answer.status_code >= 400:
+            refused = answer.json()
+            assert refused["code"] not in ILLEGAL, f"{refused['detail']}: {json.dumps(request)[:600]}"
+            assert str(answer.status_code) in told["responses"] or "default" in told["responses"]
+
+    ask()
+
+
+def _narrowed(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    return {name: part | more.get(name, {}) for name, part in fields.items()}
