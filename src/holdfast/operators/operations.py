@@ -40,7 +40,11 @@ class Operations(Pipeline):
     _engine_at: Callable[[str], object] | None = None
 
     def may_move(self, engine_at: Callable[[str], object]) -> None:
-        """Note how this process gets the engine of another URL, because it follows a store that moves."""
+        """Note how this process gets the engine of another URL, because it follows a store that moves.
+
+        Args:
+            engine_at: Returns the engine of a URL, not started.
+        """
         self._engine_at = engine_at
 
     async def namespaces(self) -> list[Stats]:
