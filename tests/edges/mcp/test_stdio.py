@@ -48,7 +48,7 @@ async def test_an_agent_works_over_stdio(tmp_path: Path) -> None:
     async with Client(server) as client:
         one = Agent(client)
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS.keys()
-        large = ["é\n", [[]] * 10_000, None, "x" * 30_000]
+        large: list[Any] = ["é\n", [[]] * 10_000, None, "x" * 30_000]
         await one.call("put", key="large", value=large)
         assert (await one.call("list", values=True))["entries"][0]["value"] == large
         put = await one.call("put", key="a", value=1)
