@@ -174,14 +174,15 @@ async def test_a_killed_store_goes_on_from_its_time(file: Storage, world: World,
         assert store.now() == last + 7_000
 
 
+@pytest.mark.parametrize("ago", [5.0, 24 * HOUR])
 @pytest.mark.parametrize("named", [True, False])
 async def test_a_killed_store_on_a_machine_that_was_started_again(
-    file: Storage, world: World, tmp_path: Path, named: bool
+    file: Storage, world: World, tmp_path: Path, named: bool, ago: float
 ) -> None:
     """Where the ticks tell nothing, a store that was killed starts a little after the time it remembered."""
     machine = world.machine()
     left, last = await killed(file, machine, tmp_path)
-    machine.start_again()
+    machine.start_again(ago=ago)
     machine.off = -HOUR
     if not named:
         machine.name = None

@@ -65,9 +65,9 @@ class Machine:
             machine=self.name,
         )
 
-    def start_again(self) -> None:
-        """Have the machine started again, so that its ticks begin again."""
-        self._started, self.name = self._world.elapsed - 5, "started again"
+    def start_again(self, *, ago: float = 5.0) -> None:
+        """Have the machine started again, so many seconds ago, so that its ticks count from then."""
+        self._started, self.name = self._world.elapsed - ago, "started again"
 
 
 class Storage:
