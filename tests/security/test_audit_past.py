@@ -59,8 +59,11 @@ class Entries:
         await self.table.run(f"INSERT INTO plugin_kv_storage VALUES ({marks})", *row)
 
     async def update(self, key: str, column: str, value: Any) -> None:
-        """Change one column of a key."""
+        """Change one column of a key, and put back the version that the change was given."""
+        [(version,)] = await self.table.run("SELECT version FROM plugin_kv_storage WHERE key = ?", key)
         await self.table.run(f"UPDATE plugin_kv_storage SET {column} = ? WHERE key = ?", value, key)
+        if column == "value_json":
+            await self.table.run("UPDATE plugin_kv_storage SET version = ? WHERE key = ?", version, key)
 
     async def found(self) -> dict[str, str]:
         """What `verify --values` says was done to which key."""

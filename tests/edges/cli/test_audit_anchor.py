@@ -95,7 +95,7 @@ def test_a_store_that_was_emptied(cli: Cli, filled: str, tmp_path: Path) -> None
     """Also a new store in the place of the old one is held to the anchor, by the names in it."""
     anchors = tmp_path / "anchors"
     anchors.write_text(cli.did("audit", "anchor").out, encoding="utf-8")
-    for table in ("holdfast_rows", "holdfast_namespaces", "holdfast_journal", "plugin_kv_storage"):
+    for table in ("plugin_kv_storage", "holdfast_rows", "holdfast_namespaces", "holdfast_journal"):
         alter(filled, f"DELETE FROM {table}")
     assert "this store was audited" in cli("audit", "verify").out
     alter(filled, "DELETE FROM holdfast_meta WHERE name = 'audit_key'")

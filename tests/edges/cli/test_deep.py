@@ -105,7 +105,6 @@ def test_a_sound_store(
 @pytest.mark.parametrize(
     ("change", "check"),
     [
-        ("DELETE FROM plugin_kv_storage WHERE key = 'plain'", "counters"),
         ("DELETE FROM holdfast_rows WHERE space LIKE 'item/%' AND instr(key, x'7531')", "counters"),
         ("UPDATE holdfast_namespaces SET bytes = bytes + 1 WHERE name = 'semantic/acme/web'", "counters"),
         ("UPDATE plugin_kv_storage SET value_json = '{' WHERE key = 'n'", "values"),

@@ -123,14 +123,14 @@ def test_a_file_appears_when_it_is_complete(filled: Cli, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.glob("*jobs*")) == ["jobs.jsonl"]
 
 
-def test_entries_written_past_holdfast_come_last(cli: Cli, url: str) -> None:
-    """An entry without a version gets one on import, and must not take that of another."""
+def test_entries_written_past_holdfast_keep_their_versions(cli: Cli, url: str) -> None:
+    """An entry that another program wrote has a version, which an import into an empty namespace keeps."""
     cli.did("set", "k", "1")
     with contextlib.closing(sqlite3.connect(url)) as connection, connection:
         connection.execute(
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('jobs', 'a', '2')"
         )
-    assert [(entry["key"], entry["version"]) for entry in exported(cli)] == [("k", 1), ("a", 0)]
+    assert [(entry["key"], entry["version"]) for entry in exported(cli)] == [("k", 1), ("a", 2)]
     cli("import", "-", "--plugin", "copy", stdin=cli.did("export").out)
     assert [(entry["key"], entry["version"]) for entry in exported(cli, "--plugin", "copy")] == [
         ("k", 1),

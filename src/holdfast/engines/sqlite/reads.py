@@ -16,6 +16,7 @@ from holdfast.decide.weights import summed
 from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, loadable, row_size
 from holdfast.engines.sql.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import sql as statements
+from holdfast.errors import DatabaseError
 from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
 from holdfast.work import too_much_loaded
 
@@ -281,7 +282,10 @@ def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> l
 def remembered(connection: sqlite3.Connection) -> int:
     """See `Engine.remembered`."""
     [changed_at] = connection.execute(statements.LAST_CHANGE).fetchone()
-    return max(int(changed_at), kept_time(connection))
+    try:
+        return max(int(changed_at), kept_time(connection))
+    except ValueError:  # a corrupt page holds anything
+        raise DatabaseError("the time that the store remembers can't be read: restore a backup") from None
 
 
 def kept_time(connection: sqlite3.Connection) -> int:
