@@ -244,7 +244,10 @@ async def test_writing_meanwhile_is_no_discrepancy(place: Place, monkeypatch: py
 
 async def test_control_without_the_comparison(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chain alone says nothing of values, and a comparison that hashes nothing finds nothing."""
+    entry = await place.kv.get("k0")
+    assert entry is not None
     await place.sql("UPDATE plugin_kv_storage SET value_json = ?", '"forged"', "k0")
+    await place.sql(f"UPDATE plugin_kv_storage SET version = {entry.version}", "k0")
     assert (await place.audit.verify()).whole
     monkeypatch.setattr(audit_values, "same", lambda one, other: True)
     assert await place.found() == {}
