@@ -135,7 +135,8 @@ CAMPAIGNS: Final = {
     ),
     "cost": (
         [
-            *("tests/robustness/test_cost.py", "tests/robustness/test_cost_search.py"),
+            *("tests/robustness/test_cost.py", "tests/robustness/test_cost_doors.py"),
+            "tests/robustness/test_cost_search.py",
             *("--timeout=0", "-s"),
         ],
         {"HOLDFAST_COST_ROUNDS": "{rounds}"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.watching import READ_SECONDS
 from holdfast.edges.intake.large import LONG, MOST_SINGLE
 from holdfast.edges.mcp import apart, door, sessions, subscriptions, tools
@@ -30,7 +31,7 @@ def test_tables_are_made_from_the_code() -> None:
 def test_limits_are_true() -> None:
     """The limits on the page are those of the code."""
     text = read("reference/mcp.md")
-    assert f"| {tools.MOST_ARGUMENTS:,} bytes |" in text
+    assert f"| {HttpLimits().body_bytes:,} bytes |" in text
     assert f"| {MOST_SINGLE:,} and {tools.MOST_STEPS:,} bytes |" in text
     assert f"besides the arguments of a tool | {apart.MOST_ENVELOPE:,} bytes |" in text
     assert f"| {door.MOST_OWNERS:,}; one without sessions" in text

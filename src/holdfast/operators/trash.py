@@ -16,14 +16,13 @@ from holdfast.decide.entries import trashed
 from holdfast.engine import Scan, service_of, successor
 from holdfast.errors import DatabaseError
 from holdfast.model import TrashEntry, TrashPage
+from holdfast.pace import in_turns
 from holdfast.rows import TRASH
 from holdfast.stored import purpose_of, value_of
 from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from holdfast.engine import Engine, Scanned
+    from holdfast.engine import Engine
     from holdfast.rows import Row
 
 _log = logging.getLogger("holdfast")
@@ -49,19 +48,25 @@ async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
     if (service := service_of(engine)) is not None:
         return await service.trash(query)
     found = await engine.scan(msgspec.structs.replace(query, values=True), now)
+    rows = list(zip(found.keys, found.rows, strict=True))
+    entries = await in_turns(lambda pair: _readable(*pair, values=query.values), rows, _size)
     return TrashPage(
-        entries=list(_entries(found, values=query.values)),
+        entries=[entry for entry in entries if entry is not None],
         truncated=found.more,
         cursor=cursor_after(found.keys[-1].decode()) if found.more else None,
     )
 
 
-def _entries(found: Scanned, *, values: bool) -> Iterator[TrashEntry]:
-    for key, row in zip(found.keys, found.rows, strict=True):
-        try:
-            yield _entry(key.decode(), row, values=values)
-        except DatabaseError as error:
-            _log.error("%s", error.message)  # it can't be restored either, and must not hide others
+def _size(pair: tuple[bytes, Row]) -> int:
+    return len(pair[1].value or "")
+
+
+def _readable(key: bytes, row: Row, *, values: bool) -> TrashEntry | None:
+    try:
+        return _entry(key.decode(), row, values=values)
+    except DatabaseError as error:
+        _log.error("%s", error.message)  # it can't be restored either, and must not hide others
+        return None
 
 
 def _entry(key: str, row: Row, *, values: bool) -> TrashEntry:

@@ -72,8 +72,8 @@ TENANT: Final = "^[a-z0-9][a-z0-9_-]{0,62}$"
 NAMESPACE: Final = (
     "^((kv|table|blob)/[a-z0-9_-]{1,100}|semantic/[a-z0-9][a-z0-9_-]{0,62}/[a-z0-9][a-z0-9_-]{0,62})$"
 )
-COMPONENTS: Final = "^[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
-"""The pattern of a key of a tenant's project."""
+COMPONENTS: Final = "^(?!tenant/)[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
+"""The pattern of a key of a tenant's project, without the part that all its keys begin with."""
 TIME: Final = {"format": "date-time"}
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""

@@ -225,7 +225,8 @@ class BatchCheck(Struct, kw_only=True):
 
 
 @ruled(
-    one_of(("value", "key"), ("incr", "key"), ("delete", "key"), ("guard",)),
+    one_of(("value",), ("incr",), ("delete",), ("guard",)),
+    some_of("key", "guard"),
     {"properties": {"expected_version": NOTHING}},
     *MEANT_TTLS,
 )

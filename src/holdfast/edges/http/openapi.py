@@ -34,7 +34,15 @@ _TENANT: Final = {
     "project": ("The name of the tenant's project.", TENANT),
 }
 _LONGEST_KEY: Final = rules.MAX_SEMANTIC_KEY_CHARACTERS - len("tenant/t/project/p/")
-_IN_A_PROJECT: Final = {"key": {"pattern": COMPONENTS, "maxLength": _LONGEST_KEY}}
+_KEY: Final = {"pattern": COMPONENTS, "maxLength": _LONGEST_KEY}
+_KEYED: Final = {"items": {"properties": {"key": _KEY}}}
+_IN_A_PROJECT: Final = {
+    "key": _KEY,
+    "prefix": {"maxLength": _LONGEST_KEY},
+    "checks": _KEYED,
+    "writes": _KEYED,
+    "items": _KEYED,
+}
 """What holds for keys of projects beside what holds for all keys: they are short, and made of components."""
 PATHS: Final = {
     "kv": ("/v1/kv/{plugin}", _PLUGIN),
@@ -297,9 +305,8 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _schema(struct: type[msgspec.Struct], *, of_project: bool = False) -> dict[str, Any]:
     named = {"$ref": f"{SCHEMAS}{struct.__name__}"}
-    if of_project and "key" in struct.__struct_fields__:
-        return named | {"properties": _IN_A_PROJECT}
-    return named
+    own = {name: rule for name, rule in _IN_A_PROJECT.items() if name in struct.__struct_fields__}
+    return named | ({"properties": own} if of_project and own else {})
 
 
 def _problem() -> dict[str, Any]:

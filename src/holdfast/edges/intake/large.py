@@ -22,6 +22,12 @@ LONG: Final = 16_384
 """Size in bytes above which a payload is long."""
 MOST_SINGLE: Final = rules.MAX_RAISED_VALUE_BYTES + 131_072
 """Maximum size of a request about a single key. A value at its limit fits in any encoding."""
+MOST_READING: Final = 131_072
+"""Maximum size of a request that reads items of a table. A condition that long would be too expensive."""
+READING_ITEMS: Final = frozenset(
+    {"get_item", "reveal_item", "query", "query_index", "scan", "changes", "get_ttl"}
+)
+"""The verbs of tables that `MOST_READING` is about."""
 SEVERAL: Final = frozenset({"batch", "delete_many", "escalate", "get_many", "set_many"})
 """The verbs of keys whose requests may be larger."""
 
@@ -33,10 +39,10 @@ def starting(request: Request) -> Iterator[None]:
     A value of 64 KB may hold 20,000 lists. Collecting garbage while they are made doubles the time.
 
     Raises:
-        ValueTooLarge: The request is too large for one about a single key.
+        ValueTooLarge: The request is too large for one about a single key, or for one that reads items.
     """
-    if len(request.payload) > MOST_SINGLE:
-        _require_several(request)
+    if len(request.payload) > MOST_READING:
+        _require_fitting(request)
     with uncollected():
         yield
 
@@ -53,9 +59,13 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _require_several(request: Request) -> None:
+def _require_fitting(request: Request) -> None:
     route, size = request.route, len(request.payload)
-    if route.family not in ("table", "admin") and route.verb not in SEVERAL:
+    if route.family == "table" and route.verb in READING_ITEMS:
+        raise ValueTooLarge(
+            f"the request has {size} bytes; one that reads items has at most {MOST_READING}", field="filter"
+        )
+    if size > MOST_SINGLE and route.family not in ("table", "admin") and route.verb not in SEVERAL:
         raise ValueTooLarge(
             f"the request has {size} bytes; one about a single key has at most {MOST_SINGLE}", field="value"
         )

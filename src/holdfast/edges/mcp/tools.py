@@ -15,7 +15,7 @@ from msgspec import Meta, UnsetType
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
-from holdfast.edges.intake.large import MOST_SINGLE
+from holdfast.edges.intake.large import MOST_READING, MOST_SINGLE
 from holdfast.edges.mcp import fields as of
 from holdfast.edges.mcp import recipes
 from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller, family_of
@@ -33,10 +33,8 @@ Fields: TypeAlias = Callable[[KV, dict[str, Any]], dict[str, Any]]
 PAGE: Final = 100
 """The most that a page has if the caller does not say: all of it goes into an agent's context."""
 RECENT: Final = 20
-MOST_ARGUMENTS: Final = 1_048_576
-"""Maximum number of bytes of the arguments of a tool about tables, as of a request at every other door."""
-MOST_STEPS: Final = 131_072
-"""Maximum number of bytes of the arguments of a recipe, which has no large ones."""
+MOST_STEPS: Final = MOST_READING
+"""Maximum number of bytes of the arguments of a tool that stores no value."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +79,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             HoldfastError: The call was refused.
         """
-        most = MOST_ARGUMENTS if self.table else MOST_SINGLE if self.fields else MOST_STEPS
+        most = MOST_SINGLE if self.fields and not self.table else MOST_STEPS
         if len(payload) > most:
             raise ValueTooLarge(f"the arguments have {len(payload)} bytes, more than {most}")
         if self.steps is not None:
