@@ -7,7 +7,9 @@ Law: as in `holdfast.edges.calls.keys`.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -100,14 +102,19 @@ async def _set_policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def _trash(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    page = await store.trash(
-        required(fields, "namespace"),
-        fields.get("prefix", ""),
-        limit=fields.get("limit"),
-        cursor=fields.get("cursor"),
-        values=switch(fields, "values"),
-    )
+    async with _PAGES.setdefault(store, asyncio.Lock()):
+        page = await store.trash(
+            required(fields, "namespace"),
+            fields.get("prefix", ""),
+            limit=fields.get("limit"),
+            cursor=fields.get("cursor"),
+            values=switch(fields, "values"),
+        )
     return trash_fields(page)
+
+
+_PAGES: Final[WeakKeyDictionary[Store, asyncio.Lock]] = WeakKeyDictionary()
+"""For each store, the turn to make a page of the trash. Decoded, the values of one may take 10 MB."""
 
 
 async def _load(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
