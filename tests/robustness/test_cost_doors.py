@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
+from mcp.server.stdio import stdio_server
 
 import holdfast
 from holdfast.edges.mcp import stdio
@@ -243,7 +244,7 @@ def test_stdio_is_not_held_up(tmp_path: Path, tool: str, arguments: Any) -> None
             writing: Any = stdio._Out(out, apart)
 
             async def serve() -> None:
-                async with stdio.stdio_server(reading, writing) as (received, answered):
+                async with stdio_server(reading, writing) as (received, answered):
                     await server.run(received, answered, server.create_initialization_options())
 
             serving = asyncio.create_task(serve())
@@ -251,7 +252,8 @@ def test_stdio_is_not_held_up(tmp_path: Path, tool: str, arguments: Any) -> None
             with turns() as timed, os.fdopen(hear, "rb") as heard, os.fdopen(tell, "wb") as told:
                 tracemalloc.start()
                 try:
-                    await asyncio.to_thread(lambda: (told.write(line), told.flush()))
+                    await asyncio.to_thread(told.write, line)
+                    await asyncio.to_thread(told.flush)
                     answer = await asyncio.to_thread(heard.readline)
                     memory = tracemalloc.get_traced_memory()[1]
                 finally:
