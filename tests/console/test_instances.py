@@ -85,13 +85,17 @@ def test_what_counts_as_lagging() -> None:
     ]
 
 
-def test_a_silent_instance_lags_and_is_forgotten() -> None:
+def test_a_silent_instance_is_gone_and_then_forgotten() -> None:
     """Silence is noticed after three missing words; one that left, or is long silent, is not shown."""
     watched = Watched()
     assert watched.troubles() == []
+    assert [one["state"] for one in watched.found.shown()] == ["ok"]
+    assert watched.troubles(lag=61.0) != []
+    assert [one["state"] for one in watched.found.shown()] == ["lags"]
     watched.now += SILENT + 1
     [one] = watched.found.shown()
-    assert one["troubles"] == [f"{BOX} has not been heard for 36 s"]
+    assert one["troubles"] == [f"{BOX} is gone: it has not been heard for 36 s"]
+    assert one["state"] == "gone"
     watched.now += FORGOTTEN
     assert watched.found.shown() == []
     assert watched.troubles() == []

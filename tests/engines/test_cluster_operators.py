@@ -86,6 +86,30 @@ async def test_the_status_names_nodes_owners_and_the_log(nodes: Nodes, operator:
         await operator.verify(seconds=5)
 
 
+async def test_a_node_that_died_is_named_with_its_host(nodes: Nodes, operator: ClusterOperator) -> None:
+    """A node that dies is gone until it is back; one that was stopped properly is not missed.
+
+    A node that starts afterwards learns of it from the others.
+    """
+    one, other, third = [await nodes.open(number) for number in range(3)]
+    dead = engine_of(other).answers.report()
+    await one.kv("trivia").set("key", 1)
+    await third.aclose()
+    assert (await operator.status()).troubles == []
+    await lose_node(other)
+    told = f"the node on {dead.host} (process {dead.pid}) is gone"
+    found = await operator.status()
+    assert [trouble.partition(":")[0] for trouble in found.troubles] == [told]
+    assert [gone.node for gone in found.gone_nodes] == [dead.node]
+    again = await nodes.open(2)
+    await engine_of(again).answers.compare_clocks()
+    await one.aclose()
+    found = await operator.status()
+    assert [trouble.partition(":")[0] for trouble in found.troubles] == [told]
+    await nodes.open(1)
+    assert (await operator.status()).troubles == []
+
+
 async def test_a_node_knows_how_its_cluster_does(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

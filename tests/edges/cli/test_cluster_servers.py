@@ -44,6 +44,24 @@ async def test_a_change_that_can_not_be_is_refused(cli: Cli, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not RUNS, reason="three servers take seconds to elect: ./dev soak cluster runs it")
+async def test_a_server_that_died_is_named_with_its_address(cli: Cli, tmp_path: Path) -> None:
+    """The status says that it is gone and exits with 1, also for a URL that names one of the others alone."""
+    async with servers_running(3) as servers:
+        places = [f"127.0.0.1:{server.port}" for server in servers.servers]
+        url = servers.url("dying", tmp_path / "1", timeout=60, peers=",".join(places))
+        async with holdfast.open(url, reap=False) as store:
+            await store.kv("trivia").incr("sum")
+            fine = await asyncio.to_thread(cli, "cluster", "status", "--url", url)
+            assert fine.code == 0, fine.err
+            servers.kill(2)
+            await store.kv("trivia").incr("sum")
+            for asked in (url, f"cluster://{places[0]}/dying?timeout=60"):
+                seen = await asyncio.to_thread(cli, "cluster", "status", "--url", asked)
+                assert seen.code == 1, seen.out
+                assert f"the NATS server server-2 at {places[2]} is gone" in seen.err, seen.err
+
+
+@pytest.mark.skipif(not RUNS, reason="three servers take seconds to elect: ./dev soak cluster runs it")
 async def test_one_server_becomes_three_and_one_of_them_is_replaced(cli: Cli, tmp_path: Path) -> None:
     """The log and its snapshots move while a node serves, and the old server is not needed any more."""
     async with servers_running(4) as servers:

@@ -1,4 +1,4 @@
-"""The instances of a service: which there are, and which of them lag behind.
+"""The instances of a service: which there are, which of them lag behind, and which are gone.
 
 Every instance tells all of them how it is every few seconds, over the inbox of services. A server that limits
 users admits no others to it. So each instance can show all of them, and notices one that falls silent.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EVERY: Final = 10.0
 """Seconds between two words of an instance."""
 SILENT: Final = 35.0
-"""Seconds after which an instance that says nothing lags: three words are missing."""
+"""Seconds after which an instance that says nothing is gone: three words are missing."""
 FORGOTTEN: Final = 600.0
 """Seconds after which an instance that says nothing is shown no more."""
 LATE: Final = 60.0
@@ -155,10 +155,12 @@ class Instances:
                 "waiting": word.waiting,
                 "lag": word.lag,
                 "behind": max(word.behind.values(), default=0),
-                "troubles": _troubles(word, now - at, here=word.id == self._me.id),
+                "state": "gone" if now - at > SILENT else "lags" if troubles else "ok",
+                "troubles": troubles,
             }
             for word, at in found
             if now - at <= FORGOTTEN
+            for troubles in [_troubles(word, now - at, here=word.id == self._me.id)]
         ]
 
     def _take(self, message: Message) -> None:
@@ -189,7 +191,7 @@ class Instances:
 def _troubles(word: Word, silent: float, *, here: bool) -> list[str]:
     """Return what is wrong with an instance, in words. The readiness of this one is shown by part."""
     if silent > SILENT:
-        return [f"{word.name} has not been heard for {silent:.0f} s"]
+        return [f"{word.name} is gone: it has not been heard for {silent:.0f} s"]
     found = [] if here or word.trouble is None else [f"{word.name} is not ready: {word.trouble}"]
     if word.lag > LATE:
         found.append(f"{word.name} removes expired entries {word.lag:.0f} s late")

@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.engine import ClusterFigures
-from holdfast.engines.cluster.asking import EVERY, MOST_SKEW, heard, lead_of, skew_of, wrong_clock
+from holdfast.engines.cluster.asking import EVERY, MOST_SKEW, heard, lead_of, skew_of, tell, wrong_clock
 from holdfast.engines.cluster.contents import contents_of
-from holdfast.engines.cluster.reports import ContentsReport, NodeReport, OperatorCall, OperatorReply
+from holdfast.engines.cluster.reports import (
+    ContentsReport,
+    KnownNode,
+    NodeReport,
+    OperatorCall,
+    OperatorReply,
+)
+from holdfast.engines.cluster.servers import other_servers
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.extras import DISTRIBUTION
 
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS: Final = 15.0
 """How often a node compares its clock with those of the others."""
+REMEMBERED_SECONDS: Final = 24 * 3600.0
+"""How long a node that has fallen silent is remembered."""
 
 _log = logging.getLogger("holdfast.cluster")
 _call = msgspec.json.Decoder(OperatorCall)
@@ -69,18 +78,29 @@ class NodeAnswers:
         self._host = socket.gethostname()
         self._shards: Sequence[Shard] = ()
         self._heard: list[HeardNode] = []
+        self._known: dict[str, KnownNode] = {}
+        self._left: dict[str, int] = {}
+        self._visits = False
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def start(self, shards: Sequence[Shard]) -> None:
-        """Begin to answer, and to make snapshots as the log grows."""
-        self._shards = shards
+    def start(self, shards: Sequence[Shard], *, visits: bool = False) -> None:
+        """Begin to answer, and to make snapshots as the log grows.
+
+        Args:
+            shards: The shards of this node.
+            visits: Whether the node is there for one command only.
+        """
+        self._shards, self._visits = shards, visits
         for who in (EVERY, self._node):
             self._connection.listen(self._address.subject("node", who), self._take)
         self._begin(self._maker.keep(shards))
         self._begin(self._watch())
+        self._announce("joined")
 
     async def close(self) -> None:
-        """Stop what is under way."""
+        """Stop what is under way, and tell the others that this node leaves."""
+        if self._shards:
+            self._announce("left")
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -96,6 +116,9 @@ class NodeAnswers:
             folder=str(self._address.data.absolute()),
             time=int(time.time() * 1000),
             shards=[shard.report() for shard in self._shards],
+            known=list(self._known.values()),
+            servers=other_servers(self._address),
+            visits=self._visits,
         )
 
     def figures(self) -> ClusterFigures:
@@ -123,6 +146,7 @@ class NodeAnswers:
             HoldfastError: The others can't be asked.
         """
         self._heard = await heard(self._connection, self._address)
+        self._remember([one.report for one in self._heard])
         if (skew := skew_of(self._heard)) > MOST_SKEW:
             _log.error(
                 "the clocks of the nodes of %s differ by %.1f s, so entries expire at wrong times",
@@ -132,6 +156,46 @@ class NodeAnswers:
         lead = lead_of(self._heard, self._node)
         for shard in self._shards:
             shard.suspend(wrong_clock(lead) if abs(lead) > MOST_SKEW else None)
+
+    def _remember(self, reports: Sequence[NodeReport]) -> None:
+        """Remember the nodes that answered, and those that they remember: this one may have started since."""
+        now = int(time.time() * 1000)
+        there = [one for one in reports if not one.visits]
+        told = [one for report in reports for one in report.known if one.node not in self._left]
+        for one in (*told, *(_known(report, now) for report in there)):
+            before = self._known.get(one.node)
+            if before is None or before.heard_at < one.heard_at:
+                self._known[one.node] = one
+        since = now - int(REMEMBERED_SECONDS * 1000)
+        self._left = {node: at for node, at in self._left.items() if at > since}
+        self._known = {
+            node: one
+            for node, one in self._known.items()
+            if node != self._node and one.heard_at > since and not any(map(one.replaced_by, there))
+        }
+
+    def _announce(self, call: str) -> None:
+        if not self._visits:
+            me = _known(self.report(), int(time.time() * 1000))
+            tell(self._connection, self._address, OperatorCall(call=call, node=me))
+
+    def _told_of(self, message: Message) -> None:
+        """Note that another node has joined or left."""
+        try:
+            told = _call.decode(message.data)
+        except msgspec.DecodeError:  # of a version that says it otherwise
+            return
+        now = int(time.time() * 1000)
+        if told.node is None or told.node.node == self._node:
+            return
+        if told.call == "left":
+            self._left[told.node.node] = now
+            self._known.pop(told.node.node, None)
+        elif told.call == "joined":
+            joined = msgspec.structs.replace(told.node, heard_at=now)
+            self._known = {node: one for node, one in self._known.items() if not one.replaced_by(joined)} | {
+                joined.node: joined
+            }
 
     async def inspect(self, shard: int, path: Path, place: LogPlace, inbox: str) -> None:
         """Pin the contents of a shard as they are now, and send their hash to an inbox later."""
@@ -166,6 +230,8 @@ class NodeAnswers:
     def _take(self, message: Message) -> None:
         if message.reply:
             self._begin(self._answer(message))
+        else:
+            self._told_of(message)
 
     async def _answer(self, message: Message) -> None:
         reply: msgspec.Struct
@@ -200,3 +266,7 @@ class NodeAnswers:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("an answer to an operator failed", exc_info=error)
+
+
+def _known(report: NodeReport, now: int) -> KnownNode:
+    return KnownNode(node=report.node, host=report.host, pid=report.pid, folder=report.folder, heard_at=now)

@@ -108,6 +108,11 @@ async def heard(connection: Connection, address: ClusterAddress) -> list[HeardNo
     return sorted(found, key=lambda one: (one.report.host, one.report.pid))
 
 
+def tell(connection: Connection, address: ClusterAddress, call: OperatorCall) -> None:
+    """Tell all nodes something. Nobody answers, and it is lost if there is no connection."""
+    connection.send(address.subject("node", EVERY), msgspec.json.encode(call))
+
+
 def ask(
     connection: Connection, address: ClusterAddress, node: str, call: OperatorCall, *, reply: str
 ) -> None:

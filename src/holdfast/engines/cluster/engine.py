@@ -114,7 +114,7 @@ class ClusterEngine(ClusterMoves):
             for shard in self._shards:
                 shard.loads = self._loads
                 await shard.open()
-            self.answers.start(self._shards)
+            self.answers.start(self._shards, visits=self._visit is not None)
             if len(self._shards) > 1:
                 self._settling = asyncio.create_task(self._settle(), name="holdfast cluster settling")
         except BaseException:

@@ -19,7 +19,9 @@ from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream
 from holdfast.engines.cluster.membership import Membership
 from holdfast.engines.cluster.node_connection import NodeConnection
 from holdfast.engines.cluster.reports import (
+    HOST,
     NODE,
+    PROCESS,
     ContentsReport,
     NodeReport,
     OperatorCall,
@@ -48,6 +50,26 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     offset_ms: int
 
 
+class GoneNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that does not answer and has not said that it leaves, as far as the other nodes know."""
+
+    node: str
+    host: str
+    process: str
+    silent_seconds: int = 0
+    """For how long no node has heard it."""
+    follows: bool = False
+    """True if it is still connected to the log: it is paused or busy."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong, in words."""
+        where = f"the node on {self.host} (process {self.process})"
+        if self.follows:
+            return f"{where} follows the log but does not answer: it is starting, busy or paused"
+        return f"{where} is gone: it was last heard {self.silent_seconds} s ago"
+
+
 class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The log: its life, its size, and the servers that keep it."""
 
@@ -61,6 +83,8 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     followers: list[str]
     behind: list[str]
     """Servers that lack a part of the log, or are not there."""
+    gone: list[str] = []
+    """Those of them that are not there."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +93,9 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     log: LogStatus
     nodes: list[NodeStatus]
+    gone_nodes: list[GoneNode]
+    gone_servers: list[str]
+    """The addresses of NATS servers that do not answer."""
     snapshots: list[SnapshotNote]
     troubles: list[str]
 
@@ -130,14 +157,21 @@ class ClusterOperator:
         log = await self._log()
         nodes = await heard(self._connection, self._address)
         notes = [note for shard in range(log.shards) for note in await self._snapshots.notes(shard)]
-        gone = await servers.missing_of(self._address)
+        reports = [one.report for one in nodes]
+        gone_nodes = await self._gone(reports)
+        gone_servers = await servers.missing_of(self._address)
+        if len(log.behind) > len(gone_servers):  # the URL does not name all servers; nodes may know them
+            told = {server for report in reports for server in report.servers}
+            gone_servers = sorted({*gone_servers, *await servers.missing(sorted(told))})
         return ClusterStatus(
             name=self._address.name,
             log=log,
             nodes=[NodeStatus(report=one.report, offset_ms=round(one.offset)) for one in nodes],
+            gone_nodes=gone_nodes,
+            gone_servers=gone_servers,
             snapshots=notes,
-            troubles=[f"no answer from the NATS server {server}" for server in gone]
-            + [f"the server {name} lacks a part of the log" for name in log.behind]
+            troubles=_server_troubles(log, gone_servers)
+            + [one.trouble for one in gone_nodes]
             + _troubles(nodes),
         )
 
@@ -187,6 +221,31 @@ class ClusterOperator:
         nodes = await self._serving(await heard(self._connection, self._address))
         return await self._done(nodes, OperatorCall(call="snapshot"), seconds=seconds)
 
+    async def _gone(self, nodes: list[NodeReport]) -> list[GoneNode]:
+        """Return the nodes that others know or that follow the log, and that did not answer."""
+        there = {one.node for one in nodes}
+        silent: dict[str, GoneNode] = {}
+        for report in nodes:
+            for one in report.known:
+                if one.node in there or any(map(one.replaced_by, nodes)):
+                    continue
+                seconds = max(0, (report.time - one.heard_at) // 1000)
+                if one.node not in silent or seconds < silent[one.node].silent_seconds:
+                    silent[one.node] = GoneNode(
+                        node=one.node, host=one.host, process=str(one.pid), silent_seconds=seconds
+                    )
+        with contextlib.suppress(ApiRefusal, TimeoutError, BusError):
+            told = await self._jetstream.consumers(self._address.stream, seconds=ATTEMPT_SECONDS)
+            for about in told:
+                if NODE in about and about[NODE] not in there:
+                    silent[about[NODE]] = GoneNode(
+                        node=about[NODE],
+                        host=about.get(HOST, "an unknown machine"),
+                        process=about.get(PROCESS, "unknown"),
+                        follows=True,
+                    )
+        return sorted(silent.values(), key=lambda one: (one.host, one.process))
+
     async def _following(self) -> dict[str, str]:
         """Return all nodes that follow the log, whether they answer or not, with machine and process."""
         try:
@@ -234,6 +293,7 @@ class ClusterOperator:
             leader=cluster.get("leader"),
             followers=[peer["name"] for peer in peers],
             behind=[peer["name"] for peer in peers if peer.get("offline") or not peer.get("current")],
+            gone=[peer["name"] for peer in peers if peer.get("offline")],
         )
 
     async def _info(self) -> Any:
@@ -255,6 +315,22 @@ class ClusterOperator:
                         pass
                     await asyncio.sleep(0.1)
         raise Unavailable(await servers.no_quorum(self._address, f"the log of {name} can't be read"))
+
+
+def _server_troubles(log: LogStatus, gone: list[str]) -> list[str]:
+    """Return what is wrong with servers, in words: the log knows them by name, and the URL by address.
+
+    JetStream takes some seconds to say that a server is not there. Until then, one that is behind is taken
+    for one that does not answer.
+    """
+    if len(gone) == len(log.behind) == 1:
+        return [f"the NATS server {log.behind[0]} at {gone[0]} is gone"]
+    dead = log.behind if len(gone) >= len(log.behind) else log.gone
+    return [
+        *(f"the NATS server at {server} is gone" for server in gone),
+        *(f"the NATS server {name} is gone" for name in dead),
+        *(f"the NATS server {name} lacks a part of the log" for name in log.behind if name not in dead),
+    ]
 
 
 def _troubles(nodes: list[HeardNode]) -> list[str]:

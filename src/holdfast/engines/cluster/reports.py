@@ -43,6 +43,20 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
+class KnownNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that another one has heard, and when it did last, by that one's clock in milliseconds."""
+
+    node: str
+    host: str
+    pid: int
+    folder: str
+    heard_at: int = 0
+
+    def replaced_by(self, other: NodeReport | KnownNode) -> bool:
+        """Return whether another node is this one after it was started again."""
+        return self.node != other.node and (self.host, self.folder) == (other.host, other.folder)
+
+
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """A node, as it sees itself."""
 
@@ -54,6 +68,12 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     """The node's clock, in milliseconds."""
     shards: list[ShardReport]
+    known: list[KnownNode] = []
+    """The other nodes that this one has heard, and that have not told it that they leave."""
+    servers: list[str] = []
+    """The addresses of the other machines' NATS servers, as this node was told them, without logins."""
+    visits: bool = False
+    """True if it is there for one command, such as a copy, and nobody misses it afterwards."""
 
 
 class ContentsReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,10 +107,14 @@ class SnapshotNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of an operator to a node: `report`, `verify` or `snapshot`."""
+    """A request of an operator to a node: `report`, `verify` or `snapshot`.
+
+    Nodes tell each other that they have `joined` or that they have `left`, which nobody answers.
+    """
 
     call: str
     inbox: str = ""
+    node: KnownNode | None = None
 
 
 class OperatorReply(msgspec.Struct, frozen=True, kw_only=True):

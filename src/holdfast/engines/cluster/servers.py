@@ -121,8 +121,18 @@ async def missing(urls: Sequence[str]) -> list[str]:
 
 async def missing_of(address: ClusterAddress) -> list[str]:
     """Return the servers of a cluster that do not greet a new connection."""
-    peers = (peer if "://" in peer else f"nats://{peer}" for peer in address.peers)
-    return await missing([*address.servers, *peers])
+    return list(dict.fromkeys(await missing([*address.servers, *address.peers])))
+
+
+def other_servers(address: ClusterAddress) -> list[str]:
+    """Return the servers that a node was told of, without logins; not those of its own machine."""
+    own = [url for url in address.servers if not _is_loopback(server_at(url).host)]
+    found = [server_at(url) for url in (*own, *address.peers)]
+    return [f"{'tls' if one.secure else 'nats'}://{one.host}:{one.port}" for one in found]
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 async def no_quorum(address: ClusterAddress, what: str) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast.engines.cluster.membership import LogServers
-    from holdfast.engines.cluster.operators import ClusterStatus, NodeStatus
+    from holdfast.engines.cluster.operators import ClusterStatus, GoneNode, NodeStatus
     from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
 
 Patience = Annotated[float, Parameter(converter=seconds)]
@@ -42,7 +42,8 @@ _CONTENTS: Final = ("shard", "at", "host", "node", "rows", "hash")
 async def status(*, target: Place = STORE) -> int:
     """Show the nodes of a cluster, its shards and their owners, its log, its snapshots, and what is wrong.
 
-    The exit code is 1 if something is wrong.
+    Nodes and NATS servers that have died are named with their hosts. A node that was not stopped properly
+    counts as gone until it is back, for a day. The exit code is 1 if something is wrong.
     """
     async with _operator(target) as operator:
         found = await operator.status()
@@ -226,9 +227,16 @@ def _waiting(wait: float) -> float:
 
 def _show(found: ClusterStatus) -> None:
     log = found.log
-    kept = f"kept by {', '.join([log.leader or 'no leader', *log.followers])}"
+    followers = (f"{name} (gone)" if name in log.gone else name for name in log.followers)
+    kept = f"kept by {', '.join([log.leader or 'no leader', *followers])}"
     line(f"log of {found.name}: messages {log.first} to {log.last}, {log.bytes} bytes, {kept}")
-    rows(_NODES, (cells for node in found.nodes for cells in _node_cells(node)))
+    rows(
+        _NODES,
+        [
+            *(cells for node in found.nodes for cells in _node_cells(node)),
+            *map(_gone_cells, found.gone_nodes),
+        ],
+    )
     if found.snapshots:
         rows(_SNAPSHOTS, map(_snapshot_cells, found.snapshots))
     for trouble in found.troubles:
@@ -243,6 +251,11 @@ def _node_cells(node: NodeStatus) -> Iterator[tuple[str | int, ...]]:
             *(report.host, report.pid, report.node, report.version, node.offset_ms),
             *(shard.shard, shard.seq, shard.behind, state, shard.bytes),
         )
+
+
+def _gone_cells(gone: GoneNode) -> tuple[str | None, ...]:
+    state = "silent" if gone.follows else "gone"
+    return gone.host, gone.process, gone.node, None, None, None, None, None, state, None
 
 
 def _contents_cells(one: ContentsReport) -> tuple[str | int, ...]:

@@ -61,7 +61,7 @@ function Instances({ rows }) {
           <td class="key">${one.host} ${one.here && html`<${Tag}>this one<//>`}</td>
           <td class="num">${one.process}</td>
           <td>${one.version}</td>
-          <td><span class=${one.troubles.length ? "dot bad" : "dot"}></span>${one.troubles.length ? "lags" : "ok"}</td>
+          <td><span class=${one.state === "ok" ? "dot" : "dot bad"}></span>${one.state}</td>
           <td class="num">${number(one.waiting)}</td>
           <td class="num">${seconds(one.lag)}</td>
         </tr>`,
