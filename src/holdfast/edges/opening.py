@@ -18,6 +18,7 @@ from holdfast.edges.configured import defaults_of
 from holdfast.edges.settings.read import keys_of, shown
 from holdfast.engine.moving import UNFINISHED
 from holdfast.errors import DatabaseError, Unavailable, ValidationError
+from holdfast.moves.transfers import place_in
 from holdfast.registry import engine_for
 from holdfast.store import Store
 
@@ -69,6 +70,12 @@ async def loaded(store: holdfast.Store, say: Callable[[str], None], stop: asynci
             await store.ready()
             return
         except Unavailable as error:
+            place = place_in(error.message)
+            if place is not None:
+                raise Unavailable(
+                    f"{error.message}. Start Holdfast with the store there: --db {quote(place)}, or db in "
+                    "its settings"
+                ) from None
             if UNFINISHED not in error.message or stop.is_set():
                 raise
             if not told:

@@ -128,7 +128,7 @@ async def _serve_until(
         while served is not None:
             following = MovesFollower(served, say, stop)
             await _serve(served, following, nats, sources=sources, sessions=sessions, say=say)
-            served = following.next
+            served, sources = following.next, {**sources, "db": "holdfast copy --switch"}
 
 
 async def _serve(

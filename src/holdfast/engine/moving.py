@@ -77,6 +77,10 @@ class RawSnapshot(Protocol):
         """Return the names of all namespaces that keep anything, in order, also of those without a row."""
         ...
 
+    async def count(self) -> int:
+        """Return how many things are on all shelves of all namespaces."""
+        ...
+
     async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
         """Return at most `limit` things after a mark. Fewer are returned only at the end of the shelf."""
         ...

@@ -13,9 +13,10 @@ import pytest
 import holdfast
 from tests.edges.running import started_up
 from tests.moves.contents import KEY, fill
+from tests.ports import free_port
 
 if TYPE_CHECKING:
-    from tests.edges.cli.conftest import Cli
+    from tests.edges.cli.conftest import Cli, Program
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,39 @@ def test_a_switch(cli: Cli, full: Path, tmp_path: Path, pg_url: str) -> None:
     assert (refused.code, f"has moved to {back}" in refused.err) == (5, True)
     assert cli.did("get", "k", "-p", "plain", "--url", back).json == 2
     assert cli.did("set", "k", "3", "-p", "plain", "--url", back).out == "3\n"
+
+
+def test_after_a_switch_everything_names_the_new_place(
+    cli: Cli, program: Program, full: Path, pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old store warns those who read it, and hints, contexts and a service name the new one."""
+    two = full.with_name("two.db")
+    assert cli("context", "add", "old", "--url", full).code == 0
+    assert cli("context", "add", "other", "--url", full.with_name("other.db")).code == 0
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    for source, target in ((full, two), (two, pg_url)):
+        assert "has moved" not in cli("get", "k", "-p", "plain", "--url", source).err
+        done = cli("copy", source, target, "--switch")
+        place = str(target).partition("://")[2].rpartition("@")[2].partition("?")[0] or str(target)
+        assert ("use " in done.err, place in done.err, "from now on" in done.err) == (True, True, True)
+        assert ("the context old still names" in done.err, "context other" in done.err) == (
+            source is full,
+            False,
+        )
+        for command in (("get", "k", "-p", "plain"), ("stats",), ("backup", "b", "--force")):
+            told = cli(*command, "--url", source).err
+            assert f"{source} has moved to " in told, command
+            assert place in told
+            assert "has moved" not in cli(*command, "--url", target).err
+        [writing] = [
+            one
+            for one in cli("doctor", "--url", source, "--json").json["checks"]
+            if one["check"] == "writing"
+        ]
+        assert (writing["level"], place in writing["advice"]) == ("warn", True)
+        refused = program("up", "--db", source, "--nats-port", free_port(), "--http-port", "0")
+        assert refused.returncode == 5, refused.stderr
+        assert "Start Holdfast with the store there: --db " in refused.stderr
 
 
 def test_a_copy_that_is_not_complete(cli: Cli, full: Path, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from tests.edges.cli.conftest import fill
 from tests.forking import Forked, fork
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.edges.cli.conftest import Program
 
 
@@ -80,6 +82,20 @@ def test_the_bar_of_an_export(terminal: Terminal) -> None:
     shown = terminal.show("export")
     assert "2/2" in shown
     assert '"key":"a[bold]"' in shown
+
+
+def test_the_bars_of_whole_stores(terminal: Terminal, url: str, tmp_path: Path) -> None:
+    """A backup, its restore, a copy, a switch and a comparison show how much of how much is done."""
+    file, two, three = (str(tmp_path / name) for name in ("b", "two.db", "three.db"))
+    for command in (
+        ("backup", file, "--url", url),
+        ("restore", file, "--url", two),
+        ("copy", url, three),
+        ("diff", url, three),
+    ):
+        shown = terminal.show(*command)
+        assert re.search(r"(?<!\d)4/4(?!\d)", shown), (command, shown)  # two entries, two records
+    assert "8/8" in terminal.show("copy", two, str(tmp_path / "four.db"), "--switch")
 
 
 NASTY = "\x1b]0;x\x07\r\n\x7f\x9b31m\x90\u061c\u200e\u202egpj\u2066\u2069\u2028"

@@ -12,6 +12,7 @@ import sqlite3
 import sys
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -102,6 +103,26 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             else WriterLock(self.file.with_name(f"{self.file.name}.lock")).served_at()
         )
 
+    async def moved_to(self) -> str | None:
+        """Return the place to which the store has moved; None if it is here."""
+        if self.file is not None:
+            # late: it takes 6 ms, and a service has no file
+            from holdfast.engines.sqlite.moving import closed_in
+
+            with _our_errors(self.file):
+                closed = await asyncio.to_thread(closed_in, self.file)
+        else:
+            # late: optional driver
+            from holdfast.engines.postgres.moving import closed_at
+
+            closed = await self._with_database(closed_at)
+        if closed is None:
+            return None
+        # late: few stores are closed
+        from holdfast.moves.transfers import place_in
+
+        return place_in(closed)
+
     async def foreign(self) -> Found | None:
         """Return the table of another program in the place of a store's; None if there is none."""
         if self.file is not None:
@@ -173,7 +194,10 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
         return engine_for(url, keys)
     if named and schema.file is not None and not schema.file.parent.is_dir():
         raise Unavailable(f"the folder of {schema.file} does not exist")
-    if not await schema.holds_store():
+    there = await schema.holds_store()
+    if there and sys.stderr.isatty():
+        await _tell_of_move(schema)
+    if not there:
         if sys.stderr.isatty():  # a script uses the result, and a failure prints a single line
             say(f"there is no store at {schema.place} yet")
         return engine_for("memory://")
@@ -181,6 +205,21 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
     if isinstance(engine, Onlooker):
         engine.look_on()
     return engine
+
+
+async def tell_of_move(url: str) -> None:
+    """Say on stderr if a store has moved: what is read there is what it held then."""
+    with contextlib.suppress(Unsupported):
+        await _tell_of_move(schema_of(url))
+
+
+async def _tell_of_move(schema: Schema) -> None:
+    place = await schema.moved_to()
+    if place is not None:
+        say(
+            f"{schema.place} has moved to {place}: this shows what it held before. Use --url {quote(place)}",
+            colour="yellow",
+        )
 
 
 async def require_store(url: str) -> None:

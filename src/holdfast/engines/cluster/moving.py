@@ -60,6 +60,10 @@ class ClusterSnapshot:
         """See `RawSnapshot.names`."""
         return sorted([name for part in self._parts for name in await part.names()])
 
+    async def count(self) -> int:
+        """See `RawSnapshot.count`."""
+        return sum([await part.count() for part in self._parts])
+
     async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
         """See `RawSnapshot.page`."""
         part = self._parts[self._part_of(namespace)]

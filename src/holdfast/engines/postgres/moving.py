@@ -62,6 +62,11 @@ class PostgresSnapshot:
             names |= {layout.namespace_of(name) if shelf is Shelf.ENTRIES else name for (name,) in found}
         return sorted(names)
 
+    async def count(self) -> int:
+        """See `RawSnapshot.count`."""
+        tables = {table.table for table in shelves.TABLES.values()}
+        return sum([(await self._fetch(f"SELECT count(*) FROM {table}"))[0][0] for table in tables])
+
     async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
         """See `RawSnapshot.page`."""
         owner = shelves.owner_of(namespace, shelf)
@@ -146,7 +151,7 @@ class PostgresMoves:
         """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
         if self._unfinished_too:
             return None
-        return shelves.facts_of(map(tuple, await connection.fetch(_FACTS))).closed
+        return await closed_at(connection)
 
 
 class PostgresLoader:
@@ -320,3 +325,8 @@ def _our_errors() -> Iterator[None]:
         yield
     except DRIVER_ERRORS as error:
         raise translate(error) from error
+
+
+async def closed_at(connection: Connection) -> str | None:
+    """Return the reason why the store in a database is closed; None if it is open."""
+    return shelves.facts_of(map(tuple, await connection.fetch(_FACTS))).closed

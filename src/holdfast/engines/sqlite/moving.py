@@ -73,6 +73,11 @@ class SqliteSnapshot:
             names |= {layout.namespace_of(name) if shelf is Shelf.ENTRIES else name for (name,) in found}
         return sorted(names)
 
+    async def count(self) -> int:
+        """See `RawSnapshot.count`."""
+        tables = {table.table for table in shelves.TABLES.values()}
+        return sum([(await self._fetch(f"SELECT count(*) FROM {table}", ()))[0][0] for table in tables])
+
     async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
         """See `RawSnapshot.page`."""
         owner = shelves.owner_of(namespace, shelf)
@@ -257,6 +262,12 @@ class SqliteMoves(ABC):
         """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
         if self._unfinished_too:
             return None
+        return shelves.facts_of(connection.execute(_FACTS).fetchall()).closed
+
+
+def closed_in(path: Path) -> str | None:
+    """Return the reason why the store in a file is closed; None if it is open."""
+    with contextlib.closing(connect(path, patience=5)) as connection:
         return shelves.facts_of(connection.execute(_FACTS).fetchall()).closed
 
 

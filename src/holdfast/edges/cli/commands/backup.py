@@ -16,9 +16,10 @@ import msgspec
 import holdfast
 from holdfast.audit.keyring import Keyring
 from holdfast.edges.cli.asking import require_yes
-from holdfast.edges.cli.commands.transfer import opened_output, progress, require_free
+from holdfast.edges.cli.commands.transfer import counted, opened_output, progress, require_free
 from holdfast.edges.cli.output import document, file_trouble, say
 from holdfast.edges.cli.raw import reading, writing
+from holdfast.edges.cli.schema import tell_of_move
 from holdfast.edges.cli.target import STORE, Place
 from holdfast.errors import Unsupported
 from holdfast.moves.backup_file import MAGIC, BackupTotals, verified
@@ -49,7 +50,8 @@ async def backup(file: str, /, *, with_key: bool = False, force: bool = False, t
     require_free(file, force=force, field="file")
     async with reading(target.address) as engine:
         secrets = _secrets(engine) if with_key else None
-        with opened_output(file, force=force) as output, progress("backup", None) as advance:
+        total = await counted(engine)
+        with opened_output(file, force=force) as output, progress("backup", total) as advance:
             totals = await back_up(
                 engine,
                 output,  # type: ignore[arg-type]
@@ -60,6 +62,7 @@ async def backup(file: str, /, *, with_key: bool = False, force: bool = False, t
             )
         async with engine.snapshot() as snapshot:
             signed = (await snapshot.facts()).audit_key
+    await tell_of_move(target.address)
     _report("backed up", file, totals, target)
     if signed is not None and not secrets and not target.json:
         say(
@@ -91,7 +94,7 @@ async def restore_backup(name: str, *, yes: bool, target: Place) -> None:
     """Replace everything that a store holds by a backup."""
     adopted: list[bool] = []
     with _opened(name) as file:
-        header, _ = verified(file)
+        header, held = verified(file)
         file.seek(0)
         async with writing(target.address) as engine:
             found = await held_by(engine)
@@ -99,7 +102,8 @@ async def restore_backup(name: str, *, yes: bool, target: Place) -> None:
                 require_yes(loss(found), yes=yes)
             keys = engine.keys
             adopt = keys.adopt if isinstance(keys, Keyring) else lambda secrets: False
-            with progress("restore", None) as advance:
+            total = held.entries + held.rows + held.parts + held.records
+            with progress("restore", total) as advance:
                 totals = await restore(
                     engine, file, adopt=lambda secrets: adopted.append(adopt(secrets)), advance=advance
                 )

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import signal
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.backup import loss
-from holdfast.edges.cli.commands.transfer import progress
+from holdfast.edges.cli.commands.transfer import counted, progress
+from holdfast.edges.cli.contexts import read_contexts
 from holdfast.edges.cli.output import document, say
 from holdfast.edges.cli.raw import reading, shown, writing
 from holdfast.edges.cli.schema import service_beside
@@ -61,21 +63,22 @@ async def copy(
     """
     if switch:
         await _require_able(from_, _place(to))
-    with progress("copy", None) as advance:
-        async with (
-            reading(from_) as source,
-            StoreTransfer(
+    async with reading(from_) as source:
+        total = await counted(source)
+        if total is not None and switch:
+            total *= 2  # everything is copied, and then compared
+        with progress("copy", total) as advance:
+            async with StoreTransfer(
                 source, lambda: writing(to), lambda: reading(to), where=_place(to), advance=advance
-            ) as transfer,
-        ):
-            if cancel:
-                await transfer.cancel()
-                return
-            try:
-                await transfer.begin(lambda names: require_yes(loss(names), yes=yes))
-                await _moved(transfer, follow=follow, switch=switch)
-            except Ended as ended:
-                transfer.result.complete = ended.complete
+            ) as transfer:
+                if cancel:
+                    await transfer.cancel()
+                    return
+                try:
+                    await transfer.begin(lambda names: require_yes(loss(names), yes=yes))
+                    await _moved(transfer, follow=follow, switch=switch)
+                except Ended as ended:
+                    transfer.result.complete = ended.complete
     result = transfer.result
     if json:
         document(result)
@@ -83,8 +86,22 @@ async def copy(
         told = "" if result.paused is None else f"; the source refused writes for {result.paused:.1f} s"
         done = "moved" if result.switched else "copied"
         say(f"{done} {shown(from_)} to {shown(to)}: {result.put} rows and records{told}")
+        if result.switched:
+            _tell_of_names(from_, to)
         if not result.complete:
             say(f"{shown(to)} can't be used yet: run this again with --switch, or without --follow")
+
+
+def _tell_of_names(from_: str, to: str) -> None:
+    """Say which place to use from now on, and what still names the old one."""
+    say(f"use {shown(to)} from now on: with --url, and as db in the settings before a service starts again")
+    for name, context in read_contexts().items():
+        if _place(context.url) == _place(from_):
+            say(
+                f"the context {name} still names the old place: run holdfast context add {name} --url "
+                f"{quote(_place(to))}",
+                colour="yellow",
+            )
 
 
 async def _require_able(from_: str, place: str) -> None:

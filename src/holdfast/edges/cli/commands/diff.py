@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.cli.commands.transfer import progress
+from holdfast.edges.cli.commands.transfer import counted, progress
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.output import document, rows, say
 from holdfast.edges.cli.raw import reading
@@ -37,13 +37,13 @@ async def diff(from_: str, to: str, /, *, json: bool = False) -> int:
     json
         Print one document that names the differing ranges, and up to 10 keys in each.
     """
-    with progress("diff", None) as advance:
-        async with (
-            reading(from_) as one,
-            reading(to) as other,
-            one.snapshot() as ours,
-            other.snapshot() as theirs,
-        ):
+    async with (
+        reading(from_) as one,
+        reading(to) as other,
+        one.snapshot() as ours,
+        other.snapshot() as theirs,
+    ):
+        with progress("diff", await counted(one)) as advance:
             found = [
                 await _described(ours, theirs, each) async for each in compared(ours, theirs, advance=advance)
             ]

@@ -24,6 +24,7 @@ from holdfast.engines.sql.adopting import TABLE
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
+from holdfast.moves.transfers import place_in
 from holdfast.pipeline.audit_key import key_in_force
 from holdfast.registry import engine_for
 from holdfast.store import Store
@@ -222,6 +223,14 @@ async def _writable(store: Store) -> Finding:
     except DatabaseError as error:
         return Finding("writing", "fail", error.message, "reading works, and holdfast rescue saves the data")
     except HoldfastError as error:
+        place = place_in(error.message)
+        if place is not None:
+            return Finding(
+                "writing",
+                "warn",
+                f"this store has moved to {place}, and shows what it held before",
+                f"use {place}: with --url, and as db in the settings",
+            )
         return Finding("writing", "warn", error.message, "reading works; write through that process")
     return Finding("writing", "ok", "a write would be accepted")
 

@@ -355,4 +355,19 @@ def progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterato
     columns = TextColumn("{task.description}"), BarColumn(), far, TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+            done, most = bar.tasks[task].completed, bar.tasks[task].total
+            if most is not None and done > most:  # the store grows meanwhile
+                bar.update(task, total=done)
+
+        yield advance
+
+
+async def counted(store: Movable) -> int | None:
+    """Return how many things a store holds, for a progress bar; None where no bar is shown."""
+    if not sys.stderr.isatty():
+        return None
+    async with store.snapshot() as snapshot:
+        return await snapshot.count()
