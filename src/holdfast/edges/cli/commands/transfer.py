@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 from cyclopts import Parameter
@@ -32,6 +32,9 @@ from holdfast.edges.cli.import_entries import ImportCounts, Importer
 from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
+
+if TYPE_CHECKING:
+    from holdfast.engine.moving import Movable
 
 
 async def export_entries(
