@@ -17,7 +17,7 @@ def main(folder: str, url: str, token: str) -> None:
         module = importlib.import_module(f"made.api.{family}.{family}_{verb}")
         return module.sync_detailed(*owner, client=client, **fields)
 
-    stored = call("kv", "put_value", "trivia", "game/42 é", body={"turn": "alice"}, holdfast_ttl="60")
+    stored = call("kv", "put_value", "trivia", "game/42 é", body={"turn": "alice"}, holdfast_ttl=60)
     print("put", stored.parsed.version, stored.headers["etag"], stored.parsed.expires_at is not None)
     found = call("kv", "get_value", "trivia", "game/42 é")
     print("get", found.parsed, found.headers["etag"])

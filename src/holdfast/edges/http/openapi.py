@@ -90,13 +90,15 @@ _REQUEST_ID: Final = (
 _WRITER: Final = ("Holdfast-Writer", "Who writes; the plugin or project if not given.", _PRINTED)
 _TTL: Final = (
     "Holdfast-TTL",
-    "The time to live in seconds, or `keep`; none if not given.",
-    "^(keep|[1-9][0-9]{0,8})$",
+    "The time to live in seconds; none if not given. The word `keep` is accepted too: it keeps the present "
+    "one.",
+    # Generators of clients refuse a header that is either a number or a word.
+    {"type": "integer", "minimum": 1, "maximum": rules.MAX_TTL},
 )
 _DEADLINE: Final = (
     "Holdfast-Deadline-Ms",
     "Milliseconds after which a request that waits is refused. Few are likely to be too few.",
-    "^[1-9][0-9]{3,9}$",
+    {"type": "integer", "minimum": 1_000, "maximum": 9_999_999_999},
 )
 _METADATA: Final = ("Holdfast-Metadata", "The metadata: a JSON object whose members are texts.")
 _CHECKSUM: Final = ("Holdfast-Checksum", "The checksum of the blob; bytes with another one are refused.")
@@ -284,8 +286,10 @@ def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
-def _header(name: str, description: str, pattern: str | None = None) -> dict[str, Any]:
-    schema = {"type": "string"} | ({} if pattern is None else {"pattern": pattern})
+def _header(name: str, description: str, said: str | dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a header: any text, text of a pattern, or what a schema says."""
+    pattern = {"pattern": said} if isinstance(said, str) else {}
+    schema = said if isinstance(said, dict) else {"type": "string", **pattern}
     return {"name": name, "in": "header", "description": description, "schema": schema}
 
 
