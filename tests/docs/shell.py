@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -214,10 +215,8 @@ class Shell:
                 return self._watched(arguments)
             case ["holdfast", *arguments]:
                 return self._holdfast(arguments, given)
-            case ["curl", *_, address]:
-                with urllib.request.urlopen(address) as answer:
-                    self._code = 0
-                    return answer.read() + (b"" if "metrics" in address else b"\n"), ""
+            case ["curl", *arguments]:
+                return self._curled(arguments), ""
             case ["nats", "req", subject, payload]:
                 return asyncio.run(self._requested(subject, payload)), ""
             case ["python", *arguments]:
@@ -225,6 +224,18 @@ class Shell:
         done = subprocess.run(words, input=given, capture_output=True, check=False)
         self._code = done.returncode
         return done.stdout, done.stderr.decode()
+
+    def _curled(self, arguments: list[str]) -> bytes:
+        """Send a request over HTTP as curl does, with its options for a method and a body: the answer."""
+        options = dict(pairwise(arguments))
+        [address] = [word for word in arguments if word.startswith("http")]
+        data = options.get("-d")
+        request = urllib.request.Request(
+            address, method=options.get("-X"), data=None if data is None else data.encode()
+        )
+        with urllib.request.urlopen(request) as answer:
+            self._code = 0
+            return bytes(answer.read()) + (b"" if "metrics" in address else b"\n")
 
     async def _requested(self, subject: str, payload: str) -> bytes:
         """Send a request to the page's service, as the tool of the NATS project does: the reply."""

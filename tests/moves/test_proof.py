@@ -42,7 +42,9 @@ def changed(path: str, statement: str) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         found = connection.execute("SELECT name, value FROM holdfast_meta WHERE name = 'closed'").fetchall()
         connection.execute("DELETE FROM holdfast_meta WHERE name = 'closed'")  # the triggers look there
+        connection.execute("INSERT INTO holdfast_meta (name, value) VALUES ('inside', '')")  # and there
         assert connection.execute(statement).rowcount >= 1, statement
+        connection.execute("DELETE FROM holdfast_meta WHERE name = 'inside'")
         connection.executemany("INSERT INTO holdfast_meta (name, value) VALUES (?, ?)", found)
 
 

@@ -442,8 +442,8 @@ PLANTS: Final = (
     Plant(
         "a restored store keeps its epoch",
         "moves/backups.py",
-        "await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch))",
-        "await loader.remember(reader.header.facts)",
+        "await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch, closed=None))",
+        "await loader.remember(msgspec.structs.replace(reader.header.facts, closed=None))",
         ("tests/moves/test_backup_file.py",),
     ),
     Plant(

@@ -13,6 +13,8 @@ from holdfast.errors import PermissionDenied
 if TYPE_CHECKING:
     from starlette.types import Scope
 
+VALID, REVOKED = (f"hf_{number:016x}_{'s' * 43}" for number in (1, 2))
+"""A token that the store knows, and one that it does not know any more."""
 OPERATOR: Any = object()
 """Stands for an operator of this machine, who has no token."""
 
@@ -25,7 +27,7 @@ class Book:
 
     def find(self, cookie: str) -> Any:
         """Return what a session stands for."""
-        return {"operator": OPERATOR, "token": "hf_secret", "revoked": "hf_revoked"}.get(cookie)
+        return {"operator": OPERATOR, "token": VALID, "revoked": REVOKED}.get(cookie)
 
     def end(self, cookie: str) -> None:
         """End a session."""
@@ -35,9 +37,9 @@ class Book:
 class Tokens:
     """The tokens of a store: one that is valid."""
 
-    async def find(self, text: str) -> Any:
-        """Return a token."""
-        return text if text == "hf_secret" else None
+    async def find_all(self, texts: list[str]) -> dict[str, Any]:
+        """Return those of some tokens that are valid."""
+        return {text: text for text in texts if text == VALID}
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ async def test_the_session_of_an_operator_without_a_token_is_for_this_machine(gu
 async def test_the_session_of_a_token_is_the_token(guard: TokenGuard) -> None:
     """It holds from anywhere, as the token does, and ends with the token."""
     found: Any = await guard.token_of(request("token", client="10.0.0.9"))
-    assert found == "hf_secret"
+    assert found == VALID
     with pytest.raises(NoToken, match="the session has ended"):
         await guard.token_of(request("revoked"))
     assert isinstance(guard.sessions, Book)

@@ -86,9 +86,9 @@ class Watches:
         since: int,
     ) -> None:
         """Send the changes of a namespace until the client goes, its token has ended or the store closes."""
+        gone, refused = asyncio.create_task(_gone(receive)), asyncio.create_task(ended)
         connection: BoundedConnection = scope[STREAM]
         connection.stream()
-        gone, refused = asyncio.create_task(_gone(receive)), asyncio.create_task(ended)
         refused.add_done_callback(lambda one: None if one.cancelled() else connection.cut_unread())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
@@ -105,6 +105,7 @@ class Watches:
         finally:
             gone.cancel()
             refused.cancel()
+            await asyncio.gather(gone, refused, return_exceptions=True)
 
 
 async def _events(changes: AsyncIterator[Change], *over: asyncio.Task[None]) -> AsyncGenerator[bytes]:

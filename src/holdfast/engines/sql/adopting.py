@@ -7,7 +7,6 @@ inserts the rows in one transaction, so that after a kill all of it is done or n
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -147,6 +146,8 @@ def judged(report: Report, found: Found, row: Any, now: int) -> NewRow | None:
 
 
 def _decoded(value: object) -> Any:
+    import json  # late: every command that opens a file imports this module
+
     if isinstance(value, bytes):
         value = value.decode()
     if not isinstance(value, str):
