@@ -229,7 +229,7 @@ def test_no_door_is_held_up(running: tuple[asyncio.Runner, Served], name: str) -
     ids=["put", "list", "names"],
 )
 def test_stdio_is_not_held_up(tmp_path: Path, tool: str, arguments: Any) -> None:
-    """A call over stdio takes less than 64 MB, and in the campaign less than 100 ms in one turn."""
+    """A call over stdio takes less than 64 MB; in the campaign also less than 100 ms in one turn."""
 
     async def ask() -> tuple[float, int, bytes]:
         async with holdfast.open(tmp_path / "state.db", reap=False) as store:
@@ -269,3 +269,5 @@ def test_stdio_is_not_held_up(tmp_path: Path, tool: str, arguments: Any) -> None
     print(f"stdio {tool}: {worst:.1f} ms in one turn, with memory counted; {memory / 1e6:.1f} MB")
     assert b'"structuredContent"' in answer
     assert memory < MOST_MEMORY
+    if ROUNDS:
+        assert worst < MOST_MS
