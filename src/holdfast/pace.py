@@ -135,8 +135,8 @@ From its arrival to its commit, and from there to its reply, a set takes about f
 for two slices or so instead of for the whole command. Alone, a call of 1,000 writes takes 7 % more CPU time.
 """
 MANY_BYTES: Final = 65_536
-"""Number of characters of values that are checked and shown in one turn. For lists in lists they take 0.25 ms.
-A page has ten times as many, and pages that were read together are shown one after the other."""
+"""Number of characters of values that are checked and shown in one turn. For lists in lists that takes
+0.25 ms. A page has up to eight times as many, and pages that were read together are shown one after the other."""
 MANY_ROWS: Final = 192
 """Number of rows and of records that are prepared for saving, published or shown in one turn.
 

@@ -2,7 +2,8 @@
 
 The SDK decodes a request with a slow parser, and validates and copies a result several times, object by
 object. A `put` of 1 MB took about 160 ms, and a page of values about 290 ms. So the SDK gets a mark in
-place of the arguments, and puts a mark in place of the result; only the door and the tool see what the marks stand for.
+place of the arguments, and puts a mark in place of the result; only the door and the tool see what the marks
+stand for.
 
 Law: arguments are decoded once, where their verb is called, and a result is encoded once. A mark is random,
 so that no caller can name one.
