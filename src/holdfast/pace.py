@@ -136,7 +136,8 @@ for two slices or so instead of for the whole command. Alone, a call of 1,000 wr
 """
 MANY_BYTES: Final = 65_536
 """Number of characters of values that are checked and shown in one turn. For lists in lists that takes
-0.25 ms. A page has up to eight times as many, and pages that were read together are shown one after the other."""
+0.25 ms. A page has up to eight times as many, and pages that were read together are shown one after the
+other."""
 MANY_ROWS: Final = 192
 """Number of rows and of records that are prepared for saving, published or shown in one turn.
 
