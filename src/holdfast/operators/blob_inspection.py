@@ -103,7 +103,7 @@ class BlobInspection:
             parts = ", ".join(map(str, found.wrong[:5]))
             self._tell(f"bytes of blob {name!r} were changed: parts {parts} of {manifest.parts}")
         elif (found.parts, found.size) != (manifest.parts, manifest.size):
-            self._tell(f"blob {name!r} has {found.size:,} of {manifest.size:,} bytes")
+            self._tell(f"blob {name!r} has {found.size} of {manifest.size} bytes")
         elif found.checksum != manifest.checksum:
             self._tell(f"blob {name!r} does not match its checksum")
 

@@ -154,4 +154,4 @@ def _compare(found: Inspected, row: Namespace | None) -> None:
         return
     for what, counted, said in (("keys", found.keys, row.keys), ("bytes", found.bytes, row.bytes)):
         if counted != said:
-            found.miscounted.append(f"it has {counted:,} {what}, and its row says {said:,}")
+            found.miscounted.append(f"it has {counted} {what}, and its row says {said}")

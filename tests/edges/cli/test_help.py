@@ -43,6 +43,12 @@ def test_help_shows_every_option(cli: Cli, path: tuple[str, ...]) -> None:
     assert _listed(cli.did(*path, "--help").out) - {"--help", "-h", "--version"} == taken
 
 
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_numbers_in_help_can_be_pasted(cli: Cli, path: tuple[str, ...]) -> None:
+    """Limits and defaults have plain digits."""
+    assert re.search(r"\d,\d{3}", cli.did(*path, "--help").out) is None
+
+
 def test_up_has_its_flags(cli: Cli) -> None:
     """Somebody who starts a service for the first time finds out how to choose ports, data and log level."""
     shown = cli.did("up", "--help").out

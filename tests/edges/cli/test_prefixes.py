@@ -54,6 +54,14 @@ def test_what_is_not_clear_deletes_nothing(filled: Cli, line: str) -> None:
 
 
 @EVERYWHERE
+def test_numbers_can_be_pasted(cli: Cli, url: str) -> None:
+    """Counts of thousands have plain digits: in the tree, and in what the doctor finds."""
+    fill(url, *((f"game:{number}", 1, {}) for number in range(1_001)))
+    assert cli.did("tree", "--depth", "1").out == "game: (1001)\n"
+    if not url.startswith("nats:"):
+        assert "rows: 1001, namespaces: 1" in cli("doctor", "--deep").out
+
+
 def test_tree(filled: Cli) -> None:
     """Keys branch at / and :, and each branch has its count."""
     assert filled.did("tree").out == ("a\ngame: (3)\n  1: (2)\n    score\n    turn\n  2\nusers/ (1)\n  ann\n")

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import fastmcp
 import httpx
 import pytest
 from mcp import Client, MCPError
@@ -251,6 +252,65 @@ async def test_open_mode_needs_a_name_and_a_near_caller(bus: str, tmp_path: Path
         assert (nameless.status_code, "/mcp/kv/trivia" in nameless.json()["detail"]) == (401, True)
         passed_on = await here.ask("POST", "/mcp/kv/trivia", HELLO, **ACCEPTED, x_forwarded_for="1.2.3.4")
         assert passed_on.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/mcp/kv/trivia",
+        "/mcp/kv/trivia/",
+        "//mcp/kv/trivia",
+        "/mcp/kv%2Ftrivia",
+        "/mcp/kv/trivia%2F",
+        "/mcp/kv/%74rivia",
+        "/mcp/kv/trivia/mcp",
+        "/mcp/kv/trivia/mcp/",
+        "/mcp/kv/trivia?source=config",
+    ],
+)
+async def test_clients_may_rewrite_the_path_of_a_plugin(bus: str, tmp_path: Path, path: str) -> None:
+    """The official client and FastMCP's reach the plugin, however the address was written or joined."""
+    async with served(tmp_path / "state.db", bus) as here:
+        async with agent(here, None, path=path) as one:
+            assert await one.call("put", key="k", value=1) is not None
+        async with fastmcp.Client(here.url + path, timeout=PATIENCE) as other:
+            found = await other.call_tool("get", {"key": "k"})
+            assert found.structured_content is not None
+            assert found.structured_content["value"] == 1
+        assert await here.store.kv("trivia").get("k") is not None
+
+
+async def test_a_plugin_may_have_the_name_of_the_path(bus: str, tmp_path: Path) -> None:
+    """A plugin or project named `mcp` is not taken for what a client appends."""
+    async with served(tmp_path / "state.db", bus) as here:
+        for path in (
+            "/mcp/kv/mcp",
+            "/mcp/kv/mcp/mcp",
+            "/mcp/semantic/acme/mcp",
+            "/mcp/semantic/acme/mcp/mcp",
+        ):
+            async with agent(here, None, path=path) as one:
+                await one.call("put", key="k", value=1)
+        assert await here.store.kv("mcp").get("k") is not None
+        assert await here.store.semantic("acme", "mcp").get("k") is not None
+        for path in ("/mcp/kv/trivia/sse", "/mcp/kv/trivia/mcp/mcp", "/mcp/semantic/acme"):
+            assert (await here.ask("POST", path, HELLO, **ACCEPTED)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "wellknown", ["oauth-protected-resource", "oauth-authorization-server", "openid-configuration"]
+)
+async def test_clients_find_no_authorization_server(here: Served, wellknown: str) -> None:
+    """A client that looks for OAuth learns that there is none, without a token, wherever it looks."""
+    for path in (
+        f"/.well-known/{wellknown}",
+        f"/.well-known/{wellknown}/mcp/kv/trivia",
+        f"/mcp/.well-known/{wellknown}",
+        f"/mcp/kv/trivia/.well-known/{wellknown}",
+        f"/mcp/semantic/acme/web/.well-known/{wellknown}",
+    ):
+        assert (await here.ask("GET", path)).status_code == 404, path
+    assert (await post(here, HELLO)).status_code == 401
 
 
 async def test_a_stream_over_http(here: Served) -> None:

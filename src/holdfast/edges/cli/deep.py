@@ -81,12 +81,12 @@ async def _contents(engine: Engine, names: list[str]) -> AsyncIterator[Finding]:
             sound = False
             yield finding
     if sound:
-        yield Finding("values", "ok", f"all can be read; rows: {rows:,}, namespaces: {len(names):,}")
+        yield Finding("values", "ok", f"all can be read; rows: {rows}, namespaces: {len(names)}")
     if moving:
         yield Finding(
             "counters",
             "warn",
-            f"written to all the time, and so not counted: {moving:,} of {len(names):,} namespaces",
+            f"written to all the time, and so not counted: {moving} of {len(names)} namespaces",
             "check again when there is less to do",
         )
     elif sound:
@@ -120,4 +120,4 @@ async def _audits(store: Store) -> AsyncIterator[Finding]:
             sound = False
             yield Finding("audit", "fail", f"{name}: {verdict.reason}", "see holdfast audit verify")
     if sound:
-        yield Finding("audit", "ok", f"every record is there and unchanged; audited namespaces: {audits:,}")
+        yield Finding("audit", "ok", f"every record is there and unchanged; audited namespaces: {audits}")

@@ -48,7 +48,7 @@ Limit = Annotated[
     int | None,
     Parameter(
         converter=number,
-        help="Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.",
+        help="Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.",
     ),
 ]
 Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by page.")]

@@ -135,6 +135,8 @@ def _bad(text: str) -> PlainTextResponse:
 
 
 def _is_mcp(path: str) -> bool:
+    if path.startswith("//"):  # of a client that joins an address and a path, both with a slash
+        path = f"/{path.lstrip('/')}"
     return path == MCP or path.startswith(f"{MCP}/")
 
 

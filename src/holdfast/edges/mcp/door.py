@@ -4,6 +4,8 @@
     /mcp/kv/{plugin}                   this plugin, for operators and, in open mode, for this machine
     /mcp/semantic/{tenant}/{project}   this project, for the same
 
+Clients may write slashes at both ends, and append `/mcp` to the address of a server that they were given.
+
 Law: the door decides who is asking before the SDK sees a request, anew for each one, and ends what a token
 has open when the token ends. Every step of a tool waits in its plugin's queue like a request over NATS or at
 `/v1`, so that lines, rates and budgets are shared; the SDK sees neither its arguments nor its result.
@@ -62,6 +64,9 @@ IDLE_SECONDS: Final = 60.0
 LISTEN: Final = "subscriptions/listen"
 """The method whose answer is a stream."""
 _EVENTS: Final = b"text/event-stream"
+_WELL_KNOWN: Final = "/.well-known/"
+_PARTS: Final = {"kv": 2, "semantic": 3}
+"""The number of parts of the path of each family, after `/mcp`."""
 _SDK: Final = "holdfast.edges.mcp.sessions"
 
 _log = logging.getLogger("holdfast.mcp")
@@ -157,6 +162,8 @@ class McpDoor:
             PermissionDenied: The token is for another plugin or project.
             InvalidSubject: There is no such path.
         """
+        if _WELL_KNOWN in scope["path"]:  # a client without a token is told too that there is no OAuth
+            raise InvalidSubject("this service has no authorization server: send a token of Holdfast")
         token = await self._guard.token_of(scope)
         named = _named(scope["path"])
         place = named or _own(token)
@@ -430,13 +437,15 @@ def _trimmed(scope: Scope) -> Scope:
 
 def _named(path: str) -> PathOwner | None:
     """Return what a path names; None if it leaves that to the token."""
-    rest = path.removeprefix(MCP).strip("/")
-    if not rest:
+    parts = f"/{path.strip('/')}".removeprefix(MCP).strip("/").split("/")
+    if parts[-1] == MCP[1:] and len(parts) == _PARTS.get(parts[0], 0) + 1:
+        parts.pop()  # a client has appended it
+    family, *owner = parts or [""]
+    if not family:
         return None
-    family, _, owner = rest.partition("/")
-    if family not in ("kv", "semantic"):
+    if family not in _PARTS:
         raise InvalidSubject("the path must be /mcp, /mcp/kv/<plugin> or /mcp/semantic/<tenant>/<project>")
-    return place_of(family, owner)
+    return place_of(family, "/".join(owner))
 
 
 def _own(token: Token | None) -> PathOwner:

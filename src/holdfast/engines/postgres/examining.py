@@ -55,7 +55,7 @@ async def examined(connection: Connection) -> Checkup:
             rows = await _count(connection, f"SELECT 1 FROM {table}{which}", by_index=False)
             led_to = await _count(connection, f"SELECT 1 FROM {table}{which} ORDER BY {key}", by_index=True)
             if rows != led_to:
-                troubles.append(f"{table} has {rows:,} rows{which.lower()}, and its index {led_to:,}")
+                troubles.append(f"{table} has {rows} rows{which.lower()}, and its index {led_to}")
         names = await connection.fetch(_STRAYS, timeout=PATIENCE)
         troubles += [f"{name} has rows, but none of its own" for (name,) in names]
     checked = "the rows of every table by heap and by index"

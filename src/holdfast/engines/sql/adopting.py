@@ -105,7 +105,7 @@ def shape(columns: Collection[str], rows: int) -> Found | None:
 def advice(place: str, rows: int) -> str:
     """Return what to tell the user of a database with a table of another program."""
     return (
-        f"{place} already has a table {TABLE} with {rows:,} rows that another program made. Nothing was "
+        f"{place} already has a table {TABLE} with {rows} rows that another program made. Nothing was "
         "changed. See what can be brought into a store with holdfast adopt --dry-run, then run holdfast adopt"
     )
 

@@ -47,6 +47,6 @@ def _summary(report: Report) -> str:
     plugins = ", ".join(sorted(report.plugins))
     of_plugins = f" (of the plugins {plugins})" if plugins else ""
     return (
-        f"of {report.rows:,} rows {report.adopted:,} {brought} brought, {report.skipped:,} left out because "
-        f"they break a rule{of_plugins}, and {report.expired:,} left out because they have expired{kept}"
+        f"of {report.rows} rows {report.adopted} {brought} brought, {report.skipped} left out because "
+        f"they break a rule{of_plugins}, and {report.expired} left out because they have expired{kept}"
     )

@@ -87,7 +87,7 @@ async def log(
     after
         Start after the record with this number.
     limit
-        Return at most this many; 1,000 if not given.
+        Return at most this many; 1000 if not given.
     reverse
         Begin with the newest record; --after then goes on before the record with this number.
     """

@@ -76,7 +76,7 @@ async def bench(
     seconds
         Duration of each workload; 5 if not given.
     keys
-        Number of keys that are written and read; 1,000 if not given.
+        Number of keys that are written and read; 1000 if not given.
     """
     _whole(in_flight, _MOST_IN_FLIGHT, field="in_flight")
     _whole(keys, _MOST_KEYS, field="keys")
@@ -171,7 +171,7 @@ def _value(turn: int) -> dict[str, Any]:
 
 def _whole(given: int, most: int, *, field: str) -> None:
     if type(given) is not int or not 1 <= given <= most:
-        raise holdfast.ValidationError(f"{field} must be a whole number from 1 to {most:,}", field=field)
+        raise holdfast.ValidationError(f"{field} must be a whole number from 1 to {most}", field=field)
 
 
 _COLUMNS: Final = ("work", "in flight", "calls/s", "p50 ms", "p95 ms", "p99 ms", "p99.9 ms", "errors")

@@ -70,7 +70,7 @@ async def history(
     Parameters
     ----------
     limit
-        Return at most this many, 1 to 10,000; 1,000 if not given.
+        Return at most this many, 1 to 10000; 1000 if not given.
     values
         Also print the values that the store still has: the current one, and the one in the trash. A value
         that was overwritten is not kept. In the JSON, value_from says where a value comes from.

@@ -38,7 +38,7 @@ async def list_letters(
     after
         Only letters with a greater number.
     limit
-        Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.
+        Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.
     everything
         All letters, page by page.
     """

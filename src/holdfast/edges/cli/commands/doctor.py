@@ -194,7 +194,7 @@ async def _foreign(schema: Schema) -> Finding | None:
     return Finding(
         "schema",
         "fail",
-        f"there is no store yet, but a table {TABLE} with {found.rows:,} rows that another program made",
+        f"there is no store yet, but a table {TABLE} with {found.rows} rows that another program made",
         "see what can be brought with holdfast adopt --dry-run, then run holdfast adopt",
     )
 

@@ -44,7 +44,7 @@ async def slowlog(
     Parameters
     ----------
     limit
-        At most so many, 1 to 10,000; 20 if not given.
+        At most so many, 1 to 10000; 20 if not given.
     slowest
         Print the slowest of all that are kept, the slowest first.
     long

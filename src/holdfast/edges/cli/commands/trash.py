@@ -34,7 +34,7 @@ async def list_trash(
     prefix
         Prefix of the keys; all if not given.
     limit
-        Return at most this many, 1 to 10,000; 1,000 if not given. With --all, the size of a page.
+        Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.
     cursor
         Continue after an earlier page; the cursor is in its JSON.
     everything

@@ -84,5 +84,5 @@ def _add(root: Branch, parts: list[str], depth: int | None) -> None:
 
 def _print(branch: Branch, indent: str) -> None:
     for name, one in branch.branches.items():
-        line(f"{indent}{shown_key(name)}" + (f" ({one.keys:,})" if one.branches or one.keys > 1 else ""))
+        line(f"{indent}{shown_key(name)}" + (f" ({one.keys})" if one.branches or one.keys > 1 else ""))
         _print(one, indent + _STEP)
