@@ -146,7 +146,8 @@ def judged(report: Report, found: Found, row: Any, now: int) -> NewRow | None:
 
 
 def _decoded(value: object) -> Any:
-    import json  # late: every command that opens a file imports this module
+    # late: every command that opens a file imports this module
+    import json
 
     if isinstance(value, bytes):
         value = value.decode()
