@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engines.cluster.jetstream import NoMajority
 from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
@@ -25,12 +26,24 @@ DEADLINE_MS = 60_000
 """For requests that name no deadline: a busy machine may take longer than the usual second to begin."""
 
 
+async def opened(storage: str) -> holdfast.Store:
+    """Open a store; wait for the servers of a cluster, as `holdfast up` does."""
+    while True:
+        store = holdfast.open(storage)
+        try:
+            await store.start()
+        except NoMajority:
+            await asyncio.sleep(0.5)
+        else:
+            return store
+
+
 async def serve(url: str, storage: str) -> None:
     """Serve a store until told to stop."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     client = Connection(name="holdfast service")
-    async with holdfast.open(storage) as store:
+    async with contextlib.aclosing(await opened(storage)) as store:
         await store.ready()
         await client.reach(url)
         service = NatsService(store, client, Settings(deadline_ms=DEADLINE_MS))
