@@ -16,7 +16,6 @@ from holdfast.audit.chain import (
     FORM,
     GONE,
     OUTSIDE,
-    REMOVED,
     ROTATED,
     AuditRecord,
     Head,
@@ -188,10 +187,8 @@ def head_now(draft: Draft) -> Head:
     if ends is not None:
         return head_behind(draft.name, ends, found)
     draft.keys.confirm()
-    if found == REMOVED:
-        # The namespace's own row still counts the bytes of an audit that was removed with SQL.
-        return Head(last=GONE) if draft.namespace.audit_bytes > 0 else Head()
-    return Head(last=found)
+    # The namespace's own row still counts the bytes of an audit that was removed with SQL.
+    return Head(last=GONE) if draft.namespace.audit_bytes > 0 else Head()
 
 
 def _previous(head: Head, version: int) -> str:
