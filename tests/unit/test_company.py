@@ -281,3 +281,19 @@ async def test_a_dear_command_passes_none_of_its_namespace(engine: Engine) -> No
         await asyncio.gather(*(engine.batcher.submit(command) for command in asked))
         assert engine.groups == [["a"], ["b"], ["C"]]
     await held
+
+
+@pytest.mark.parametrize("gathered", range(12))
+async def test_a_dear_command_ends_while_others_are_gathered(engine: Engine, gathered: int) -> None:
+    """However long a batcher gathers before a group, it ends once all commands have, so a store can close."""
+    engine.batcher.turns = 6
+    engine.slow = {"large"}
+    large = engine.batcher.submit(dear("large"))
+    small = [engine.batcher.submit(put(name, namespace="kv/quiet")) for name in ("a", "b")]
+    await asyncio.gather(*small)
+    for _ in range(gathered):
+        await asyncio.sleep(0)
+    engine.finish.set()
+    await large
+    async with asyncio.timeout(60):
+        await engine.batcher.aclose()

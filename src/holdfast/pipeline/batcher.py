@@ -293,7 +293,8 @@ class Batcher:
             if lane.dear:
                 self._begin_dear(lane, group)
             if not group:
-                await lane.wait()
+                if lane.waiting or lane.away:  # a dear command may have ended while this gathered
+                    await lane.wait()
                 continue
             await self.carry(group)
             if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
