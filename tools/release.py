@@ -99,7 +99,9 @@ def check_metadata(files: list[Path]) -> None:
     names = [str(file) for file in files]
     step([sys.executable, "-m", "twine", "check", "--strict", *names], "twine")
     wheels = [name for name in names if name.endswith(".whl")]
-    step([sys.executable, "-m", "check_wheel_contents", "--no-config", *wheels], "check-wheel-contents")
+    # W004: Alembic reads the files of migrations by their numbers; nothing imports them.
+    command = [sys.executable, "-m", "check_wheel_contents", "--no-config", "--ignore", "W004", *wheels]
+    step(command, "check-wheel-contents")
 
 
 def pythons() -> list[str]:
