@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import ceil
 
 DOOR = 35.0
-"""Microseconds of CPU that a request over NATS costs a service beside the engine: what a service takes for it,
-less what a program takes that opens the file itself."""
+"""Microseconds of CPU that a request over NATS costs a service beside the engine: what a service takes for
+it, less what a program takes that opens the file itself."""
 BUS = 15.0
 """Microseconds that the NATS server spends on a request and its reply."""
 SHARE = 0.5
