@@ -21,7 +21,7 @@ VERBS: Final = {
 }
 """Verbs of three families, each with the words that spell it in code."""
 NOT_COUNTED: Final = ("sync", "testing", "compat", "integrations", "handles/recipes", "edges/mcp")
-"""Where naming a verb repeats nothing: generated code, the conformance kit, and programs that use the verb."""
+"""Where naming a verb repeats nothing: generated code, the conformance kit, and users of the verb."""
 _SILENT: Final = {
     tokenize.COMMENT,
     tokenize.NL,
