@@ -144,7 +144,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if self.file is not None:
             return await asyncio.to_thread(_adopt_file, self.file, dry_run)
         # late: optional driver
-        from holdfast.engines.postgres.adopting import adopt
+        from holdfast.engines.postgres.setup import adopt
 
         return await self._with_database(partial(adopt, place=self.place, dry_run=dry_run))
 
@@ -295,8 +295,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def _adopt_file(path: Path, dry_run: bool) -> Report:
     # late: it takes 6 ms, and a service has no file
-    from holdfast.engines.sqlite.adopting import adopt
-    from holdfast.engines.sqlite.setup import found_in
+    from holdfast.engines.sqlite.setup import adopt, found_in
 
     if dry_run or found_in(path) is None:  # without a lock, which would leave a file beside it
         with _our_errors(path):

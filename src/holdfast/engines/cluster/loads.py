@@ -11,7 +11,8 @@ import msgspec
 
 from holdfast.engine.moving import UNFINISHED, Facts, Shelf
 from holdfast.engines.sql import shelves
-from holdfast.engines.sqlite import load_sql
+from holdfast.engines.sqlite import moving
+from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from holdfast.engine.moving import Mark, Marked
-    from holdfast.engines.sqlite.load_sql import Rows
+    from holdfast.engines.sqlite.moving import Loads
     from holdfast.engines.sqlite.sql import Statement
     from holdfast.rows import Namespace
 
@@ -112,7 +113,7 @@ def statements(changes: Iterable[Change]) -> list[Statement]:
     made = [(sql, row) for change in changes for sql, rows in _KINDS[change[0]](*change[1:]) for row in rows]
     if not made:
         return []
-    return [(load_sql.REMEMBER, load_sql.INSIDE), *made, (load_sql.FORGET, load_sql.INSIDE[:1])]
+    return [(ADD_FACT, INSIDE), *made, (DROP_FACT, INSIDE[:1])]
 
 
 def loaded(changes: Iterable[Change]) -> list[str]:
@@ -126,19 +127,19 @@ def loaded(changes: Iterable[Change]) -> list[str]:
     return found
 
 
-def _remembered(namespace: str, shelf: str, rows: list[Any]) -> list[Rows]:
+def _remembered(namespace: str, shelf: str, rows: list[Any]) -> list[Loads]:
     kept = [(name, value) for name, value in rows if name != "clock"]
     return [
-        (load_sql.FORGET, [(name,) for name, _ in kept]),
-        (load_sql.REMEMBER, [row for row in kept if row[1] is not None]),
+        (DROP_FACT, [(name,) for name, _ in kept]),
+        (ADD_FACT, [row for row in kept if row[1] is not None]),
         (_CLOCK, [(value,) for name, value in rows if name == "clock"]),
     ]
 
 
 _KINDS: Final = {
-    _PUT: lambda namespace, shelf, rows: [load_sql.put(namespace, Shelf(shelf), rows)],
-    _DROP: lambda namespace, shelf, rows: [load_sql.drop(namespace, Shelf(shelf), rows)],
-    _PUT_NAMESPACES: lambda namespace, shelf, rows: [load_sql.put_namespaces(rows)],
-    _DROP_NAMESPACES: lambda namespace, shelf, rows: load_sql.drop_namespaces(rows),
+    _PUT: lambda namespace, shelf, rows: [moving.put_rows(namespace, Shelf(shelf), rows)],
+    _DROP: lambda namespace, shelf, rows: [moving.drop_rows(namespace, Shelf(shelf), rows)],
+    _PUT_NAMESPACES: lambda namespace, shelf, rows: [moving.put_namespaces(rows)],
+    _DROP_NAMESPACES: lambda namespace, shelf, rows: moving.drop_namespaces(rows),
     _REMEMBER: _remembered,
 }
