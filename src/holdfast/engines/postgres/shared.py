@@ -22,7 +22,11 @@ import asyncpg
 
 from holdfast.decide import Decision, Loaded, further
 from holdfast.engine import loadable
-from holdfast.engines.postgres.columns import (
+from holdfast.engines.postgres.connections import require_replicated
+from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, translate, unknown
+from holdfast.engines.postgres.save_sql import Part, SaveParts
+from holdfast.engines.postgres.shared_sql import LOAD, LOAD_OTHERS, WEIGH, save_together
+from holdfast.engines.postgres.sql import (
     COUNTERS,
     PUT,
     RECORD,
@@ -33,13 +37,7 @@ from holdfast.engines.postgres.columns import (
     numbers_of,
     row_of,
 )
-from holdfast.engines.postgres.doubts import require_replicated
-from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, translate, unknown
-from holdfast.engines.postgres.marks import LeftState
-from holdfast.engines.postgres.save_parts import SaveParts
-from holdfast.engines.postgres.save_sql import Part
-from holdfast.engines.postgres.shared_sql import LOAD, LOAD_OTHERS, WEIGH, save_together
-from holdfast.engines.postgres.transaction import FEW_ROWS, MANY_ROWS, MOST_ROWS
+from holdfast.engines.postgres.transaction import FEW_ROWS, MANY_ROWS, MOST_ROWS, LeftState
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.errors import Busy, HoldfastError
 from holdfast.rows import KV, PARTS, Address, Namespace, Row
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
     from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.postgres.marks import Marks
+    from holdfast.engines.postgres.transaction import Marks
     from holdfast.model import Policy
 
 _ROW_END: Final = 1 + len(ROW)

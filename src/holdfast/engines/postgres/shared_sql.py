@@ -11,19 +11,21 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from holdfast.engines.postgres.columns import (
+from holdfast.engines.postgres.save_sql import Parameters, add_records, drop_rows, put_rows
+from holdfast.engines.postgres.sql import (
     CLOCK,
     COUNTERS,
+    MARK,
+    OTHER_KEY,
     ROW,
     answered,
     array_of,
     in_time,
+    looked_up,
     row,
     stored,
     type_of,
 )
-from holdfast.engines.postgres.save_sql import Parameters, add_records, drop_rows, put_rows
-from holdfast.engines.postgres.sql import MARK, OTHER_KEY, looked_up
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres.save_sql import Part

@@ -4,7 +4,7 @@ Each table's rows are counted through its heap and through its indexes, in one s
 an index entry points nowhere or a row is missing from an index. If the extension `amcheck` is installed, it
 checks the indexes themselves. Pages are not checked: that takes `pg_checksums` or `pg_amcheck` on the server.
 
-Law: this module changes nothing and takes no lock that a write would wait for.
+A check changes nothing and takes no lock that a write would wait for.
 """
 
 from __future__ import annotations
