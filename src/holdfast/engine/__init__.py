@@ -53,7 +53,7 @@ from holdfast.engine.contract import (
 )
 from holdfast.engine.optional import (
     Announcer,
-    Apart,
+    CannotShareTransaction,
     Checkup,
     Clustered,
     ClusterFigures,
@@ -91,9 +91,9 @@ from holdfast.engine.service import (
 __all__ = [
     "LATER",
     "Announcer",
-    "Apart",
     "AuditPart",
     "AuditQuery",
+    "CannotShareTransaction",
     "Capabilities",
     "Checkup",
     "ClusterFigures",

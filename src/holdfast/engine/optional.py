@@ -45,7 +45,7 @@ class Onlooker(Protocol):
         ...
 
 
-class Apart(Exception):
+class CannotShareTransaction(Exception):
     """The groups of several namespaces can't share a transaction now. Nothing was kept."""
 
 
@@ -54,7 +54,8 @@ class Sharer(Protocol):
     """An optional interface for engines with a lane per namespace whose transactions can hold several.
 
     `transact` then also gets commands of several namespaces, plain changes of keys and nothing else. All of
-    them are kept or none. It may raise `Apart` instead, and gets the commands of each namespace alone.
+    them are kept or none. It may raise `CannotShareTransaction` instead, and then gets the commands of each
+    namespace alone.
     """
 
     shared: int

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.audit.keyring import Keyring
 from holdfast.decide import needs
-from holdfast.engine import LATER, Apart, Capabilities, Checkup, Later, no_hint
+from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later, no_hint
 from holdfast.engine.moving import UNFINISHED
 from holdfast.engines.postgres import moving, reads
 from holdfast.engines.postgres.connections import Connections
-from holdfast.engines.postgres.integrity import examined
-from holdfast.engines.postgres.reads import Lookups
+from holdfast.engines.postgres.reads import Lookups, examined
 from holdfast.engines.postgres.setup import prepare
 from holdfast.engines.postgres.shared import SharedGroup
 from holdfast.engines.postgres.transaction import Group, Marks
@@ -81,13 +80,13 @@ class PostgresEngine:
         await self._writes.run(self._require_finished)
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """See `Engine.transact`. Commands for several namespaces share a transaction, or raise `Apart`."""
+        """See `Engine.transact`. Commands of several namespaces share a transaction where that is possible."""
         wanted = needs(commands)
         if len(wanted.namespaces) > 1:
             shared = SharedGroup(commands, wanted, now, self.keys, self.defaults)
             outcome = await self._writes.run(partial(shared.run, marks=self._marks))
             if outcome is None:
-                raise Apart
+                raise CannotShareTransaction
             return outcome
         group = Group(commands, now, self.keys, self.defaults, wanted=wanted)
         return await self._writes.run(partial(group.run, marks=self._marks))

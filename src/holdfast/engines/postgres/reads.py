@@ -1,4 +1,4 @@
-"""The reads of the PostgreSQL engine: rows by address, ranges, what the store remembers, and the clock.
+"""The reads of the PostgreSQL engine: rows, ranges, what the store remembers, the clock, and checks of all.
 
 Reads of rows by address are batched: those that are requested while one is running are combined in the next
 one. A read never returns state from before it was requested, and each caller's own `now` decides what it
@@ -11,8 +11,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import asyncpg
+
 from holdfast.clock import Reading
-from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals, fitting
+from holdfast.engine import Checkup, Due, JournalPage, JournalQuery, Scan, Scanned, Totals, fitting
 from holdfast.engines.postgres import sql
 from holdfast.engines.postgres.sql import COUNTERS, RECORD, keys_text, row_of
 from holdfast.engines.sql.layout import namespace_of, plugin_column
@@ -278,3 +280,82 @@ async def keep_keys(connection: Connection, names: Sequence[str], before: Sequen
     """See `KeyKeeper.keep_keys`."""
     await connection.execute(sql.KEEP_KEYS, " ".join(names), " ".join(before))
     return await kept_keys(connection)
+
+
+# Integrity checks.
+
+TABLES: Final = {
+    "plugin_kv_storage": "plugin_name, key",
+    "holdfast_rows": "namespace, space, key",
+    "holdfast_namespaces": "name",
+    "holdfast_journal": "namespace, version",
+    "holdfast_meta": "name",
+}
+"""Every table, with the columns of its primary key. Only that index has all rows in this order."""
+DEADLINES: Final = {"plugin_kv_storage": "expires_at", "holdfast_rows": "namespace, space, expires_at"}
+"""The tables that have an index on deadlines, with its columns."""
+PATIENCE: Final = 3_600.0
+"""Timeout of one check, in seconds."""
+
+_SCANS: Final = ("enable_indexscan", "enable_indexonlyscan")
+_STRAYS: Final = """
+SELECT name FROM (
+    SELECT DISTINCT CASE WHEN plugin_name LIKE '%/%' THEN '' ELSE 'kv/' END || plugin_name AS name
+    FROM plugin_kv_storage WHERE version > 0
+    UNION SELECT DISTINCT namespace FROM holdfast_rows
+) AS found WHERE name NOT IN (SELECT name FROM holdfast_namespaces) ORDER BY name LIMIT 20
+"""
+_INDEXES: Final = """
+SELECT indexrelid::regclass::text FROM pg_index
+WHERE indrelid = ANY($1::text[]::regclass[]) ORDER BY 1
+"""
+
+
+async def examined(connection: Connection) -> Checkup:
+    """Check the integrity of a database as far as SQL can, without a lock that a write would wait for.
+
+    Each table's rows are counted through its heap and through its indexes, in one snapshot. The counts differ
+    if an index entry points nowhere or a row is missing from an index. If the extension `amcheck` is
+    installed, it checks the indexes themselves. Pages are not checked: that takes `pg_checksums` or
+    `pg_amcheck` on the server.
+    """
+    troubles: list[str] = []
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        wanted = [(table, key, "") for table, key in TABLES.items()]
+        wanted += [(table, key, " WHERE expires_at IS NOT NULL") for table, key in DEADLINES.items()]
+        for table, key, which in wanted:
+            rows = await _count(connection, f"SELECT 1 FROM {table}{which}", by_index=False)
+            led_to = await _count(connection, f"SELECT 1 FROM {table}{which} ORDER BY {key}", by_index=True)
+            if rows != led_to:
+                troubles.append(f"{table} has {rows} rows{which.lower()}, and its index {led_to}")
+        names = await connection.fetch(_STRAYS, timeout=PATIENCE)
+        troubles += [f"{name} has rows, but none of its own" for (name,) in names]
+    checked = "the rows of every table by heap and by index"
+    if await connection.fetchval("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'") is None:
+        return Checkup(
+            checked=f"{checked} (indexes not by amcheck, which is not installed)", troubles=troubles
+        )
+    return Checkup(checked=f"{checked}, indexes by amcheck", troubles=troubles + await _corrupt(connection))
+
+
+async def _count(connection: Connection, rows: str, *, by_index: bool) -> int:
+    """Count rows, either through the index that has them in order or without any index."""
+    for setting in _SCANS:
+        await connection.execute(f"SET LOCAL {setting} = {'on' if by_index else 'off'}")
+    for setting in ("enable_seqscan", "enable_sort"):
+        await connection.execute(f"SET LOCAL {setting} = {'off' if by_index else 'on'}")
+    count: int = await connection.fetchval(f"SELECT count(*) FROM ({rows}) AS found", timeout=PATIENCE)
+    return count
+
+
+async def _corrupt(connection: Connection) -> list[str]:
+    """Return one message per index that amcheck finds corrupt or is not allowed to check."""
+    troubles = []
+    for (index,) in await connection.fetch(_INDEXES, list(TABLES)):
+        try:
+            await connection.execute(f"SELECT bt_index_check('{index}'::regclass)", timeout=PATIENCE)
+        except asyncpg.IndexCorruptedError:
+            troubles.append(f"amcheck says that the index {index} is corrupt")
+        except asyncpg.InsufficientPrivilegeError:
+            troubles.append(f"this user may not run amcheck on {index}")
+    return troubles
