@@ -80,7 +80,7 @@ class PostgresEngine:
         await self._writes.run(self._require_finished)
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """See `Engine.transact`. Commands of several namespaces share a transaction where that is possible."""
+        """See `Engine.transact`. Commands of several namespaces share a transaction if they can."""
         wanted = needs(commands)
         if len(wanted.namespaces) > 1:
             shared = SharedGroup(commands, wanted, now, self.keys, self.defaults)
