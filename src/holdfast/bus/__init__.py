@@ -1,4 +1,1 @@
-"""The connection to NATS: its protocol, login, and reconnecting.
-
-Law: this package knows NATS and, apart from its errors, nothing of Holdfast.
-"""
+"""The connection to NATS: its protocol, login and reconnecting. It knows nothing of stores or keys."""

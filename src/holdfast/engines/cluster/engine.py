@@ -23,7 +23,7 @@ import msgspec
 from holdfast import private
 from holdfast.audit.keyring import Keyring
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.bus.requests import Requester
+from holdfast.bus.connection import Requester
 from holdfast.clock import KeptLine, this_machine
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.cluster import servers

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from holdfast.bus.errors import BusError
-from holdfast.bus.requests import Requester
+from holdfast.bus.connection import Requester
 from holdfast.engines.cluster.jetstream import FOR_A_WHILE, ApiRefusal, JetStream
 from holdfast.engines.cluster.node_connection import NodeConnection
 

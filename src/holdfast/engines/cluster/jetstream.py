@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.bus.protocol import Message
-    from holdfast.bus.requests import Requester
+    from holdfast.bus.connection import Requester
     from holdfast.engines.cluster.node_connection import NodeConnection
 
 NO_STREAM: Final = 10059

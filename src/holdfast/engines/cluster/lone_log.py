@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from holdfast.bus.errors import BusError
-from holdfast.bus.requests import Requester
+from holdfast.bus.connection import Requester
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, Fault, JetStream, NoMajority
 from holdfast.engines.cluster.membership import Membership
 from holdfast.engines.cluster.node_connection import NodeConnection

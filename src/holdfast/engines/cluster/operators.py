@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.bus.requests import Requester
+from holdfast.bus.connection import Requester
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.asking import MOST_SKEW, Inbox, ask, heard, skew_of
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream

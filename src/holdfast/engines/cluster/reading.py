@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
-    from holdfast.bus.requests import Requester
+    from holdfast.bus.connection import Requester
     from holdfast.engine import Later
     from holdfast.engines.cluster.lease import ShardLease
     from holdfast.engines.cluster.replica import Replica

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from holdfast.bus.connection import Connection
-    from holdfast.bus.requests import Requester
+    from holdfast.bus.connection import Requester
     from holdfast.commands import Command
     from holdfast.engines.cluster.address import ClusterAddress
     from holdfast.engines.cluster.bringing import Bringer
