@@ -23,7 +23,7 @@ import uvloop
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.engines.cluster import snapshot_maker
-from holdfast.engines.cluster.trimming import trim
+from holdfast.engines.cluster.log import trim
 from holdfast.errors import HoldfastError
 from holdfast.testing import AUDIT_KEY
 from tests.cluster_proof.clients import AUDITED, Clients

@@ -13,7 +13,7 @@ import pytest
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
-from holdfast.engines.cluster import codec, lease, publishing, reading, servers
+from holdfast.engines.cluster import lease, log, messages, reading, servers
 from holdfast.engines.cluster.jetstream import WRONG_SEQUENCE, Ack, Fault
 from holdfast.engines.cluster.lease import LEASE_MS, ticks
 from holdfast.engines.cluster.messages import LogPlace
@@ -142,7 +142,7 @@ async def test_a_server_that_lost_the_log_is_asked_to_let_another_one_lead(
             asked.append(call)
         return await api(call, body, seconds=seconds)
 
-    monkeypatch.setattr(publishing, "LAGS_SECONDS", 0.2)
+    monkeypatch.setattr(log, "LAGS_SECONDS", 0.2)
     monkeypatch.setattr(jetstream, "publish", forgetful)
     monkeypatch.setattr(jetstream, "api", noted)
     assert (await store.kv("trivia").set("key", 2)).version == 2
@@ -349,7 +349,7 @@ async def test_a_message_of_a_newer_version_is_not_applied_in_part(nodes: Nodes)
     """A node that can't read the log says that it must be upgraded, and serves nothing old meanwhile."""
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1)
-    await _forge(store, msgspec.msgpack.encode([codec.FORMAT + 1, [], [], [], {}, []]))
+    await _forge(store, msgspec.msgpack.encode([messages.FORMAT + 1, [], [], [], {}, []]))
     error = await _refusal(store)
     assert isinstance(error, Unavailable)
     assert "upgrade" in error.message
@@ -402,15 +402,15 @@ def test_an_outcome_survives_the_log() -> None:
         trims={"n": 1},
         runs=[Run(namespace="n", first=3, count=4, at=5, until=6)],
     )
-    found = codec.decode(codec.encode(outcome))
+    found = messages.decode_body(messages.encode_outcome(outcome))
     assert found.outcome() == outcome
     assert {type(row) for row in found.outcome().rows.values()} == {Row, type(None)}
     fields = [len(kind.__struct_fields__) for kind in (Row, Namespace, Record, Run)]
-    assert (codec.FORMAT, fields) == (1, [11, 17, 11, 5])
-    assert codec.decode(b"").outcome().empty
-    for damaged in (b"\xff", codec.encode(outcome)[:-1]):
-        with pytest.raises(codec.Unreadable):
-            codec.decode(damaged)
+    assert (messages.FORMAT, fields) == (1, [11, 17, 11, 5])
+    assert messages.decode_body(b"").outcome().empty
+    for damaged in (b"\xff", messages.encode_outcome(outcome)[:-1]):
+        with pytest.raises(messages.Unreadable):
+            messages.decode_body(damaged)
 
 
 @pytest.mark.parametrize("version", ["2.14.9", "2.9", "1.0.0", ""])

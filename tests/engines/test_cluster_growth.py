@@ -21,7 +21,7 @@ from holdfast.engines.cluster import asking
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.lone_log import bring
 from holdfast.engines.cluster.operators import ClusterOperator
-from holdfast.engines.cluster.stream import Differs
+from holdfast.engines.cluster.replica import Differs
 from holdfast.errors import Unavailable
 from tests.jetstream import servers_running
 from tests.ports import free_port

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.engines.cluster import answers, asking, bringing, snapshot_maker, trimming
+from holdfast.engines.cluster import answers, asking, bringing, log, snapshot_maker
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import ApiRefusal, Fault, JetStream
 from holdfast.engines.cluster.operators import ClusterOperator
@@ -55,7 +55,7 @@ def close_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep no more of the log than is needed."""
 
     async def trim(*given: Any, needed: int) -> int:
-        return await trimming.trim(*given, needed=needed, margin=2)
+        return await log.trim(*given, needed=needed, margin=2)
 
     monkeypatch.setattr(snapshot_maker, "trim", trim)
 
@@ -274,7 +274,7 @@ async def test_a_node_that_was_paused_for_too_long_goes_on(
 
     It does so also if the servers are electing a leader meanwhile (10008), or do not answer at first.
     """
-    monkeypatch.setattr("holdfast.engines.cluster.follower.LACKING_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.engines.cluster.log.LACKING_SECONDS", 0.2)
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("old", 1)
     await at_one_place([one, other])
@@ -366,12 +366,12 @@ async def test_a_limit_that_was_left_behind_is_lifted(nodes: Nodes, operator: Cl
     await _fill(one, 5)
     jetstream, stream = engine_of(one)._jetstream, f"HF_{nodes.name}"
     told = await jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
-    await jetstream.api(f"STREAM.UPDATE.{stream}", {**told["config"], trimming.LIMIT: 100}, seconds=5)
+    await jetstream.api(f"STREAM.UPDATE.{stream}", {**told["config"], log.LIMIT: 100}, seconds=5)
     await one.aclose()
     shutil.rmtree(nodes.folder / "1")
     again = await nodes.open(1)
     told = await engine_of(again)._jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
-    assert told["config"][trimming.LIMIT] == -1
+    assert told["config"][log.LIMIT] == -1
 
 
 async def test_a_snapshot_without_a_connection_can_be_made_later(

@@ -239,6 +239,6 @@ async def test_a_cluster_whose_first_shard_is_open_counts_as_open(
     assert await accepting(one) == []
     node = await nodes.open(1)
     async with asyncio.timeout(60):
-        while any(shard.replica.standing.closed for shard in engine_of(node)._shards):  # noqa: ASYNC110
+        while any(shard.replica.status.closed for shard in engine_of(node)._shards):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert (await node.kv("plain").set("k", 2)).version == 2

@@ -11,8 +11,9 @@ import pytest
 import holdfast
 from holdfast.edges.cli.raw import writing
 from holdfast.engine.moving import UNFINISHED, Facts
-from holdfast.engines.cluster import loading, loads
-from holdfast.engines.cluster.loads import Standing, standing_of
+from holdfast.engines.cluster import loading
+from holdfast.engines.cluster.messages import load_statements, put_facts
+from holdfast.engines.cluster.replica import ReplicaStatus, status_of
 from holdfast.errors import Busy, OutcomeUnknown, Unavailable
 from holdfast.rows import KV
 from tests.cluster import engine_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def run(connection: sqlite3.Connection, facts: Facts) -> dict[str, str]:
     """Remember facts as every replica does, and return what is kept then."""
-    for sql, row in loads.statements([loads.remember(facts)]):
+    for sql, row in load_statements([put_facts(facts)]):
         connection.execute(sql, row)
     return dict(connection.execute("SELECT name, value FROM holdfast_meta"))
 
@@ -40,11 +41,11 @@ def test_the_clock_of_a_node_does_not_go_back_with_a_load() -> None:
 
 def test_a_store_is_open_closed_or_unfinished() -> None:
     """A store that is closed can be read; one into which a load is under way can't be used at all."""
-    opened, closed = standing_of([]), standing_of([("closed", "moved"), ("store_epoch", "e")])
-    unfinished = Standing(f"{UNFINISHED}: run it again")
+    opened, closed = status_of([]), status_of([("closed", "moved"), ("store_epoch", "e")])
+    unfinished = ReplicaStatus(f"{UNFINISHED}: run it again")
     assert (closed.closed, closed.epoch) == ("moved", "e")
-    for standing, reads, writes in ((opened, True, True), (closed, True, False), (unfinished, False, False)):
-        for allowed, require in ((reads, standing.require_finished), (writes, standing.require_open)):
+    for status, reads, writes in ((opened, True, True), (closed, True, False), (unfinished, False, False)):
+        for allowed, require in ((reads, status.require_finished), (writes, status.require_open)):
             if allowed:
                 require("s")
             else:
@@ -84,7 +85,7 @@ async def test_a_change_that_reached_the_first_shard_may_have_been_made(
         patch.setattr(loading, "_put", refused)
         with pytest.raises(OutcomeUnknown if failing else Unavailable, match="no server leads the log"):
             await engine.close_to_writes("closed for a test", instead_of=None)
-    assert (engine._shards[0].replica.standing.closed is not None) == (failing > 0)
+    assert (engine._shards[0].replica.status.closed is not None) == (failing > 0)
 
 
 async def test_of_two_that_close_a_store_at_once_one_is_refused(
@@ -102,7 +103,7 @@ async def test_of_two_that_close_a_store_at_once_one_is_refused(
     monkeypatch.setattr(loading, "_put", after_another)
     with pytest.raises(Busy):
         await engine.close_to_writes("by the second", instead_of=None)
-    assert engine._shards[0].replica.standing.closed == "by the first"
+    assert engine._shards[0].replica.status.closed == "by the first"
 
 
 async def test_nothing_of_a_closed_store_falls_due(nodes: Nodes) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.engines.cluster import bringing
 from holdfast.engines.cluster.messages import Logged, LogPlace
-from holdfast.engines.cluster.replica import LogGap
-from holdfast.engines.cluster.stream import Differs
+from holdfast.engines.cluster.replica import Differs, LogGap
 from tests.cluster import at_one_place, engine_of, tables
 from tests.engines.cluster.test_shard import shard_of, stop_following
 

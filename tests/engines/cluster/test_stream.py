@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.engines.cluster.stream import Differs, Stream, _checked, ensure
+from holdfast.engines.cluster.log import Stream, _checked, ensure
+from holdfast.engines.cluster.replica import Differs
 from holdfast.errors import Unavailable, Unsupported
 from tests.cluster import engine_of
 

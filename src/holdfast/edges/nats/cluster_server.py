@@ -28,7 +28,7 @@ import msgspec
 from holdfast import private
 from holdfast.edges.nats import server
 from holdfast.edges.settings.addresses import is_loopback
-from holdfast.engines.cluster.node_connection import NODE_INBOX
+from holdfast.engines.cluster.jetstream import NODE_INBOX
 from holdfast.engines.cluster.servers import ACCEPTED, elected, missing, require_version
 from holdfast.errors import Unavailable, ValidationError
 

@@ -22,22 +22,21 @@ import msgspec
 
 from holdfast import private
 from holdfast.audit.keyring import Keyring
-from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.bus.connection import Requester
+from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.clock import KeptLine, this_machine
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.answers import NodeAnswers
 from holdfast.engines.cluster.bringing import Bringer
-from holdfast.engines.cluster.codec import encode_names
-from holdfast.engines.cluster.jetstream import JetStream, NoMajority, Unreached
+from holdfast.engines.cluster.jetstream import JetStream, NodeConnection, NoMajority, Unreached
+from holdfast.engines.cluster.log import ensure
+from holdfast.engines.cluster.messages import encode_names, key_name_statements
 from holdfast.engines.cluster.moving import ClusterMoves
-from holdfast.engines.cluster.node_connection import NodeConnection
-from holdfast.engines.cluster.replica import Replica, keeping, kept_epoch
+from holdfast.engines.cluster.replica import Replica, kept_epoch
 from holdfast.engines.cluster.shard import Shard
 from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
 from holdfast.engines.cluster.snapshots import Snapshots
-from holdfast.engines.cluster.stream import ensure
 from holdfast.errors import PermissionDenied, Unavailable
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from holdfast.engine import ClusterFigures, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
     from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.stream import Stream
+    from holdfast.engines.cluster.log import Stream
     from holdfast.engines.sqlite import SqliteEngine
     from holdfast.model import Policy
     from holdfast.rows import Address, Row
@@ -158,7 +157,7 @@ class ClusterEngine(ClusterMoves):
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`. Nothing of a closed store can be removed."""
         shards = self._shards if namespace is None else [self._of(namespace)]
-        shards = [shard for shard in shards if shard.replica.standing.closed is None]
+        shards = [shard for shard in shards if shard.replica.status.closed is None]
         found = [
             due
             for shard in shards
@@ -213,7 +212,7 @@ class ClusterEngine(ClusterMoves):
         for shard in self._shards:
             shard.require()
             if not self._loads:
-                shard.replica.standing.require_open(self._address.name)
+                shard.replica.status.require_open(self._address.name)
         if not all(shard.lease.held() for shard in self._shards):
             await self._stream()
 
@@ -268,8 +267,8 @@ class ClusterEngine(ClusterMoves):
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
         """See `KeyKeeper.keep_keys`: the log carries the names to all nodes."""
-        kept = (list(names), list(before))
-        await self._shards[0].put(encode_names(kept), keeping(kept))
+        key_names = (list(names), list(before))
+        await self._shards[0].put(encode_names(key_names), key_name_statements(key_names))
         return await self.kept_keys()
 
     async def aclose(self) -> None:
@@ -301,7 +300,7 @@ class ClusterEngine(ClusterMoves):
         return self._of(namespace).number
 
     def _glance(self, shard: Shard, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
-        if self._address.local_reads and shard.replica.standing.closed is None:
+        if self._address.local_reads and shard.replica.status.closed is None:
             return shard.replica.file.glance(addresses, now)
         return shard.reads.glance(addresses, now)
 

@@ -12,10 +12,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
-from holdfast.bus.errors import BusError
 from holdfast.bus.connection import Requester
-from holdfast.engines.cluster.jetstream import FOR_A_WHILE, ApiRefusal, JetStream
-from holdfast.engines.cluster.node_connection import NodeConnection
+from holdfast.bus.errors import BusError
+from holdfast.engines.cluster.jetstream import FOR_A_WHILE, ApiRefusal, JetStream, NodeConnection
 
 if TYPE_CHECKING:
     from holdfast.engines.cluster.address import ClusterAddress

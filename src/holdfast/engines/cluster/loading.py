@@ -13,8 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.engine.moving import CHANGED
-from holdfast.engines.cluster import loads
-from holdfast.engines.cluster.codec import encode_load
+from holdfast.engines.cluster.messages import (
+    drop_namespaces,
+    drop_rows,
+    encode_load,
+    load_statements,
+    put_facts,
+    put_namespaces,
+    put_rows,
+)
 from holdfast.engines.sql import shelves
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown
 from holdfast.rows import Row
@@ -23,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.engine.moving import Facts, Mark, Marked, Shelf
-    from holdfast.engines.cluster.loads import Change, Standing
+    from holdfast.engines.cluster.messages import Change
+    from holdfast.engines.cluster.replica import ReplicaStatus
     from holdfast.engines.cluster.shard import Shard
     from holdfast.rows import Namespace
 
@@ -60,23 +68,23 @@ class ClusterLoader:
         """See `RawLoader.put`."""
         if held:
             size = sum(_CHANGE_BYTES + _size(one) for one in held)
-            await self._add(self._shard_of(namespace), loads.put(namespace, shelf, held), size)
+            await self._add(self._shard_of(namespace), put_rows(namespace, shelf, held), size)
 
     async def drop(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> None:
         """See `RawLoader.drop`."""
         if marks:
             size = _CHANGE_BYTES * len(marks)
-            await self._add(self._shard_of(namespace), loads.drop(namespace, shelf, marks), size)
+            await self._add(self._shard_of(namespace), drop_rows(namespace, shelf, marks), size)
 
     async def put_namespaces(self, namespaces: Sequence[Namespace]) -> None:
         """See `RawLoader.put_namespaces`."""
         for one in namespaces:
-            await self._add(self._shard_of(one.name), loads.put_namespaces([one]), _CHANGE_BYTES)
+            await self._add(self._shard_of(one.name), put_namespaces([one]), _CHANGE_BYTES)
 
     async def drop_namespaces(self, names: Sequence[str]) -> None:
         """See `RawLoader.drop_namespaces`."""
         for name in names:
-            await self._add(self._shard_of(name), loads.drop_namespaces([name]), _CHANGE_BYTES)
+            await self._add(self._shard_of(name), drop_namespaces([name]), _CHANGE_BYTES)
 
     async def remember(self, facts: Facts) -> None:
         """See `RawLoader.remember`."""
@@ -99,7 +107,7 @@ class ClusterLoader:
 
     def _require_loadable(self, shard: Shard) -> None:
         closed = self._facts.closed
-        if closed is None or shard.replica.standing.closed != closed or not shard.replica.standing.unfinished:
+        if closed is None or shard.replica.status.closed != closed or not shard.replica.status.unfinished:
             raise Busy(CHANGED)
 
 
@@ -118,10 +126,10 @@ async def publish_facts(shards: Sequence[Shard], facts: Facts, *, before: Facts)
     first = shards[0].replica
 
     def allow() -> None:
-        if first.standing.closed != before.closed:
+        if first.status.closed != before.closed:
             raise Busy(CHANGED)
 
-    change = loads.remember(facts)
+    change = put_facts(facts)
     await _put(shards[0], [change], allow)
     try:
         for shard in shards[1:]:
@@ -136,15 +144,15 @@ async def publish_facts(shards: Sequence[Shard], facts: Facts, *, before: Facts)
 async def settle(shards: Sequence[Shard]) -> None:
     """Open the shards that were left closed after the store was opened."""
     for shard in shards[1:]:
-        standing = shard.replica.standing
-        if standing.closed is not None and shards[0].replica.standing.closed is None:
+        status = shard.replica.status
+        if status.closed is not None and shards[0].replica.status.closed is None:
             facts = await facts_now(shards[0])
             if facts.closed is None:
-                await _put(shard, [loads.remember(facts)], partial(_require_still, shard, standing))
+                await _put(shard, [put_facts(facts)], partial(_require_still, shard, status))
 
 
-def _require_still(shard: Shard, standing: Standing) -> None:
-    if shard.replica.standing is not standing:
+def _require_still(shard: Shard, status: ReplicaStatus) -> None:
+    if shard.replica.status is not status:
         raise Busy(f"{shard.name} was closed again")
 
 
@@ -153,7 +161,7 @@ def _always() -> None:
 
 
 async def _put(shard: Shard, changes: Sequence[Change], allow: Callable[[], None]) -> None:
-    await shard.put(encode_load(changes), loads.statements(changes), allow=allow)
+    await shard.put(encode_load(changes), load_statements(changes), allow=allow)
 
 
 def _size(held: Marked) -> int:

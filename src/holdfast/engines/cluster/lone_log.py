@@ -15,12 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from holdfast.bus.errors import BusError
 from holdfast.bus.connection import Requester
-from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, Fault, JetStream, NoMajority
+from holdfast.bus.errors import BusError
+from holdfast.engines.cluster.jetstream import (
+    NO_STREAM,
+    ApiRefusal,
+    Fault,
+    JetStream,
+    NodeConnection,
+    NoMajority,
+)
+from holdfast.engines.cluster.log import EPOCH
 from holdfast.engines.cluster.membership import Membership
-from holdfast.engines.cluster.node_connection import NodeConnection
-from holdfast.engines.cluster.stream import EPOCH, Differs
+from holdfast.engines.cluster.replica import Differs
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:

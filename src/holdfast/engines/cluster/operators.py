@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.bus.connection import Requester
+from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.asking import MOST_SKEW, Inbox, ask, heard, skew_of
-from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream
+from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream, NodeConnection
 from holdfast.engines.cluster.membership import Membership
-from holdfast.engines.cluster.node_connection import NodeConnection
 from holdfast.engines.cluster.reports import (
     HOST,
     NODE,

@@ -29,9 +29,8 @@ from holdfast.errors import HoldfastError, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.bus.connection import Connection
+    from holdfast.bus.connection import Connection, Requester
     from holdfast.bus.protocol import Message
-    from holdfast.bus.connection import Requester
     from holdfast.engine import Later
     from holdfast.engines.cluster.lease import ShardLease
     from holdfast.engines.cluster.replica import Replica

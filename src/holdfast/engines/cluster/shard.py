@@ -19,14 +19,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast.decide import Outcome
-from holdfast.engines.cluster.codec import encode
-from holdfast.engines.cluster.follower import Follower
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
 from holdfast.engines.cluster.jetstream import NoMajority
 from holdfast.engines.cluster.lease import LEASE_MS, ShardLease, ticks
+from holdfast.engines.cluster.log import Follower, Publisher, is_late, never
 from holdfast.engines.cluster.making_way import MakingWay
-from holdfast.engines.cluster.messages import HEADROOM, Proposal
-from holdfast.engines.cluster.publishing import Publisher, is_late, never
+from holdfast.engines.cluster.messages import HEADROOM, Proposal, encode_outcome
 from holdfast.engines.cluster.reading import Reads
 from holdfast.engines.cluster.replica import LogGap, Replica
 from holdfast.engines.cluster.reports import ShardReport, about_node
@@ -36,8 +34,7 @@ from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Transi
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.connection import Requester
+    from holdfast.bus.connection import Connection, Requester
     from holdfast.commands import Command
     from holdfast.engines.cluster.address import ClusterAddress
     from holdfast.engines.cluster.bringing import Bringer
@@ -192,7 +189,7 @@ class Shard:
         """Raise the error because of which this node can't serve the shard, if there is one."""
         self._require_following()
         if not self.loads:
-            self.replica.standing.require_finished(self._address.name)
+            self.replica.status.require_finished(self._address.name)
 
     def _require_following(self) -> None:
         if (error := self._halted or self._suspended) is not None:
@@ -286,7 +283,7 @@ class Shard:
             await self._turn()
             base = self.replica.at
             if commands:
-                self.replica.standing.require_open(self._address.name)
+                self.replica.status.require_open(self._address.name)
             self.forwarding.require(forwarded)
             try:
                 outcome = await self.replica.file.decide(commands, now) if commands else NOTHING
@@ -296,7 +293,7 @@ class Shard:
                 continue  # it was decided on rows that were changing
             if outcome.empty and not force and self.lease.held() and self.replica.at is base:
                 return outcome
-            data = encode(outcome)
+            data = encode_outcome(outcome)
             if len(commands) > 1 and len(data) > self._connection.max_payload - HEADROOM:
                 if forwarded:
                     raise Moved

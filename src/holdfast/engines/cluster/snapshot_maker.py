@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from holdfast.engines.cluster.asking import heard
+from holdfast.engines.cluster.log import trim
 from holdfast.engines.cluster.replica import kept_place
-from holdfast.engines.cluster.trimming import trim
 from holdfast.errors import DatabaseError, HoldfastError
 
 if TYPE_CHECKING:
