@@ -1,7 +1,7 @@
 """`holdfast export` and `import`: a namespace as a file, and back.
 
-Law: this module moves entries without deciding about them: `export_format` defines a line, and
-`import_entries` writes it. A file gets its name only when it is complete.
+This module moves entries: `export_format` defines a line, and `import_entries` writes it. A file gets its
+name only when it is complete.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ async def _export_tables(out: str | None, *, force: bool, target: Target) -> Non
         handle, name = store.tables(plugin), families.tables(plugin)
         described = await definitions(handle)
         header = await _header(store, name, tables=described)
-        with opened_output(out, force=force) as file, progress("export", None) as advance:
+        total = (await store.stats(name)).keys
+        with opened_output(out, force=force) as file, progress("export", total) as advance:
             file.write(header.line())
             items = 0
             async for lines in item_lines(handle, described):
