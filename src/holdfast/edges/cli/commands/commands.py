@@ -101,7 +101,7 @@ class ShownExitCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commands(*, json: bool = False) -> None:
-    """List every command, what it does, and whether it may lose what is stored.
+    """List every command, what it does, and whether it can delete stored data.
 
     Parameters
     ----------
