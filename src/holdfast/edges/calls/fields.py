@@ -156,7 +156,8 @@ Why = Annotated[
     str,
     Meta(
         description="Why a person looks at the value: 3 letters or digits or more, not all the same, and at "
-        "most 500 characters; the audit records it.",
+        "most 500 characters. Required in a namespace with an audit, which records it; the policy `reveal` "
+        "can say otherwise.",
         max_length=rules.MAX_SPEC_REF_CHARACTERS,
         pattern=REASON,
         extra_json_schema={"not": {"pattern": _REPEATED}},

@@ -72,7 +72,7 @@ class KeyFields(CallFields, kw_only=True):
 class RevealFields(KeyFields, kw_only=True):
     """The fields of `reveal`."""
 
-    why: Why
+    why: Why | UnsetType = UNSET
     last_writer: Viewer | UnsetType = UNSET
 
 

@@ -191,7 +191,7 @@ class LetterFields(NamespaceFields, kw_only=True):
 class RevealLetterFields(LetterFields, kw_only=True):
     """The fields of `deadletter_reveal`."""
 
-    why: Why
+    why: Why | UnsetType = UNSET
     last_writer: Viewer | UnsetType = UNSET
 
 

@@ -162,7 +162,7 @@ class GetItemFields(ItemKeyFields, kw_only=True):
 class RevealItemFields(ItemKeyFields, kw_only=True):
     """The fields of `reveal_item`."""
 
-    why: Why
+    why: Why | UnsetType = UNSET
     last_writer: Viewer | UnsetType = UNSET
 
 

@@ -68,7 +68,7 @@ async def show(
 ) -> None:
     """Print a dead letter: the request, and why it failed.
 
-    Values are masked unless the policy `reveal` of the namespace is open. With --why they are shown, and the
+    Values are masked unless the policy `reveal` of the namespace is open. With --why they are shown, and an
     audit records who looked and why; the policy may refuse.
     """
     if why is None:
