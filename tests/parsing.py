@@ -26,7 +26,7 @@ from cyclopts import (
 )
 from markdown_it import MarkdownIt
 
-from holdfast.edges.cli import checks
+from holdfast.edges.cli.commands import doctor
 from tests.unmeasured import unmeasured
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def quick_parser() -> Iterator[None]:
             docstring_parser, "parse_from_object", functools.cache(docstring_parser.parse_from_object)
         )
         for name in ("requires", "version"):
-            patch.setattr(checks, name, functools.cache(getattr(checks, name)))
+            patch.setattr(doctor, name, functools.cache(getattr(doctor, name)))
         patch.setattr(core, "validate_command", functools.cache(parameter.validate_command))
         patch.setattr(app_stack, "inverse_groups_from_app", _groups_found_once())
         patch.setattr(Argument, "names", property(_names_found_once()))
