@@ -135,7 +135,6 @@ COMMANDS = (
     "trash list --json",
     "audit log",
     "audit log --json",
-    "audit export",
     "export",
 )
 

@@ -77,7 +77,6 @@ _commands(
         "watch": "changes:watch",
         "history": "changes:history",
         "restore": "keys:restore",
-        "revert": "revert:revert",
     },
 )
 _commands(
@@ -88,7 +87,6 @@ _commands(
         "ping": "stats:ping",
         "top": "stats:top",
         "slowlog": "slowlog:slowlog",
-        "bench": "bench:bench",
     },
 )
 _commands(
@@ -205,7 +203,6 @@ app.command(
 audit.command("holdfast.edges.cli.commands.audit:log", name="log")
 audit.command("holdfast.edges.cli.commands.audit:verify", name="verify")
 audit.command("holdfast.edges.cli.commands.audit:anchor", name="anchor")
-audit.command("holdfast.edges.cli.commands.audit:export", name="export")
 audit.command("holdfast.edges.cli.commands.audit:rotate", name="rotate")
 
 app.command(token := App(name="token", group=OPERATE, help="Tokens for callers over HTTP."))

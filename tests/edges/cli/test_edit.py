@@ -36,45 +36,6 @@ def test_history_with_values(cli: Cli) -> None:
     assert [row.rpartition("\t")[2] for row in shown] == ['"blue"', "-", '"green"', "-"]
 
 
-def test_revert(cli: Cli) -> None:
-    """A deleted entry comes back whole; one that is there gets the value, and keeps deadline and meaning."""
-    cli.did("set", "color", '"green"', "--purpose", "config", *WEB)
-    cli.did("delete", "color", "--yes", *WEB)
-    assert cli.did("revert", "color", "1", *WEB).out == "3\n"
-    entry = cli.did("get", "color", "-lj", *WEB).json
-    assert (entry["value"], entry["semantics"]["purpose"]) == ("green", "config")
-    cli.did("delete", "color", "--yes", *WEB)
-    cli.did("set", "color", '"blue"', "--ttl", "1h", "--purpose", "cache", *WEB)
-    assert cli.did("revert", "color", "3", *WEB).out == "6\n"
-    entry = cli.did("get", "color", "-lj", *WEB).json
-    assert (entry["value"], entry["semantics"]["purpose"]) == ("green", "cache")
-    assert entry["expires_at"] is not None
-    assert cli.did("revert", "color", "6", *WEB).out == "6\n"
-
-
-def test_what_can_not_be_reverted_to(cli: Cli) -> None:
-    """The message says why a value is not there, and which values are."""
-    cli.did("set", "color", '"red"', *WEB)
-    cli.did("set", "color", '"green"', *WEB)
-    cli.did("delete", "color", "--yes", *WEB)
-    cli.did("set", "color", '"blue"', *WEB)
-    kept = "values are kept of: 2 (in the trash), 4 (which is there now)"
-    for version, reason in (
-        (1, "the value of version 1 of 'color' is gone since version 2"),
-        (3, "version 3 of 'color' is where it was deleted, which left no value"),
-        (99, "the journal has no version 99 of 'color'"),
-    ):
-        refused = cli("revert", "color", version, *WEB)
-        assert (refused.code, refused.err) == (3, f"holdfast: {reason}; {kept}\n")
-    cli.did("set", "plain", "1")
-    cli.did("delete", "plain", "--yes")
-    refused = cli("revert", "plain", "1", "--json")
-    assert refused.error["message"] == (
-        "the value of version 1 of 'plain' is gone since version 2; no value of it is kept"
-    )
-    assert cli.did("get", "color", *WEB).json == "blue"
-
-
 def test_watch_with_values(program: Program, url: str) -> None:
     """A change comes with the value that it left, if that is still there."""
     fill(url, ("k", 1, {}), ("k", {"n": 2}, {}))
