@@ -15,7 +15,8 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast.engines.sql import layout, migrate, schema
+from holdfast.engines.sql import layout, migrate
+from tools.pages import schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -87,7 +88,7 @@ def without_alembic(catalog: dict[str, list[tuple[Any, ...]]]) -> dict[str, list
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 def test_rendered_scripts_are_current(dialect: str) -> None:
     """A store is created from the rendered script, so it must be what the schema says today."""
-    assert layout.ddl(dialect) == schema.render(dialect), "run ./dev schema"
+    assert layout.ddl(dialect) == schema.render(dialect), "run ./dev pages"
 
 
 def test_rendering_writes_both_scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,8 +55,7 @@ from holdfast.edges.nats.links import REST, Links
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService
 from holdfast.edges.settings.addresses import public_url
-from holdfast.edges.settings.read import open_mode, shown
-from holdfast.edges.settings.sources import settings_in_force
+from holdfast.edges.settings.read import open_mode, settings_in_force, shown
 from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects

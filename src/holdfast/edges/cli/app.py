@@ -219,7 +219,7 @@ cluster.command("holdfast.edges.cli.commands.cluster:add", name="add")
 cluster.command("holdfast.edges.cli.commands.cluster:remove", name="remove")
 
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
-config.command("holdfast.edges.cli.commands.config_init:init", name="init")
+config.command("holdfast.edges.cli.commands.config:init", name="init")
 config.command("holdfast.edges.cli.commands.config:show", name="show")
 
 app.command(nats := App(name="nats", group=START, help="Set up a NATS server for Holdfast."))

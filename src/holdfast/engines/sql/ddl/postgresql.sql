@@ -1,4 +1,4 @@
--- Rendered from the schema by ./dev schema, not to be edited.
+-- Rendered from the schema by ./dev pages, not to be edited.
 
 CREATE TABLE plugin_kv_storage (
     plugin_name TEXT COLLATE "C" NOT NULL,

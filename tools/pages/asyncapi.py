@@ -1,26 +1,21 @@
 """The subjects, requests, replies and events of a service as an AsyncAPI 3 document.
 
-    python -m holdfast.edges.calls.asyncapi > docs/reference/asyncapi.yaml
-
-Law: everything about a verb comes from its declaration. This module describes in schemas how dialects change
-requests and replies; `holdfast.wire.dialects` implements it, and a test compares the two.
+Everything about a verb comes from its declaration. How dialects change requests and replies is described here
+in schemas; `holdfast.wire.dialects` implements it, and a test compares the two.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import yaml
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.schemas import (
-    camel_schemas,
-    envelopes,
-    refusals,
-    schemas_of,
-)
+from holdfast.edges.calls.schemas import SCHEMAS, schemas_of
 from holdfast.edges.calls.table_replies import ItemChangeRecord
-from holdfast.edges.calls.yaml import document_text
+from holdfast.errors import error_classes
 from holdfast.model import Change
 from holdfast.pipeline.outage import Alert
 from holdfast.wire.dialects import SEMANTIC
@@ -74,6 +69,12 @@ def document() -> dict[str, Any]:
     }
 
 
+def text() -> str:
+    """Return the document as YAML."""
+    content = json.loads(json.dumps(document()))  # a copy without shared parts, which YAML would abbreviate
+    return yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=110)
+
+
 def _channels(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
     channels: dict[str, Any] = {}
     for family, verb in calls:
@@ -85,7 +86,7 @@ def _channels(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
         channels[name] = _channel(address, parameters, name)
     channels["ready"] = _channel("db.ready", {}, "admin_ready_request")
     replies = [_id(family, verb, "reply") for family, verb in calls]
-    messages = {name: _ref("messages", name) for name in [*replies, *refusals()]}
+    messages = {name: _ref("messages", name) for name in [*replies, *_refusals()]}
     channels["replies"] = {
         "address": None,
         "description": "The reply subject of a request.",
@@ -95,9 +96,9 @@ def _channels(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
 
 
 def _channel(address: str, parameters: dict[str, str], message: str) -> dict[str, Any]:
-    told = {name: {"description": text} for name, text in parameters.items()}
+    described = {name: {"description": meaning} for name, meaning in parameters.items()}
     channel: dict[str, Any] = {"address": address, "messages": {message: _ref("messages", message)}}
-    return channel | ({"parameters": told} if told else {})
+    return channel | ({"parameters": described} if described else {})
 
 
 def _operations(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def _messages(calls: list[tuple[str, Verb]]) -> dict[str, Any]:
         fields, reply = _request(family, verb), _reply(family, verb)
         messages[_id(family, verb, "request")] = {"payload": fields}
         messages[_id(family, verb, "reply")] = {"headers": _schema("ReplyHeaders"), "payload": reply}
-    for name, schema in refusals().items():
+    for name, schema in _refusals().items():
         messages[name] = {"headers": _schema("RefusalHeaders"), "payload": _schema(schema)}
     for name, (_, _, schema) in _EVENTS.items():
         messages[name] = {"payload": _schema(schema)}
@@ -159,8 +160,8 @@ def _schemas() -> dict[str, Any]:
     structs = [struct for verbs in FAMILIES.values() for verb in verbs.values() for struct in _structs(verb)]
     plain = schemas_of([*structs, Change, ItemChangeRecord, Alert])
     keys = [struct for verb in FAMILIES["semantic"].values() for struct in _structs(verb)]
-    semantic = camel_schemas(schemas_of([*keys, Change]))
-    return dict(sorted((envelopes() | plain | semantic).items()))
+    semantic = _camel_schemas(schemas_of([*keys, Change]))
+    return dict(sorted((_envelopes() | plain | semantic).items()))
 
 
 def _structs(verb: Verb) -> tuple[type[msgspec.Struct], type[msgspec.Struct]]:
@@ -191,5 +192,93 @@ def _schema(name: str) -> dict[str, str]:
     return _ref("schemas", name)
 
 
-if __name__ == "__main__":
-    print(document_text(document()), end="")
+def _camel_schemas(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return the same schemas in the spelling of the semantic dialect, each named `Semantic…`."""
+    return {f"Semantic{name}": _camel(schema) for name, schema in schemas.items()}
+
+
+def _camel(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_camel(member) for member in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {name: _camel_part(name, part) for name, part in schema.items()}
+
+
+def _camel_part(name: str, part: Any) -> Any:
+    match name:
+        case "properties":
+            return {SEMANTIC.spelled(field): _camel(content) for field, content in part.items()}
+        case "required":
+            return [SEMANTIC.spelled(field) for field in part]
+        case "$ref":
+            return part.replace(SCHEMAS, f"{SCHEMAS}Semantic")
+        case _:
+            return _camel(part)
+
+
+def _refusals() -> dict[str, str]:
+    """Return the messages that refuse a request, and the schemas of their payloads."""
+    return {
+        "refusal": "Refusal",
+        "payload_refusal": "PayloadRefusal",
+        "semantic_refusal": "SemanticRefusal",
+    }
+
+
+def _envelopes() -> dict[str, Any]:
+    """Return the schemas of the envelopes around a verb's fields."""
+    codes = [error.code for error in error_classes()]
+    text = {"type": "string"}
+    time = {"type": "string", "description": "The service's time in milliseconds since 1970."}
+    warned = {"type": "string", "description": "Names fields that the verb does not know."}
+    headers = {"Holdfast-Time": time, "Holdfast-Warning": warned}
+    refused = _refused("error_code", codes)
+    nested = _refused("code", codes)
+    return {
+        "PluginName": _object({"plugin_name": text}, "plugin_name"),
+        "Success": _object({"success": {"const": True}}, "success"),
+        "ReplyHeaders": _object(headers),
+        "RefusalHeaders": _object(
+            headers
+            | {
+                "Nats-Service-Error": text | {"description": "The message."},
+                "Nats-Service-Error-Code": text | {"description": "A number, as NATS services have it."},
+                "Holdfast-Error-Code": {"enum": codes},
+            }
+        ),
+        "Refusal": _object({"success": {"const": False}, **refused}, "success", *_REQUIRED, "error_code"),
+        "PayloadRefusal": _object(
+            {"success": {"const": False}, "error": _object(nested, "code", *_REQUIRED)}, "success", "error"
+        ),
+        "SemanticRefusal": _camel(
+            _object(
+                {"success": {"const": False}, **_refused("error_code", [code.lower() for code in codes])},
+                "success",
+                *_REQUIRED,
+                "error_code",
+            )
+        ),
+    }
+
+
+_REQUIRED: Final = ("message", "retryable")
+
+
+def _refused(code: str, codes: list[str]) -> dict[str, Any]:
+    anything = {"type": ["object", "null"], "description": "What is there instead of what was expected."}
+    return {
+        code: {"enum": codes},
+        "message": {"type": "string", "description": "What was wrong and what to do."},
+        "retryable": {"type": "boolean", "description": "Whether the same request may succeed later."},
+        "field": {"type": "string", "description": "The field that was wrong."},
+        "retry_after": {"type": "number", "description": "Seconds to wait before a retry."},
+        "reason": {"type": "string", "description": "Why a version conflicts."},
+        "current": anything,
+        "conflicts": {"type": "array", "items": {"type": "object"}, "description": "All that failed."},
+    }
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return schema | ({"required": list(required)} if required else {})

@@ -1,15 +1,8 @@
-"""A generator for the tables of verbs and fields in the reference pages.
-
-    python -m holdfast.edges.calls.pages docs/reference
-
-Law: only the text between two markers of a page is generated, and only from the declarations.
-"""
+"""The tables of verbs and fields in the reference pages, from the declarations in the catalogue."""
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,15 +12,12 @@ from holdfast.edges.calls.fields import CallFields, WriteFields
 from holdfast.edges.calls.key_fields import KeyWriteFields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast.edges.calls.catalogue import Verb
 
 SHARED: Final = (CallFields, WriteFields, KeyWriteFields)
 """Structs whose fields many verbs share; a page describes them once."""
-_BEGIN: Final = "<!-- begin: {}, made by python -m holdfast.edges.calls.pages -->"
-_END: Final = "<!-- end: {} -->"
-_BETWEEN: Final = re.compile(r"<!-- begin: (\w+),.*?<!-- end: \1 -->", re.DOTALL)
 _NAMES: Final = {
     "string": "text",
     "integer": "integer",
@@ -39,20 +29,11 @@ _NAMES: Final = {
 _COUNTED: Final = frozenset({"integer", "number", "boolean", "object", "list"})
 
 
-def page(text: str) -> str:
-    """Return a page with the text between its markers regenerated."""
-    return _BETWEEN.sub(lambda found: _block(found[1]), text)
-
-
-def _block(name: str) -> str:
-    return f"{_BEGIN.format(name)}\n\n{BLOCKS[name]}\n{_END.format(name)}"
-
-
 def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON schema of a struct."""
     _, components = msgspec.json.schema_components([struct], ref_template="{name}")
-    found: dict[str, Any] = components[struct.__name__]
-    return found
+    own: dict[str, Any] = components[struct.__name__]
+    return own
 
 
 def own_fields(struct: type[msgspec.Struct]) -> list[str]:
@@ -63,9 +44,9 @@ def own_fields(struct: type[msgspec.Struct]) -> list[str]:
     return sorted(names, key=lambda name: name not in required)
 
 
-def verbs_text(verbs: dict[str, Verb]) -> str:
-    """Return a table of verbs and a table of their fields."""
-    return "\n".join([*_verb_rows(verbs), "", *_field_rows(verbs), ""])
+def verb_tables(verbs: dict[str, Verb]) -> Iterator[str]:
+    """Yield a table of verbs and a table of their fields."""
+    yield from (*_verb_rows(verbs), "", *_field_rows(verbs))
 
 
 def _verb_rows(verbs: dict[str, Verb]) -> Iterator[str]:
@@ -96,56 +77,46 @@ def _field_rows(verbs: dict[str, Verb]) -> Iterator[str]:
     for verb in verbs.values():
         properties = schema(verb.fields)["properties"]
         for name in own_fields(verb.fields):
-            told = (name, kind(properties[name]), properties[name]["description"])
-            meanings.setdefault(told, []).append(f"`{verb.name}`")
+            meaning = (name, _kind(properties[name]), properties[name]["description"])
+            meanings.setdefault(meaning, []).append(f"`{verb.name}`")
     yield from ("| field | type | meaning | of |", "|---|---|---|---|")
     for (name, form, meaning), names in sorted(meanings.items()):
         yield f"| `{name}` | {form} | {meaning} | {', '.join(names)} |"
 
 
-def _shared(*structs: type[msgspec.Struct]) -> str:
-    """Return a table of the fields of some structs, each field once."""
-    rows = ["| field | type | meaning |", "|---|---|---|"]
-    seen: set[str] = set()
-    for struct in structs:
-        for name, told in schema(struct)["properties"].items():
-            if name not in seen:
-                rows.append(f"| `{name}` | {kind(told)} | {told['description']} |")
-                seen.add(name)
-    return "\n".join([*rows, ""])
+def _shared_fields() -> Iterator[str]:
+    """Yield a table of the fields that many verbs share, each field once."""
+    yield from ("| field | type | meaning |", "|---|---|---|")
+    fields: dict[str, Any] = {}
+    for struct in SHARED:
+        for name, field in schema(struct)["properties"].items():
+            fields.setdefault(name, field)
+    for name, field in fields.items():
+        yield f"| `{name}` | {_kind(field)} | {field['description']} |"
 
 
-def kind(told: dict[str, Any]) -> str:
+def _kind(field: dict[str, Any]) -> str:
     """Return the type of a field in readable form."""
-    if "enum" in told:
-        return " or ".join(f"`{choice}`" for choice in told["enum"])
-    if "const" in told:
-        return f"`{msgspec.json.encode(told['const']).decode()}`"
-    if "anyOf" in told:
-        return " or ".join(dict.fromkeys(kind(one) for one in told["anyOf"]))
-    if "$ref" in told:
+    if "enum" in field:
+        return " or ".join(f"`{choice}`" for choice in field["enum"])
+    if "const" in field:
+        return f"`{msgspec.json.encode(field['const']).decode()}`"
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_kind(choice) for choice in field["anyOf"]))
+    if "$ref" in field:
         return "object"
-    if told.get("type") == "array":
-        inner = kind(told.get("items", {}))
+    if field.get("type") == "array":
+        inner = _kind(field.get("items", {}))
         return f"list of {inner + 's' if inner in _COUNTED else inner}"
-    return _NAMES.get(told.get("type", ""), "any JSON")
+    return _NAMES.get(field.get("type", ""), "any JSON")
 
 
-BLOCKS: Final = {
-    "keys": verbs_text(keys.VERBS),
-    "tables": verbs_text(tables.VERBS),
-    "blobs": verbs_text({name: verb for name, verb in blobs.VERBS.items() if name not in blobs.SHARED}),
-    "operators": verbs_text(operators.VERBS),
-    "every_call": _shared(*SHARED),
+_OF_BLOBS: Final = {name: verb for name, verb in blobs.VERBS.items() if name not in blobs.SHARED}
+BLOCKS: Final[dict[str, Callable[[], Iterator[str]]]] = {
+    "keys": partial(verb_tables, keys.VERBS),
+    "tables": partial(verb_tables, tables.VERBS),
+    "blobs": partial(verb_tables, _OF_BLOBS),
+    "operators": partial(verb_tables, operators.VERBS),
+    "every_call": _shared_fields,
 }
-"""The generated text for each marker name."""
-
-
-def main(folder: Path) -> None:
-    """Regenerate the text between the markers of all pages in a folder."""
-    for path in sorted(folder.glob("*.md")):
-        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+"""The lines of each block."""

@@ -1,19 +1,13 @@
 """The relational schema of a store: its tables, its view, and the scripts that create an empty store.
 
-Law: this module and `holdfast.engines.sql.orm` define the schema of this version. The files in `ddl` are
-rendered from it by `python -m holdfast.engines.sql.schema`, and the tests prove that the migrations lead to
-it. At run time no store imports this module: stores read the rendered files.
+This module and `holdfast.engines.sql.orm` define the schema of this version, and the tests prove that the
+migrations lead to it. A store knows only the scripts in `holdfast/engines/sql/ddl`, which are rendered here.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import extras
-
-with extras.imported("migrate", "the schema"):
-    import sqlalchemy  # noqa: F401
 from sqlalchemy import (
     DDL,
     Column,
@@ -41,7 +35,7 @@ from holdfast.engines.sql.outside import TRIGGERS
 if TYPE_CHECKING:
     from sqlalchemy.sql.compiler import SQLCompiler
 
-_DIALECTS: Final = {"sqlite": "sqlite://", "postgresql": "postgresql+asyncpg://"}
+DIALECTS: Final = {"sqlite": "sqlite://", "postgresql": "postgresql+asyncpg://"}
 _STRICT: Final[dict[str, Any]] = {"sqlite_strict": True, "sqlite_with_rowid": False}
 
 metadata: Final = Base.metadata
@@ -193,26 +187,15 @@ def render(dialect: str) -> str:
 
     The script neither begins nor commits a transaction. It accepts a table of revisions left by a downgrade.
     """
-    statements = ["-- Rendered from the schema by ./dev schema, not to be edited."]
+    statements = ["-- Rendered from the schema by ./dev pages, not to be edited."]
 
     def collect(element: Any, *args: Any, **kwargs: Any) -> None:
         compiled = element.compile(dialect=engine.dialect, compile_kwargs={"literal_binds": True})
         lines = (line.rstrip() for line in str(compiled).strip().splitlines())
         statements.append("\n".join(lines) + ";")
 
-    engine = create_mock_engine(_DIALECTS[dialect], collect)
+    engine = create_mock_engine(DIALECTS[dialect], collect)
     metadata.create_all(engine, checkfirst=False)
     collect(CreateTable(_alembic_version, if_not_exists=True))
     collect(insert(_alembic_version).values(version_num=SCHEMA_REVISION))
     return "\n\n".join(statements).replace("\t", "    ") + "\n"
-
-
-def main() -> None:
-    """Render and write the scripts."""
-    for dialect in _DIALECTS:
-        path = Path(__file__).with_name("ddl") / f"{dialect}.sql"
-        path.write_text(render(dialect), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,7 @@
-"""A generator for the tables of the reference page about MCP.
-
-    python -m holdfast.edges.mcp.pages docs/reference/mcp.md
-
-Law: only the text between two markers of the page is generated, from the declarations of tools and prompts.
-"""
+"""The tables of the reference page about MCP, from the declarations of tools and prompts."""
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,18 +16,6 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 120
 """Maximum number of characters of a line of text."""
-_BETWEEN: Final = re.compile(r"<!-- begin mcp (\w+):.*?<!-- end mcp \1 -->", re.DOTALL)
-_BEGIN: Final = "<!-- begin mcp {}: made by python -m holdfast.edges.mcp.pages -->"
-_END: Final = "<!-- end mcp {} -->"
-
-
-def page(text: str) -> str:
-    """Return the page with the text between its markers made anew."""
-    return _BETWEEN.sub(lambda found: _block(found[1]), text)
-
-
-def _block(name: str) -> str:
-    return "\n".join([_BEGIN.format(name), "", *BLOCKS[name](), "", _END.format(name)])
 
 
 def _overview() -> Iterator[str]:
@@ -89,10 +69,5 @@ def _prompts() -> Iterator[str]:
         yield f"| `{prompt.name}` | {arguments} | {prompt.help} |"
 
 
-BLOCKS: Final = {"overview": _overview, "tools": _tools, "prompts": _prompts}
-"""The generated text for each marker name."""
-
-
-if __name__ == "__main__":
-    where = Path(sys.argv[1])
-    where.write_text(page(where.read_text(encoding="utf-8")), encoding="utf-8")
+BLOCKS: Final = {"mcp_overview": _overview, "mcp_tools": _tools, "mcp_prompts": _prompts}
+"""The lines of each block."""

@@ -1,14 +1,8 @@
-"""A generator for the reference page of errors, from their classes, their advice and the tables of the edges.
-
-    python -m holdfast.edges.error_pages > docs/reference/errors.md
-
-Law: nothing about a single code is written here, only the layout and the sections about all of them.
-"""
+"""The reference page of errors, from their classes, their advice and the tables of the edges."""
 
 from __future__ import annotations
 
 import inspect
-import sys
 from textwrap import dedent, fill
 from typing import TYPE_CHECKING, Final
 
@@ -181,7 +175,3 @@ def _yes(kind: type[HoldfastError]) -> str:
 
 def _paragraph(text: str) -> str:
     return fill(text, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

@@ -1,9 +1,4 @@
-"""A generator for the reference page of the command line.
-
-    python -m holdfast.edges.cli.reference > docs/reference/cli.md
-
-Law: nothing that a command declares is repeated here.
-"""
+"""The reference page of the command line, from the commands themselves."""
 
 from __future__ import annotations
 
@@ -130,7 +125,3 @@ def _shown(argument: Argument) -> str:
 
 def _anchor(heading: str) -> str:
     return heading.lower().replace(" ", "-")
-
-
-if __name__ == "__main__":
-    print(reference(), end="")
