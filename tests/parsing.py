@@ -27,7 +27,6 @@ from cyclopts import (
 from markdown_it import MarkdownIt
 
 from holdfast.edges.cli.commands import doctor
-from tests.unmeasured import unmeasured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -65,12 +64,11 @@ def quick_parser() -> Iterator[None]:
     ) -> ArgumentCollection:
         # What an argument takes over from the apps around it depends on how the app was reached. What it
         # takes from the docstring is its help, which nobody minds who has not asked for it.
-        with unmeasured():
-            place = id(self), Parameter.combine(self.app_stack.default_parameter, default_parameter)
-            if place not in read or read[place][1] is not self.default_command:
-                found = ASSEMBLE(self, default_parameter=default_parameter, parse_docstring=True)
-                read[place] = self, self.default_command, found
-            return _unparsed(read[place][2])
+        place = id(self), Parameter.combine(self.app_stack.default_parameter, default_parameter)
+        if place not in read or read[place][1] is not self.default_command:
+            found = ASSEMBLE(self, default_parameter=default_parameter, parse_docstring=True)
+            read[place] = self, self.default_command, found
+        return _unparsed(read[place][2])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -39,7 +39,7 @@ CAMPAIGNS: Final = {
             "tests/conformance/every_rule.py",
             "tests/conformance/every_cluster.py",
             "--timeout=0",
-            "--spread=2",
+            "--numprocesses=2",
         ],
         {},
         1,
@@ -198,9 +198,8 @@ def run(name: str, rounds: int | None) -> int:
         for key, value in variables.items()
     }
     print(f"soak: {name} {settings}", flush=True)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *tests], env=os.environ | settings, check=False
-    ).returncode
+    command = [sys.executable, "-m", "pytest", *tests, "-o", "faulthandler_timeout=0"]
+    return subprocess.run(command, env=os.environ | settings, check=False).returncode
 
 
 if __name__ == "__main__":

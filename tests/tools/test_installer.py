@@ -5,23 +5,26 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tools.front_door import ROOT, front_door, require_pip
+from tests.tools.front_door import ROOT, environments
 
 SCRIPT = "#!/bin/sh\necho uv 9.9.9\n"
 
 
 def made(folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """A copy of `./dev` whose package index is a folder with one wheel of a uv that does nothing."""
+    """A copy of `tools/environments.py` whose package index is a folder with one wheel, of an empty uv."""
     clone = folder / "clone"
     clone.mkdir()
-    door = front_door(clone)
-    require_pip(door)
+    door = environments(clone)
+    command = [door.base_python(), "-c", "import pip"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:  # Debian's may have none
+        pytest.skip(f"{door.base_python()} has no pip, so uv can't be installed with it")
     patch.delenv("HOLDFAST_UV", raising=False)
     patch.setenv("PIP_NO_INDEX", "1")
     patch.setenv("PIP_FIND_LINKS", str(folder / "index"))
