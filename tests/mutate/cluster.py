@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from holdfast.engines.cluster.publishing import Publisher
 
 from holdfast.engines.cluster import (
     answers,
@@ -27,7 +28,6 @@ from holdfast.engines.cluster.engine import ClusterEngine
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
 from holdfast.engines.cluster.lease import ShardLease, ticks
 from holdfast.engines.cluster.messages import Assembler
-from holdfast.engines.cluster.publishing import Publisher
 from holdfast.engines.cluster.reading import Reads
 from holdfast.engines.cluster.replica import Replica
 from holdfast.engines.cluster.shard import Shard

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-
-from holdfast import clock
-from holdfast.clock import KeptLine
-from holdfast.engines.sqlite import SqliteEngine, files, presence
 from holdfast.engines.sqlite.last_written import LARGEST, Recent
 from holdfast.engines.sqlite.peeks import Peeks
 from holdfast.engines.sqlite.presence import Presence
 from holdfast.engines.sqlite.reader import SqliteReader
+
+from holdfast import clock
+from holdfast.clock import KeptLine
+from holdfast.engines.sqlite import SqliteEngine, files, presence
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import OutcomeUnknown
 from holdfast.rows import Row

@@ -6,9 +6,10 @@ import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.engines.sqlite.files import WriterLock
 from holdfast.engines.sqlite.peeks import Peeks
 from holdfast.engines.sqlite.reader import SqliteReader
+
+from holdfast.engines.sqlite.files import WriterLock
 from holdfast.rows import Row
 from holdfast.sync import facade, feeding
 from holdfast.sync.thread import LoopThread, Process, Waiting

@@ -190,9 +190,7 @@ def _golden() -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}), ids=lambda verb: str(verb)
-)
+@pytest.mark.parametrize("verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}), ids=str)
 def test_what_writes_leave_and_send_stays_the_same(verb: str) -> None:
     """Remembered requests, forwarded groups, messages, dead letters and refusals are those of the file."""
     golden = _golden()
