@@ -106,7 +106,7 @@ def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -
         migrate.upgrade_sqlite(migrated)
         assert sqlite_catalog(migrated) == sqlite_catalog(created)
         version = "SELECT version_num FROM holdfast_alembic_version"
-        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0006",)]
+        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0007",)]
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         schema.metadata.create_all(connection)
@@ -123,12 +123,12 @@ async def test_postgres_script_migrations_and_model_agree(
     """In PostgreSQL a created store, a migrated store and the model have the same catalogue."""
     created = await pg_catalog(pg_created)
     version = "SELECT version_num FROM holdfast_alembic_version"
-    assert await pg_created.fetchval(version) == "0006"
+    assert await pg_created.fetchval(version) == "0007"
 
     await empty(pg_created)
     await migrate.upgrade_postgres(pg_url)
     assert await pg_catalog(pg_created) == created
-    assert await pg_created.fetchval(version) == "0006"
+    assert await pg_created.fetchval(version) == "0007"
 
     await empty(pg_created)
     engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_url})

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
+LOCK_SECONDS: Final = 10
+"""Timeout for a lock that another transaction holds."""
 _STATEMENT_SECONDS: Final = 30.0
 """Timeout for a server that has stopped answering; longer than any lock timeout."""
 HEAD_START: Final = 1.0
@@ -50,7 +52,7 @@ _SETTINGS: Final = {
     "default_transaction_deferrable": "off",
     "statement_timeout": "0",
     # A process that hangs while it holds a namespace's lock must not block the others forever.
-    "lock_timeout": "10s",
+    "lock_timeout": f"{LOCK_SECONDS}s",
     "idle_in_transaction_session_timeout": "15s",
     # Every statement must use an index, whatever the statistics say: plans are cached, and a plan made for a
     # small table must still be right when the table has grown.

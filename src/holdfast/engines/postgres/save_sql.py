@@ -40,6 +40,16 @@ if TYPE_CHECKING:
     from holdfast.rows import Address, Row
 
 
+ENTRY_WAIT_MS: Final = 200
+"""Milliseconds for which the statement waits for an entry that another program has locked.
+
+Only a program that writes with SQL of its own locks an entry without its namespace. It locks the entry first
+and the namespace afterwards, in a trigger, and the store locks them in the other order. So the store gives
+way: it rolls back, which lets the other one have the namespace, and begins anew. It does so before the server
+looks for a deadlock, which takes a second and might end the other program's transaction.
+"""
+
+
 class Part(NamedTuple):
     """A part of the statement, and its columns that have the same value in all rows."""
 
@@ -225,7 +235,7 @@ def _drop_records(parameters: Parameters) -> str:
 
 
 def _set_namespace(parameters: Parameters) -> str:
-    """Update the namespace's row if its mark is unchanged.
+    """Update the namespace's row if its mark is unchanged, and wait only for a moment for what follows.
 
     Parameters: the name; the mark when it was loaded; the time limit; the columns `COUNTERS`; the policy.
     """
@@ -236,7 +246,7 @@ def _set_namespace(parameters: Parameters) -> str:
 
 
 def _touch_namespace(parameters: Parameters) -> str:
-    """Renew only the mark of the namespace's row.
+    """Renew only the mark of the namespace's row; otherwise as `_set_namespace`.
 
     Parameters: the name; the mark when it was loaded; the time limit.
     """
@@ -253,8 +263,10 @@ def _mark_in_time(parameters: Parameters) -> str:
     """Return SQL for the new mark, which fails once the time limit has passed.
 
     RETURNING is evaluated after the row is locked; a condition in WHERE would be evaluated before that wait.
+    So it is also the place to limit the wait for entries (see `ENTRY_WAIT_MS`).
     """
-    return f"{MARK} / {in_time(next(parameters))} AS mark"
+    patience = f"set_config('lock_timeout', '{ENTRY_WAIT_MS}', true) AS patience"
+    return f"{MARK} / {in_time(next(parameters))} AS mark, {patience}"
 
 
 _PARTS: Final = {

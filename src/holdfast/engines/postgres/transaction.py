@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,7 +27,7 @@ from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
 from holdfast.engines.postgres import reads, sql
-from holdfast.engines.postgres.connections import require_replicated
+from holdfast.engines.postgres.connections import LOCK_SECONDS, require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, unknown
 from holdfast.engines.postgres.save_sql import changes, save
 from holdfast.engines.postgres.sql import COUNTERS, ROW, flags_text, keys_text, numbers_of, row_of
@@ -169,11 +170,17 @@ class Group:
         Raises:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
         """
-        for _ in range(_ATTEMPTS):
+        late, give_up = 0, time.monotonic() + LOCK_SECONDS
+        while late < _ATTEMPTS:
             try:
                 return await self._attempt(connection, marks)
             except _Late:
-                continue
+                late += 1
+            except asyncpg.LockNotAvailableError:  # see `save_sql.ENTRY_WAIT_MS`
+                if time.monotonic() >= give_up:
+                    raise
+                if connection.is_in_transaction():
+                    await connection.execute("ROLLBACK")
         raise Busy("PostgreSQL is too slow for the deadlines of the callers")
 
     async def _attempt(self, connection: Connection, marks: Marks) -> Outcome:

@@ -301,4 +301,4 @@ CREATE TABLE IF NOT EXISTS holdfast_alembic_version (
     CONSTRAINT holdfast_alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO holdfast_alembic_version (version_num) VALUES ('0006');
+INSERT INTO holdfast_alembic_version (version_num) VALUES ('0007');
