@@ -39,8 +39,8 @@ Guarantees:
 - Cancelling a caller never stops a commit half way.
 - An operation that an engine can't perform raises `Unsupported`. It never does something weaker instead.
 
-Law: this folder holds the protocols and the plain data that passes through them, and does nothing. Import
-their names from here. `holdfast.testing` certifies an implementation.
+This folder holds the protocols and the plain data that passes through them. Import their names from here.
+`holdfast.testing` certifies an implementation.
 """
 
 from holdfast.engine.contract import (
@@ -51,18 +51,14 @@ from holdfast.engine.contract import (
     loadable,
     no_hint,
 )
+from holdfast.engine.moving import Checkup, Movable
 from holdfast.engine.optional import (
-    Announcer,
     CannotShareTransaction,
-    Checkup,
-    Clustered,
     ClusterFigures,
-    Examined,
     KeyKeeper,
     LineKeeper,
-    Onlooker,
-    Peeker,
-    Rescuer,
+    LocalFile,
+    SharedStorage,
     Sharer,
 )
 from holdfast.engine.queries import (
@@ -90,31 +86,28 @@ from holdfast.engine.service import (
 
 __all__ = [
     "LATER",
-    "Announcer",
     "AuditPart",
     "AuditQuery",
     "CannotShareTransaction",
     "Capabilities",
     "Checkup",
     "ClusterFigures",
-    "Clustered",
     "Due",
     "Engine",
-    "Examined",
     "Filter",
     "JournalPage",
     "JournalQuery",
     "KeyKeeper",
     "Later",
     "LineKeeper",
-    "Onlooker",
-    "Peeker",
+    "LocalFile",
+    "Movable",
     "Removal",
-    "Rescuer",
     "Scan",
     "Scanned",
     "Selected",
     "ServiceEngine",
+    "SharedStorage",
     "Sharer",
     "Swept",
     "Totals",

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import masking
 from holdfast.edges.cli.output import say
-from holdfast.engine import Onlooker
+from holdfast.engine import Movable
 from holdfast.engines.sql.adopting import refusal
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
@@ -202,8 +202,8 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
             say(f"there is no store at {schema.place} yet")
         return engine_for("memory://")
     engine = engine_for(url, keys)
-    if isinstance(engine, Onlooker):
-        engine.look_on()
+    if isinstance(engine, Movable):
+        engine.open_read_only()
     return engine
 
 

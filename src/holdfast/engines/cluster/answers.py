@@ -122,7 +122,7 @@ class NodeAnswers:
         )
 
     def figures(self) -> ClusterFigures:
-        """See `Clustered.figures`."""
+        """See `SharedStorage.figures`."""
         reports = [shard.report() for shard in self._shards]
         return ClusterFigures(
             nodes=max(1, len(self._heard)),

@@ -217,12 +217,15 @@ class ClusterEngine(ClusterMoves):
             await self._stream()
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: the log tells what other nodes change."""
+        """See `SharedStorage.hint`: the log tells what other nodes change."""
         self._rings[namespace].add(ring)
         return partial(self._forget, namespace, ring)
 
+    async def examine(self, *, seconds: float | None = None) -> None:
+        """Return None: a replica is checked where its file is."""
+
     def figures(self) -> ClusterFigures:
-        """See `Clustered.figures`."""
+        """See `SharedStorage.figures`."""
         return self.answers.figures()
 
     async def clock(self, ticks: Callable[[], float]) -> None:

@@ -87,8 +87,8 @@ class ClusterMoves(ABC):
     def shard_of(self, namespace: str) -> int:
         """Return the number of a namespace's shard, the same on every node and in every version."""
 
-    def look_on(self) -> None:
-        """See `Onlooker.look_on`: keep the replica in a temporary folder, and create no log."""
+    def open_read_only(self) -> None:
+        """See `Movable.open_read_only`: keep the replica in a temporary folder, and create no log."""
         self._creates = False
         self._visiting()
 

@@ -136,17 +136,20 @@ class PostgresEngine:
         await self._reads.run(self._require_open)
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
-        """See `Examined.examine`. A quick check does nothing: the server takes care of its own pages."""
+        """See `Movable.examine`. A quick check does nothing: the server takes care of its own pages."""
         if seconds is not None:
             return Checkup(checked="nothing")
         return await self._reads.run(examined)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: changes by other processes are found by polling."""
+        """See `SharedStorage.hint`: changes by other processes are found by polling."""
         return no_hint
 
+    def figures(self) -> None:
+        """Return None: there is no cluster."""
+
     async def clock(self, ticks: Callable[[], float]) -> Reading:
-        """See `Engine.clock`."""
+        """See `SharedStorage.clock`."""
         return await self._reads.run(partial(reads.clock, ticks=ticks))
 
     async def remembered(self) -> int:
@@ -164,6 +167,9 @@ class PostgresEngine:
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
         """See `KeyKeeper.keep_keys`."""
         return await self._reads.run(partial(reads.keep_keys, names=names, before=before))
+
+    def open_read_only(self) -> None:
+        """See `Movable.open_read_only`: there are no files to create."""
 
     def open_unfinished(self) -> None:
         """See `Movable.open_unfinished`."""

@@ -247,7 +247,7 @@ async def follows_another(connection: Connection) -> bool:
 
 
 async def clock(connection: Connection, ticks: Callable[[], float]) -> Reading:
-    """See `Engine.clock`: take the quickest of three readings and assume that it was taken half way."""
+    """See `SharedStorage.clock`: take the quickest of three readings, and assume that it came half way."""
     looks = [await _look(connection, ticks) for _ in range(3)]
     return min(looks)[1]
 

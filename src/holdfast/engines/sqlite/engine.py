@@ -26,7 +26,7 @@ from holdfast.bounded import Bounded
 from holdfast.clock import KeptLine, Reading
 from holdfast.commands import WriteCommand
 from holdfast.decide import Loaded
-from holdfast.engine import LATER, Capabilities, Due, Later, ends_of, no_hint
+from holdfast.engine import LATER, Capabilities, Due, Later, ends_of
 from holdfast.engine.moving import UNFINISHED
 from holdfast.engines.sql import shelves
 from holdfast.engines.sql.layout import SCHEMA_REVISION, namespace_of, plugin_column
@@ -122,12 +122,12 @@ class SqliteEngine:
 
     # Opening and closing.
 
-    def look_on(self) -> None:
-        """See `Onlooker.look_on`: don't take the writer's lock until the first write."""
+    def open_read_only(self) -> None:
+        """See `Movable.open_read_only`: don't take the writer's lock until the first write."""
         self._read_only = True
 
     def announce(self, url: str) -> None:
-        """See `Announcer.announce`."""
+        """See `LocalFile.announce`."""
         self._lock.announce(url)
 
     def open_unfinished(self) -> None:
@@ -444,7 +444,7 @@ class SqliteEngine:
             return LATER
 
     def peek(self, address: Address, now: int) -> Row | Later | None:
-        """See `Peeker.peek`."""
+        """See `LocalFile.peek`."""
         if self._inline is None:
             return LATER
         row = self._thread_connections.get(address)
@@ -554,13 +554,6 @@ class SqliteEngine:
 
     # The time and the keys that the store keeps.
 
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: a file sends no notifications."""
-        return no_hint
-
-    async def clock(self, ticks: Callable[[], float]) -> None:
-        """Return None: there is no clock but this machine's."""
-
     async def remembered(self) -> int:
         """See `Engine.remembered`."""
         return await self._run_aside(setup.remembered)
@@ -625,7 +618,7 @@ class SqliteEngine:
     # Copies, checks and moves of the whole file.
 
     async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`. It reads the file that was opened, whatever is at its path now."""
+        """See `LocalFile.rescue`. It reads the file that was opened, whatever is at its path now."""
         if self._temporary and not os.path.isabs(path):
             raise ValidationError(
                 "path must be absolute: the folder of this store goes with it", field="path"
@@ -633,7 +626,7 @@ class SqliteEngine:
         return await self._examiner.rescue(path)
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
-        """See `Examined.examine`."""
+        """See `Movable.examine`."""
         return await self._examiner.examine(seconds)
 
     def snapshot(self) -> contextlib.AbstractAsyncContextManager[SqliteSnapshot]:

@@ -66,12 +66,12 @@ class Examiner:
         self._connection = connect(self._path, patience=5)
 
     async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`."""
+        """See `LocalFile.rescue`."""
         target = _new_file(path, self._path)
         return await self._run(lambda connection: _copied(connection, target, self._go_on))
 
     async def examine(self, seconds: float | None) -> Checkup:
-        """See `Examined.examine`: run SQLite's own check, the quick one if there is a time limit."""
+        """See `Movable.examine`: run SQLite's own check, the quick one if there is a time limit."""
         return await self._run(lambda connection: _examined(connection, seconds))
 
     def close(self) -> None:

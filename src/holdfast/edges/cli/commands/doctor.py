@@ -35,7 +35,7 @@ from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
 from holdfast.edges.settings.read import open_mode, read_config, shown
-from holdfast.engine import service_of
+from holdfast.engine import SharedStorage, service_of
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.servers import RISK, require_sync
@@ -394,7 +394,7 @@ async def _of_store(
         # With a clock that stands still the store remembers no time, so the check changes nothing.
         async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
             yield await _opens(url, store)
-            theirs = await engine.clock(clock.ticks)
+            theirs = await engine.clock(clock.ticks) if isinstance(engine, SharedStorage) else None
             if theirs is not None:
                 yield check_offset(theirs.time - clock.at(theirs.ticks))
             if not store.capabilities.owns_clock:
