@@ -47,7 +47,7 @@ CAMPAIGNS: Final = {
     "cluster": (
         [
             *("tests/cluster_proof", "tests/linear/test_nemesis.py", "tests/robustness/test_cluster.py"),
-            *("tests/edges/cli/test_cluster_servers.py", "tests/engines/test_cluster_growth.py"),
+            *("tests/edges/cli/test_cluster_servers.py", "tests/engines/test_cluster_bootstrap.py"),
             *("--timeout=0", "-s"),
         ],
         {"HOLDFAST_CLUSTER_OPERATIONS": "{rounds}", "HOLDFAST_CLUSTER_SEEDS": "20"},

@@ -22,7 +22,7 @@ import uvloop
 
 import holdfast
 from holdfast.clock import SystemClock
-from holdfast.engines.cluster import snapshot_maker
+from holdfast.engines.cluster import snapshots
 from holdfast.engines.cluster.log import trim
 from holdfast.errors import HoldfastError
 from holdfast.testing import AUDIT_KEY
@@ -59,8 +59,8 @@ async def run(plan: Plan) -> None:
     """Be a node until told to stop."""
     if plan.plant:
         PLANTS[plan.plant](Patch(), random.Random(f"{plan.seed} {plan.life}"))
-    Patch().setattr(snapshot_maker, "trim", partial(trim, margin=MARGIN))
-    Patch().setattr(snapshot_maker, "LOOK_SECONDS", LOOK_SECONDS)
+    Patch().setattr(snapshots, "trim", partial(trim, margin=MARGIN))
+    Patch().setattr(snapshots, "LOOK_SECONDS", LOOK_SECONDS)
     stop, leave = asyncio.Event(), asyncio.Event()
 
     def asked() -> None:

@@ -11,7 +11,8 @@ import pytest
 import holdfast
 from holdfast.edges.cli.raw import reading, writing
 from holdfast.engine.moving import Facts, Marked, Shelf
-from holdfast.engines.cluster import loading, moving
+from holdfast.engines.cluster import engine as cluster_engine
+from holdfast.engines.cluster import moves
 from holdfast.engines.cluster.messages import drop_namespaces, encode_load, loaded_namespaces
 from holdfast.moves import transfers
 from holdfast.moves.transfers import Ended, StoreTransfer
@@ -110,19 +111,19 @@ async def test_a_process_that_dies_while_it_opens_the_store(
     source: holdfast.Store, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy counts as complete, and the nodes open the shards that were left closed."""
-    monkeypatch.setattr(moving, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(cluster_engine, "SETTLE_SECONDS", 0.05)
     one, url = str(tmp_path / "one.db"), nodes.url(0, shards=3)
     async with reading(one) as engine, AsyncExitStack() as stack:
         transfer = await moving_to(stack, engine, url)
         await transfer.begin(lambda names: None)
         await transfer.step()
-        whole = loading.publish_facts
+        whole = moves.publish_facts
 
         async def first_shard_only(shards: Any, facts: Facts, **options: Any) -> None:
             await whole(shards[:1], facts, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "publish_facts", first_shard_only)
+            patch.setattr(moves, "publish_facts", first_shard_only)
             await transfer.finish()
     stores = [await nodes.open(number) for number in (1, 2)]
     async with asyncio.timeout(30):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.engines.cluster.reading import ASK_SECONDS
+from holdfast.engines.cluster.shard import ASK_SECONDS
 from holdfast.rows import KV, Address
 from tests.cluster import at_one_place, engine_of
 
@@ -123,7 +123,7 @@ async def test_readers_that_come_during_a_round_wait_for_another(
         return True
 
     shard_of(store).lease.see(60_000, wrote=False)  # as if another node held the lease
-    monkeypatch.setattr(reads, "_heard", counted)
+    monkeypatch.setattr(reads, "_ask_holder", counted)
     first = [asyncio.create_task(reads._confirmed()) for _ in range(2)]
     await begun.wait()
     later = [asyncio.create_task(reads._confirmed()) for _ in range(3)]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.engines.cluster import asking, bringing, log, snapshot_maker
+from holdfast.engines.cluster import log, reports
+from holdfast.engines.cluster import snapshots as snapshots_module
 from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.snapshots import KEPT
 from holdfast.errors import Busy, DatabaseError, Unavailable
@@ -20,7 +21,7 @@ from tests.engines.cluster.test_shard import shard_of, stop_following, value_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
+    from holdfast.engines.cluster.snapshots import SnapshotMaker
     from holdfast.store import Store
     from tests.cluster import Nodes
 
@@ -32,8 +33,8 @@ def close_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
     async def trim(*given: Any, needed: int) -> int:
         return await log.trim(*given, needed=needed, margin=0)
 
-    monkeypatch.setattr(snapshot_maker, "trim", trim)
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(snapshots_module, "trim", trim)
+    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.6)
 
 
 def maker_of(store: Store) -> SnapshotMaker:
@@ -224,7 +225,7 @@ async def test_a_node_begins_with_the_newest_snapshot(nodes: Nodes, monkeypatch:
         await fetch(note, target)
 
     monkeypatch.setattr("holdfast.engines.cluster.snapshots.Snapshots.fetch", noted)
-    monkeypatch.setattr(bringing, "FAR", 1)
+    monkeypatch.setattr(snapshots_module, "FAR", 1)
     other = await nodes.open(2)
     assert fetched == [newest]
     assert await value_of(other, "key") == 2
@@ -236,7 +237,7 @@ def test_the_write_ahead_log_of_a_replaced_file_goes_with_it(tmp_path: Path) -> 
     new.write_text("new")
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).write_text(f"old{suffix}")
-    bringing._replace(path, new)
+    snapshots_module.replace_file(path, new)
     found = {file.name: file.read_text() for file in tmp_path.iterdir()}
     replaced = {f"shard-0.db.replaced{suffix}": f"old{suffix}" for suffix in ("", "-wal", "-shm")}
     assert found == {"shard-0.db": "new", **replaced}

@@ -308,6 +308,7 @@ class Publisher:
                     return LogPlace(ack.seq, proposal.id)
                 reason = ack.error.description
                 if ack.error.err_code == WRONG_SEQUENCE and ack.last > proposal.base.seq:
+                    # Something is in its place: another node's message, or this one by an earlier attempt.
                     await self._catch_up(ack.last, end, doubt=doubt)
                     return self._replica.stored(proposal.id)
                 if not doubt:  # a refusal says nothing about an earlier attempt in doubt

@@ -96,6 +96,8 @@ class Replica:
         epoch: The epoch of the store, which the stream names.
         changed: Called with the names of the namespaces that another node has changed.
         inspect: Begins to read the contents right after a message, for the node that asked for that.
+        install: Replaces the file, while it is closed, by the newest snapshot if that helps. Returns whether
+            it did.
         defaults: The default limits of namespaces.
     """
 
@@ -107,6 +109,7 @@ class Replica:
         epoch: str,
         changed: Callable[[Iterable[str]], None],
         inspect: Callable[[LogPlace, str], Awaitable[None]],
+        install: Callable[[], Awaitable[bool]],
         defaults: Policy | None = None,
     ) -> None:
         self.path = path
@@ -114,6 +117,7 @@ class Replica:
         self._epoch = epoch
         self._defaults = defaults
         self._inspect = inspect
+        self._install = install
         self.file = self._new_file()
         self._opened = False
         self.at = LogPlace()
@@ -124,16 +128,20 @@ class Replica:
         """Replaced and set whenever a message was applied."""
         self._changed = changed
         self._saving = asyncio.Lock()
-        self._brought = LogPlace()
+        self._delivered = LogPlace()
         self._own: tuple[str, Outcome, Sequence[Statement], str] | None = None
 
     async def open(self) -> None:
-        """Open the file, or make it.
+        """Open the file, or make it. If a snapshot is far ahead of it, open that instead.
 
         Raises:
-            Unavailable: Another process has the file open.
+            Unavailable: Another process has the file open, or the snapshot can't be fetched.
             Differs: The file belongs to another store.
         """
+        await self._install()
+        await self._open()
+
+    async def _open(self) -> None:
         self._opened = True
         await self.file.start()
         await self.file.ready()
@@ -147,26 +155,26 @@ class Replica:
         self.latest = self.at.seq
         await self._read_status()
 
-    async def reopen(self, replace: Callable[[], Awaitable[bool]]) -> bool:
-        """Close the file, have it replaced, and open what is there then. Return whether it was replaced."""
+    async def renew(self) -> bool:
+        """Close the file, install a newer snapshot, and open it again. Return whether there was one."""
         async with self._saving:
             await self.file.aclose()
             try:
-                return await replace()
+                return await self._install()
             finally:
                 self.file = self._new_file()
-                await self.open()
+                await self._open()
                 moved, self.moved = self.moved, asyncio.Event()
                 moved.set()
 
     def expect(self, name: str, outcome: Outcome, also: Sequence[Statement], check: str = "") -> None:
         """Remember the outcome of a message that this node is publishing, so that it need not be decoded."""
         self._own = (name, outcome, also, check)
-        self._brought = LogPlace()
+        self._delivered = LogPlace()
 
     def stored(self, name: str) -> LogPlace | None:
         """Return the place of a message that this node publishes, if the consumer has brought it."""
-        return self._brought if self._brought.id == name else None
+        return self._delivered if self._delivered.id == name else None
 
     def lost(self) -> LogGap:
         """Return the error for a log that lacks what this replica has applied, or what comes next."""
@@ -178,7 +186,7 @@ class Replica:
         Raises:
             Differs: The message does not continue what this replica has applied.
         """
-        if entry.place.seq < self.at.seq:
+        if entry.place.seq < self.at.seq:  # a new consumer begins with what was applied
             return True
         if entry.place.seq == self.at.seq:
             if entry.place != self.at:
@@ -191,7 +199,7 @@ class Replica:
         own = self._own
         if own is not None and own[0] == entry.place.id:
             await self.apply(entry.place, own[1], own[2], check=own[3])
-            self._brought = entry.place  # by now this node may be publishing the next one
+            self._delivered = entry.place  # by now this node may be publishing the next one
             return True
         try:
             body = decode_body(entry.data)
@@ -217,7 +225,7 @@ class Replica:
         async with self._saving:
             if place.seq <= self.at.seq:
                 return
-            self.latest = place.seq
+            self.latest = place.seq  # from here on the file may show it, also if the save seems to fail
             try:
                 kept = (_KEEP, [f"{place.seq} {place.id}"])
                 await self.file.save(outcome, _before, self.file.version, also=[*also, kept])

@@ -18,7 +18,7 @@ from holdfast.edges.cli.target import STORE, Place
 from holdfast.edges.nats.cluster_server import system_login
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.forgetting import NotForgotten, forget
+from holdfast.engines.cluster.membership import NotForgotten, forget
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.errors import ValidationError
 
@@ -139,7 +139,7 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
         )
 
     async with _operator(target) as operator:
-        done = await operator.membership.add(seconds=patience, told=waits)
+        done = await operator.membership.add(seconds=patience, on_wait=waits)
     _show_servers(done, target)
     if target.json:
         return

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.edges.cli.raw import writing
 from holdfast.engine.moving import UNFINISHED, Facts
-from holdfast.engines.cluster import loading
+from holdfast.engines.cluster import moves
 from holdfast.engines.cluster.messages import load_statements, put_facts
 from holdfast.engines.cluster.replica import ReplicaStatus, status_of
 from holdfast.errors import Busy, OutcomeUnknown, Unavailable
@@ -56,13 +56,13 @@ def test_a_store_is_open_closed_or_unfinished() -> None:
 async def test_the_first_shard_is_told_first(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a shard that is closed while the first one is open was left behind, and may be opened."""
     store = await nodes.open(1, shards=3)
-    engine, told, put = engine_of(store), [], loading._put
+    engine, told, put = engine_of(store), [], moves._put
 
     async def noted(shard: Shard, changes: Any, allow: Any) -> None:
         told.append(shard.number)
         await put(shard, changes, allow)
 
-    monkeypatch.setattr(loading, "_put", noted)
+    monkeypatch.setattr(moves, "_put", noted)
     await engine.close_to_writes("closed for a test", instead_of=None)
     await engine.close_to_writes(None, instead_of="closed for a test")
     assert told == [0, 1, 2] * 2
@@ -74,7 +74,7 @@ async def test_a_change_that_reached_the_first_shard_may_have_been_made(
 ) -> None:
     """If a later shard can't be told, the store counts as changed, and nobody may take it for unchanged."""
     store = await nodes.open(1, shards=3)
-    engine, put = engine_of(store), loading._put
+    engine, put = engine_of(store), moves._put
 
     async def refused(shard: Shard, changes: Any, allow: Any) -> None:
         if shard.number == failing:
@@ -82,7 +82,7 @@ async def test_a_change_that_reached_the_first_shard_may_have_been_made(
         await put(shard, changes, allow)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "_put", refused)
+        patch.setattr(moves, "_put", refused)
         with pytest.raises(OutcomeUnknown if failing else Unavailable, match="no server leads the log"):
             await engine.close_to_writes("closed for a test", instead_of=None)
     assert (engine._shards[0].replica.status.closed is not None) == (failing > 0)
@@ -93,14 +93,14 @@ async def test_of_two_that_close_a_store_at_once_one_is_refused(
 ) -> None:
     """Both have read that it is open. What counts is the place in the log at which the change is stored."""
     store = await nodes.open(1)
-    engine, put = engine_of(store), loading._put
+    engine, put = engine_of(store), moves._put
 
     async def after_another(shard: Shard, changes: Any, allow: Any) -> None:
         monkeypatch.undo()
         await engine.close_to_writes("by the first", instead_of=None)
         await put(shard, changes, allow)
 
-    monkeypatch.setattr(loading, "_put", after_another)
+    monkeypatch.setattr(moves, "_put", after_another)
     with pytest.raises(Busy):
         await engine.close_to_writes("by the second", instead_of=None)
     assert engine._shards[0].replica.status.closed == "by the first"

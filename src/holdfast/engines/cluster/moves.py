@@ -1,10 +1,14 @@
-"""Loading a cluster: raw contents and facts about the store, as messages of the logs of its shards.
+"""Raw reads and loads of a whole cluster; see `holdfast.engine.moving`.
 
-The first shard says whether the store is closed and why, and the others repeat it. A message that loads is
-stored only while its shard is closed for the reason that its process gave.
+A snapshot has everything that was acknowledged before the reading began, each shard at one instant. A
+namespace belongs to one shard, so what it holds is consistent.
 
-Law: facts reach the first shard before any other. So a shard that is closed while the first one is open was
-left behind by a process that died, and any node may open it.
+Loads go through the logs of the shards, so that all replicas hold the same. The first shard says whether the
+store is closed and why, and the others repeat it. A message that loads is stored only while its shard is
+closed for the reason that its process gave.
+
+Facts about the store reach the first shard before any other. So a shard that is closed while the first one is
+open was left behind by a process that died, and any node may open it.
 """
 
 from __future__ import annotations
@@ -33,12 +37,52 @@ if TYPE_CHECKING:
     from holdfast.engines.cluster.messages import Change
     from holdfast.engines.cluster.replica import ReplicaStatus
     from holdfast.engines.cluster.shard import Shard
+    from holdfast.engines.sqlite.moving import SqliteSnapshot
     from holdfast.rows import Namespace
 
 BYTES: Final = 524_288
 """The size of changes after which a message is published."""
 _FACTS: Final = "SELECT name, value FROM holdfast_meta"
 _CHANGE_BYTES: Final = 64
+
+
+class ClusterSnapshot:
+    """See `holdfast.engine.moving.RawSnapshot`.
+
+    Args:
+        parts: The snapshot of each shard.
+        part_of: Returns the number of a namespace's shard.
+    """
+
+    def __init__(self, parts: Sequence[SqliteSnapshot], part_of: Callable[[str], int]) -> None:
+        self._parts = parts
+        self._part_of = part_of
+
+    async def facts(self) -> Facts:
+        """See `RawSnapshot.facts`. The first shard keeps what concerns the whole store."""
+        return await self._parts[0].facts()
+
+    async def namespaces(self) -> list[Namespace]:
+        """See `RawSnapshot.namespaces`."""
+        namespaces = [namespace for part in self._parts for namespace in await part.namespaces()]
+        return sorted(namespaces, key=lambda namespace: namespace.name)
+
+    async def names(self) -> list[str]:
+        """See `RawSnapshot.names`."""
+        return sorted([name for part in self._parts for name in await part.names()])
+
+    async def count(self) -> int:
+        """See `RawSnapshot.count`."""
+        return sum([await part.count() for part in self._parts])
+
+    async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
+        """See `RawSnapshot.page`."""
+        part = self._parts[self._part_of(namespace)]
+        return await part.page(namespace, shelf, after=after, limit=limit)
+
+    async def find(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> list[Marked]:
+        """See `RawSnapshot.find`."""
+        return await self._parts[self._part_of(namespace)].find(namespace, shelf, marks)
 
 
 class ClusterLoader:

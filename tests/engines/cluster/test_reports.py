@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.cluster import forgetting
+from holdfast.engines.cluster import membership
 from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.asking import HeardNode, lead_of, skew_of, wrong_clock
-from holdfast.engines.cluster.forgetting import NotForgotten, forget
-from holdfast.engines.cluster.reports import NodeReport
+from holdfast.engines.cluster.membership import NotForgotten, forget
+from holdfast.engines.cluster.reports import NodeReport, TimedReport, lead_of, skew_of, wrong_clock
 
 
-def heard(*offsets: float) -> list[HeardNode]:
+def reports(*offsets: float) -> list[TimedReport]:
     """Nodes whose clocks are ahead of the asker's by so many milliseconds."""
     return [
-        HeardNode(
+        TimedReport(
             NodeReport(node=str(number), host="h", pid=number, version="1", folder="/", time=0, shards=[]),
             offset,
         )
@@ -34,15 +33,15 @@ def heard(*offsets: float) -> list[HeardNode]:
 )
 def test_most_clocks_are_right(offsets: list[float], leads: list[float]) -> None:
     """The node whose clock differs from most others is the wrong one; of two, nobody can tell which."""
-    nodes = heard(*offsets)
+    nodes = reports(*offsets)
     assert [lead_of(nodes, str(number)) for number in range(len(offsets))] == leads
 
 
 def test_the_skew_is_the_distance_of_the_furthest_clocks() -> None:
     """It is told whoever is wrong, and a node that was not heard leads nobody."""
-    assert skew_of(heard(-1_000.0, 500.0, 2_000.0)) == 3.0
+    assert skew_of(reports(-1_000.0, 500.0, 2_000.0)) == 3.0
     assert skew_of([]) == 0.0
-    assert lead_of(heard(0.0, 0.0, 0.0), "another") == 0.0
+    assert lead_of(reports(0.0, 0.0, 0.0), "another") == 0.0
     assert "5.0 s ahead of" in wrong_clock(5.0).message
     assert "2.5 s behind" in wrong_clock(-2.5).message
 
@@ -62,7 +61,7 @@ def test_the_password_of_the_system_account_is_never_sent_in_plain_text(
     url: str, sent: tuple[str, str] | None
 ) -> None:
     """It goes to a server of this machine, or through TLS."""
-    assert forgetting._place(url) == sent
+    assert membership._place(url) == sent
 
 
 async def test_without_a_safe_way_nothing_is_sent(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -3,7 +3,7 @@
 A server that ran alone can't take its streams into a cluster. So its files are set aside, the machine starts
 with the others, and the streams are brought to all of them.
 
-Law: no machine creates a log before every one has said that it brings none. The files that were set aside are
+No machine creates a log before every one has said that it brings none. The files that were set aside are
 kept, and only read.
 """
 
@@ -28,9 +28,9 @@ from holdfast.edges.nats.cluster_server import (
 )
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.asking import Inbox
 from holdfast.engines.cluster.jetstream import ApiRefusal, NoMajority
-from holdfast.engines.cluster.lone_log import Bearer, bring
+from holdfast.engines.cluster.membership import LogExporter, export_log
+from holdfast.engines.cluster.reports import Inbox
 from holdfast.errors import PermissionDenied
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def set_aside(config: Config, folder: Path) -> bool:
     return aside.exists()
 
 
-class FirstMeeting:
+class ClusterBootstrap:
     """The answers of this machine to the others, and its questions to them.
 
     Args:
@@ -92,26 +92,26 @@ class FirstMeeting:
         self._subject = self._address.subject("machine", "all")
         self._server = server_name(config, folder)
         node_password(folder)
-        self._bearer = Bearer(self._address)
-        self._told = ""
+        self._exporter = LogExporter(self._address)
+        self._last_line = ""
 
     async def __aenter__(self) -> Self:
         while True:
             try:
-                await self._bearer.__aenter__()
+                await self._exporter.__aenter__()
                 break
             except LoginRefused:
                 raise PermissionDenied("the NATS server of this machine does not admit its node") from None
             except (OSError, BusError) as error:  # it is being started again
                 self._tell(f"Waiting for the NATS server of this machine: {error}")
             await self._pause()
-        self._bearer.connection.listen(self._subject, self._answer)
+        self._exporter.connection.listen(self._subject, self._answer)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._bearer.__aexit__(kind, error, trace)
+        await self._exporter.__aexit__(kind, error, trace)
 
     async def end(self) -> None:
         """Bring the log that this machine kept alone, or wait until the one that does is done.
@@ -145,7 +145,7 @@ class FirstMeeting:
         async with NatsServer(self._folder / "alone", port=None, config=text, name=self._server) as server:
             login = quote(str(login_file(config)), safe="/")
             lone = cluster_address(f"cluster://127.0.0.1:{server.port}/{config.cluster}?login={login}")
-            await bring(lone, self._address)
+            await export_log(lone, self._address)
         os.rename(aside, self._folder / BROUGHT)
         self._brings = False
         self._say(f"All machines have the log. What this one kept alone is in {self._folder / BROUGHT}")
@@ -154,44 +154,45 @@ class FirstMeeting:
         """Wait until no machine brings a log: there is one, or all say so."""
         machines = len(self._config.peers) + 1
         while True:
-            heard = await self._ask(machines)
-            bringing = [one.server for one in heard if one.brings]
+            answers = await self._ask(machines)
+            bringing = [one.server for one in answers if one.brings]
             if bringing:
                 self._tell(f"Waiting for {bringing[0]}, which brings the log of {self._config.cluster}")
-            elif len(heard) >= machines or await self._has_log():
+            elif len(answers) >= machines or await self._has_log():
                 return
             else:
                 self._tell(
                     f"Waiting for the machines of {self._config.cluster} to say whether they bring a log: "
-                    f"{len(heard)} of {machines} have answered"
+                    f"{len(answers)} of {machines} have answered"
                 )
             await self._pause()
 
     async def _ask(self, machines: int) -> set[MachineAnswer]:
-        inbox = Inbox(self._bearer.connection)
+        inbox = Inbox(self._exporter.connection)
         until = asyncio.get_running_loop().time() + ANSWER_SECONDS
-        found: set[MachineAnswer] = set()
+        answers: set[MachineAnswer] = set()
         try:
-            self._bearer.connection.send(self._subject, b"", reply=inbox.subject)
+            self._exporter.connection.send(self._subject, b"", reply=inbox.subject)
             while (
-                len(found) < machines and (told := await inbox.next(MachineAnswer, until=until)) is not None
+                len(answers) < machines
+                and (reply := await inbox.next(MachineAnswer, until=until)) is not None
             ):
-                found.add(told[1])
+                answers.add(reply[1])
         finally:
             inbox.close()
-        return found
+        return answers
 
     async def _has_log(self) -> bool:
         with contextlib.suppress(ApiRefusal, TimeoutError, BusError):
-            return await self._bearer.info(self._address.stream) is not None
+            return await self._exporter.info(self._address.stream) is not None
         return False
 
     def _answer(self, message: Message) -> None:
         if message.reply:
             answer = MachineAnswer(server=self._server, brings=self._brings)
-            self._bearer.connection.send(message.reply, msgspec.json.encode(answer))
+            self._exporter.connection.send(message.reply, msgspec.json.encode(answer))
 
     def _tell(self, line: str) -> None:
-        if line != self._told:
-            self._told = line
+        if line != self._last_line:
+            self._last_line = line
             self._say(line)

@@ -13,13 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
-from holdfast.edges.nats import growing
+from holdfast.edges.nats import cluster_bootstrap
+from holdfast.edges.nats.cluster_bootstrap import (
+    ASIDE,
+    BROUGHT,
+    ClusterBootstrap,
+    MachineAnswer,
+    set_aside,
+)
 from holdfast.edges.nats.cluster_server import in_cluster
-from holdfast.edges.nats.growing import ASIDE, BROUGHT, FirstMeeting, MachineAnswer, set_aside
 from holdfast.edges.settings.read import read_config
-from holdfast.engines.cluster import asking
+from holdfast.engines.cluster import reports
 from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.lone_log import bring
+from holdfast.engines.cluster.membership import export_log
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.replica import Differs
 from holdfast.errors import Unavailable
@@ -38,11 +44,11 @@ async def test_streams_are_brought_as_they_are(tmp_path: Path, monkeypatch: pyte
 
     What was brought is not brought again, and no other store of that name is touched.
     """
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.3)
     async with servers_running(1) as lone, servers_running(1) as target:
         here = lone.url("shop", tmp_path / "1")
         there = cluster_address(target.url("shop", tmp_path / "1"))
-        assert not await bring(cluster_address(here), there)
+        assert not await export_log(cluster_address(here), there)
         async with holdfast.open(here, reap=False) as store:
             for number in range(50):
                 await store.kv("trivia").set(f"key-{number}", "x" * 10_000)
@@ -51,7 +57,7 @@ async def test_streams_are_brought_as_they_are(tmp_path: Path, monkeypatch: pyte
         async with ClusterOperator(cluster_address(here)) as operator:
             before = await operator.status()
         for _ in range(2):
-            assert await bring(cluster_address(here), there)
+            assert await export_log(cluster_address(here), there)
         async with ClusterOperator(there) as operator:
             after = await operator.status()
         assert (after.log.epoch, after.log.last) == (before.log.epoch, before.log.last)
@@ -59,15 +65,15 @@ async def test_streams_are_brought_as_they_are(tmp_path: Path, monkeypatch: pyte
         for number in (1, 2):
             async with holdfast.open(target.url("shop", tmp_path / str(number)), reap=False) as store:
                 assert (await store.kv("trivia").set("key-49", number)).version == 50 + number
-        assert await bring(cluster_address(here), there)
+        assert await export_log(cluster_address(here), there)
         other = cluster_address(target.url("shop", tmp_path / "3"))
         async with servers_running(1) as third:
             async with holdfast.open(third.url("shop", tmp_path / "4"), reap=False) as store:
                 await store.kv("trivia").set("key", 1)
             with pytest.raises(Differs, match="another store of that name"):
-                await bring(cluster_address(third.url("shop", tmp_path / "4")), other)
+                await export_log(cluster_address(third.url("shop", tmp_path / "4")), other)
         with pytest.raises(Unavailable, match="could not be brought"):
-            await bring(cluster_address(f"cluster://127.0.0.1:{free_port()}/shop"), there)
+            await export_log(cluster_address(f"cluster://127.0.0.1:{free_port()}/shop"), there)
 
 
 def test_only_the_files_of_a_lone_server_are_set_aside(tmp_path: Path) -> None:
@@ -92,17 +98,17 @@ async def test_a_new_machine_waits_until_no_other_brings_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on when all machines have said that they bring none."""
-    monkeypatch.setattr(growing, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(cluster_bootstrap, "ANSWER_SECONDS", 0.2)
     async with servers_running(1) as servers, contextlib.AsyncExitStack() as stack:
         said: list[str] = []
 
-        async def machine(number: int, *, brings: bool = False) -> FirstMeeting:
+        async def machine(number: int, *, brings: bool = False) -> ClusterBootstrap:
             given = {"cluster": "shop", "peers": "127.0.0.1:1,127.0.0.1:2", "cluster_secret": SECRET}
             folder = str(tmp_path / str(number))
             port = servers.servers[0].port
             config = in_cluster(read_config(environment={}, **given, data_dir=folder, nats_port=port))
             return await stack.enter_async_context(
-                FirstMeeting(
+                ClusterBootstrap(
                     config, Path(folder) / "nats", brings=brings, say=said.append, stop=asyncio.Event()
                 )
             )
