@@ -26,7 +26,7 @@ LOCK = ROOT / "requirements.lock"
 PROJECT = ROOT / "pyproject.toml"
 UV_LOCK = TOOLS / "installer.lock"
 PYTHON = VENV / "bin" / "python"
-STAMP = VENV / "holdfast.stamp"
+STAMP = "holdfast.stamp"
 
 
 def say(line: str) -> None:
@@ -123,38 +123,42 @@ def is_stamped(stamp: Path, digest: str) -> bool:
     return stamp.exists() and stamp.read_text() == digest
 
 
-def fingerprint() -> str:
-    """Return what the environment was made from: the folder it serves and the two files that describe it."""
-    return hashlib.sha256(f"{ROOT} {digest_of(LOCK, PROJECT)}".encode()).hexdigest()
+def fingerprint(*locks: Path) -> str:
+    """Return what an environment was made from: the folder it serves and the files that describe it."""
+    return hashlib.sha256(f"{ROOT} {digest_of(*locks, PROJECT)}".encode()).hexdigest()
 
 
-def is_ready() -> bool:
-    return PYTHON.exists() and is_stamped(STAMP, fingerprint())
+def is_ready(place: Path = VENV, *locks: Path) -> bool:
+    python, stamp = place / "bin" / "python", place / STAMP
+    return python.exists() and is_stamped(stamp, fingerprint(*(locks or [LOCK])))
 
 
-def ensure() -> None:
-    """Make the environment when it is missing or older than the files it is made from."""
-    if is_ready():
+def ensure(place: Path = VENV, *locks: Path) -> None:
+    """Make an environment when it is missing or older than the files it is made from."""
+    if is_ready(place, *locks):
         return
     with alone():
-        if not is_ready():
-            make()
+        if not is_ready(place, *locks):
+            make(place, *(locks or [LOCK]))
 
 
-def make() -> None:
-    uv, env, digest = find_uv(), uv_env(), fingerprint()
-    STAMP.unlink(missing_ok=True)
-    if not PYTHON.exists():
-        python = os.environ.get("HOLDFAST_PYTHON") or base_python()
-        quietly("making .venv", [uv, "venv", "--clear", "--python", python, str(VENV)], env)
-    into = ["--python", str(PYTHON)]
+def make(place: Path, *locks: Path) -> None:
+    """Make an environment with holdfast from this folder and the packages of lock files."""
+    uv, env, digest = find_uv(), uv_env(), fingerprint(*locks)
+    python, stamp = place / "bin" / "python", place / STAMP
+    stamp.unlink(missing_ok=True)
+    if not python.exists():
+        base = os.environ.get("HOLDFAST_PYTHON") or base_python()
+        name = os.path.relpath(place, ROOT)
+        quietly(f"making {name}", [uv, "venv", "--clear", "--python", base, str(place)], env)
+    into = ["--python", str(python)]
     # A machine may be set up to keep no compiled modules, and then every process would compile them again.
     form = ["--compile-bytecode", "--require-hashes"]
-    quietly("installing the locked packages", [uv, "pip", "sync", *into, *form, LOCK.name], env)
+    quietly("installing the locked packages", [uv, "pip", "sync", *into, *form, *map(str, locks)], env)
     editable = ["--no-deps", "--no-build-isolation", "--editable", "."]
     quietly("installing holdfast from this folder", [uv, "pip", "install", *into, *editable], env)
-    quietly("compiling holdfast", [str(PYTHON), "-m", "compileall", "-q", "src"])
-    STAMP.write_text(digest)
+    quietly("compiling holdfast", [str(python), "-m", "compileall", "-q", "src"])
+    stamp.write_text(digest)
     say("the environment is ready")
 
 
@@ -184,8 +188,8 @@ def run(*command: str) -> int:
     return subprocess.run([program, *command[1:]], cwd=ROOT, env=venv_env(), check=False).returncode
 
 
-def become(*command: str, where: Path | None = None, env: dict[str, str] | None = None) -> NoReturn:
+def become(*command: str, where: Path | None = None) -> NoReturn:
     """Turn into a module of the environment, so that signals reach it."""
     if where is not None:
         os.chdir(where)
-    os.execve(PYTHON, [str(PYTHON), "-m", *command], venv_env() if env is None else env)
+    os.execve(PYTHON, [str(PYTHON), "-m", *command], venv_env())
