@@ -177,6 +177,20 @@ def private_python(name: str, lock: Path, packages: str) -> str:
     return str(python)
 
 
+def private_site(name: str, lock: Path, packages: str) -> Path:
+    """Return a folder in .dev with the packages of a lock file, to be used beside those of `.venv`."""
+    place = PRIVATE / name
+    site, stamp, digest = place / "site", place / "stamp", digest_of(lock, LOCK)
+    with alone():
+        if not is_stamped(stamp, digest):
+            shutil.rmtree(site, ignore_errors=True)
+            into = ["--python", str(PYTHON), "--target", str(site), "--no-deps", "--require-hashes"]
+            command = [find_uv(), "pip", "install", *into, "--requirement", str(lock)]
+            quietly(f"installing {packages} into .dev/{name}", command, uv_env())
+            stamp.write_text(digest)
+    return site
+
+
 def venv_env() -> dict[str, str]:
     path = os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", "")])
     return {**os.environ, "VIRTUAL_ENV": str(VENV), "PATH": path}

@@ -39,6 +39,7 @@ def write() -> None:
     resolve(LOCK, None, "--all-extras", "--group", "dev", "--group", "bench", PROJECT.name)
     known = ("--constraint", LOCK.name)
     resolve(TOOLS / "foreign.lock", FOREIGN, *known)
+    resolve(TOOLS / "mutmut.lock", "mutmut", *known)
     deploy = ROOT / "deploy"
     resolve(deploy / "image.lock", None, "--extra", "server", "--extra", "postgres", *known, PROJECT.name)
     resolve(deploy / "build.lock", "hatchling\nsetuptools", *known)

@@ -1,4 +1,4 @@
-"""Bugs in the engines of one process, in memory and on SQLite, and in the clocks of a store."""
+"""Bugs in the SQLite engine and in the clocks of a store."""
 
 from __future__ import annotations
 
@@ -35,9 +35,6 @@ _replace: Final = msgspec.structs.replace
 
 async def _nothing(*given: Any, **fields: Any) -> None:
     """Do nothing."""
-
-
-# Memory
 
 
 # The rows that a SQLite store has written last

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.commands import Guard, Load, Restore, Stored
-from holdfast.decide import decision, entries, keys, policies
+from holdfast.decide import decision, entries, keys, policies, upkeep
 from holdfast.decide import draft as drafts
 from holdfast.decide.decision import Decision
 from holdfast.decide.draft import Draft, Needs
@@ -138,13 +138,13 @@ def a_run_is_made_twice_in_a_group(patch: Patches) -> None:
 @bug(*_MEANING)
 def entries_that_the_trash_keeps_expire_in_a_run(patch: Patches) -> None:
     """Where the trash keeps every entry, none expires without going there."""
-    patch.within((entries, "expire_run"), (entries, "trash_seconds"))
+    patch.within((upkeep, "expire_run"), (entries, "trash_seconds"))
 
 
 @bug("tests/unit/test_audit.py", *_MEANING)
 def audited_entries_expire_in_a_run(patch: Patches) -> None:
     """In an audited namespace every expiry is audited."""
-    patch.within((entries, "expire_run"), (entries, "audited"), lambda namespace: False)
+    patch.within((upkeep, "expire_run"), (entries, "audited"), lambda namespace: False)
 
 
 # Reads and writes

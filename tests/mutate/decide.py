@@ -1,0 +1,101 @@
+"""`./dev mutate decide`: mutmut makes small changes to `holdfast.decide`, one at a time, and runs fast tests.
+
+It works in a copy below `.dev`. Some changes can't be noticed, so survivors are listed and are no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+DECIDE: Final = Path("src", "holdfast", "decide")
+WORK: Final = ROOT / ".dev" / "mutmut" / "work"
+COPIED: Final = ("bench", "holdfast.toml.dist", "pyproject.toml", "src", "tests", "tools")
+TESTS: Final = (
+    *("test_decide", "test_trash", "test_policies", "test_slices", "test_load", "test_letters", "test_kept"),
+    *("test_work", "test_audit", "test_audit_rotation", "test_audit_values", "test_blobs", "test_upkeep"),
+    *("test_table_upkeep", "tables"),
+)
+"""What is run below `tests/unit`, beside the conformance kit in memory."""
+SETTINGS: Final = """
+[mutmut]
+source_paths=
+    src
+only_mutate=
+    {modules}
+also_copy=
+    bench
+    holdfast.toml.dist
+    tools
+pytest_add_cli_args=
+    -p
+    no:cacheprovider
+    --assert=plain
+    -k
+    not postgres
+pytest_add_cli_args_test_selection=
+    {tests}
+    tests/conformance/test_memory.py
+use_git_change_detection=false
+"""
+
+
+def main() -> int:
+    """Run mutmut over the modules that were named, or all of `holdfast.decide`."""
+    known = sorted(path.stem for path in (ROOT / DECIDE).glob("*.py") if path.stem != "__init__")
+    parser = argparse.ArgumentParser(prog="./dev mutate decide", description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as entries; all if none is named")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="how many at a time")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.modules) - set(known):
+        parser.error(f"holdfast.decide has no module {', '.join(sorted(unknown))}")
+    _copy(arguments.modules or known)
+    mutmut = [sys.executable, "-m", "mutmut"]
+    code = subprocess.run(
+        [*mutmut, "run", "--max-children", str(arguments.jobs)], cwd=WORK, check=False
+    ).returncode
+    told = subprocess.run(
+        [*mutmut, "results", "--all", "true"], cwd=WORK, capture_output=True, text=True, check=False
+    ).stdout
+    results = [line.strip().split(": ") for line in told.splitlines() if ": " in line]
+    for name, word in results:
+        if word not in ("killed", "timeout"):
+            print(f"{word:<10} {name}")
+    counts = Counter(word for _, word in results)
+    print(f"mutate: {len(results)} changes: {', '.join(f'{count} {word}' for word, count in counts.items())}")
+    print(f"mutate: show one with cd {os.path.relpath(WORK)} && python -m mutmut show NAME")
+    return code
+
+
+def _copy(modules: list[str]) -> None:
+    """Copy what the tests need and say what to change."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    for name in COPIED:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, WORK / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, WORK / name)
+    tests = [
+        path
+        for name in TESTS
+        for path in (f"tests/unit/{name}", f"tests/unit/{name}.py")
+        if (ROOT / path).exists()
+    ]
+    settings = SETTINGS.format(
+        modules="\n    ".join(str(DECIDE / f"{module}.py") for module in modules),
+        tests="\n    ".join(tests),
+    )
+    (WORK / "setup.cfg").write_text(settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
