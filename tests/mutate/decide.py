@@ -19,11 +19,17 @@ DECIDE: Final = Path("src", "holdfast", "decide")
 WORK: Final = ROOT / ".dev" / "mutmut" / "work"
 COPIED: Final = ("bench", "holdfast.toml.dist", "pyproject.toml", "src", "tests", "tools")
 TESTS: Final = (
-    *("test_decide", "test_trash", "test_policies", "test_slices", "test_load", "test_letters", "test_kept"),
-    *("test_work", "test_audit", "test_audit_rotation", "test_audit_values", "test_blobs", "test_upkeep"),
-    *("test_table_upkeep", "tables"),
+    "tests/unit/tables",
+    *(
+        f"tests/unit/test_{subject}.py"
+        for subject in (
+            *("audit", "audit_rotation", "audit_values", "blobs", "decide", "kept", "letters", "load"),
+            *("policies", "slices", "table_upkeep", "trash", "upkeep", "work"),
+        )
+    ),
+    "tests/engines/test_runs.py",
+    "tests/conformance/test_memory.py",
 )
-"""What is run below `tests/unit`, beside the conformance kit in memory."""
 SETTINGS: Final = """
 [mutmut]
 source_paths=
@@ -42,7 +48,6 @@ pytest_add_cli_args=
     not postgres
 pytest_add_cli_args_test_selection=
     {tests}
-    tests/conformance/test_memory.py
 use_git_change_detection=false
 """
 
@@ -84,15 +89,9 @@ def _copy(modules: list[str]) -> None:
             shutil.copytree(path, WORK / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(path, WORK / name)
-    tests = [
-        path
-        for name in TESTS
-        for path in (f"tests/unit/{name}", f"tests/unit/{name}.py")
-        if (ROOT / path).exists()
-    ]
     settings = SETTINGS.format(
         modules="\n    ".join(str(DECIDE / f"{module}.py") for module in modules),
-        tests="\n    ".join(tests),
+        tests="\n    ".join(TESTS),
     )
     (WORK / "setup.cfg").write_text(settings)
 

@@ -109,6 +109,13 @@ def test_a_row_written_outside_expires() -> None:
     ]
 
 
+@pytest.mark.parametrize(("deadline", "expired"), [(NOW - 5, True), (NOW + 5, False)])
+def test_an_outcome_says_whether_an_entry_has_expired(deadline: int, expired: bool) -> None:
+    """The log has a line for an entry whose expiry a write noticed, so an outcome says if there is one."""
+    outcome = decide(loaded(rows={K: row(version=3, expires_at=deadline)}), [VERBS.delete("k")], NOW)
+    assert outcome.expired is expired
+
+
 @pytest.mark.parametrize("text", ["", "{", "NaN", "not json"])
 def test_a_value_that_can_not_be_read(text: str) -> None:
     """A stored value that is no JSON is a database error naming the key, for that command alone."""
