@@ -18,6 +18,7 @@ from holdfast.engines.cluster import (
     lease,
     loading,
     loads,
+    moving,
     snapshot_maker,
     stream,
     trimming,
@@ -536,7 +537,7 @@ def two_processes_close_a_store_at_once(patch: Patches) -> None:
 def the_first_shard_is_told_last(patch: Patches) -> None:
     """A store is open or closed as its first shard says, so that one is told first."""
     patch.wrap(
-        loading,
+        moving,
         "publish_facts",
         lambda publish, shards, *given, **fields: publish(shards[::-1], *given, **fields),
     )
@@ -552,7 +553,7 @@ def a_store_counts_as_unchanged_though_its_first_shard_was_told(patch: Patches) 
         except OutcomeUnknown as error:
             raise error.__cause__ or error from None
 
-    patch.wrap(loading, "publish_facts", wrong)
+    patch.wrap(moving, "publish_facts", wrong)
 
 
 @bug(_LOADING)

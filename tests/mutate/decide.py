@@ -62,21 +62,22 @@ def main() -> int:
     if unknown := set(arguments.modules) - set(known):
         parser.error(f"holdfast.decide has no module {', '.join(sorted(unknown))}")
     _copy(arguments.modules or known)
-    mutmut = [sys.executable, "-m", "mutmut"]
-    code = subprocess.run(
-        [*mutmut, "run", "--max-children", str(arguments.jobs)], cwd=WORK, check=False
-    ).returncode
-    told = subprocess.run(
-        [*mutmut, "results", "--all", "true"], cwd=WORK, capture_output=True, text=True, check=False
-    ).stdout
-    results = [line.strip().split(": ") for line in told.splitlines() if ": " in line]
+    code = _mutmut("run", "--max-children", str(arguments.jobs)).returncode
+    listed = _mutmut("results", "--all", "true", output=subprocess.PIPE).stdout
+    results = [line.strip().split(": ") for line in listed.splitlines() if ": " in line]
     for name, word in results:
         if word not in ("killed", "timeout"):
-            print(f"{word:<10} {name}")
+            print(f"{word}: {name}")
+            shown = _mutmut("show", name, output=subprocess.PIPE).stdout
+            print("\n".join(line for line in shown.splitlines() if line.startswith(("- ", "+ "))))
     counts = Counter(word for _, word in results)
     print(f"mutate: {len(results)} changes: {', '.join(f'{count} {word}' for word, count in counts.items())}")
-    print(f"mutate: show one with cd {os.path.relpath(WORK)} && python -m mutmut show NAME")
     return code
+
+
+def _mutmut(*arguments: str, output: int | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    return subprocess.run(command, cwd=WORK, stdout=output, text=True, check=False)
 
 
 def _copy(modules: list[str]) -> None:
