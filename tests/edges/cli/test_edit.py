@@ -39,7 +39,7 @@ def test_history_with_values(cli: Cli) -> None:
 def test_watch_with_values(program: Program, url: str) -> None:
     """A change comes with the value that it left, if that is still there."""
     fill(url, ("k", 1, {}), ("k", {"n": 2}, {}))
-    process = program.begin("watch", "--since", "0", "--values")
+    process = program.start("watch", "--since", "0", "--values")
     assert process.stdout is not None
     rows = [process.stdout.readline().rstrip("\n").split("\t") for _ in range(2)]
     process.send_signal(signal.SIGINT)
