@@ -1,7 +1,7 @@
 """`./dev soak`: the campaigns that are too long for the suite.
 
-What the suite does in small, this does in large: the same tests with more rounds. Every campaign is bounded and
-stops by itself.
+What the suite does in small, this does in large: the same tests with more rounds. Every campaign is bounded
+and stops by itself.
 """
 
 from __future__ import annotations
