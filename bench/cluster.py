@@ -1,6 +1,6 @@
 """A node of a cluster of three servers beside the SQLite engine and JetStream's key-value bucket, in turn.
 
-Law: as in `embedded`. The servers sync every write, and keep both the log and the bucket three times.
+As in `embedded`. The servers sync every write, and keep both the log and the bucket three times.
 """
 
 from __future__ import annotations

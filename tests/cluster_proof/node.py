@@ -1,6 +1,6 @@
 """A node of a campaign as a process of its own, with its clients.
 
-Law: it says `ready` once its store is open, and then, a line each time, how many operations have ended. On
+It says `ready` once its store is open, and then, a line each time, how many operations have ended. On
 SIGTERM its clients finish what they have begun, and it says `done`; on the next it closes and ends with 0.
 """
 

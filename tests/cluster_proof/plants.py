@@ -1,6 +1,6 @@
 """Bugs of the cluster engine, to be planted in a node of a campaign: the checkers must find each.
 
-Law: a plant changes the engine of this process by a seed, so that it can be repeated; nothing outside it.
+A plant changes the engine of this process by a seed, so that it can be repeated; nothing outside it.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Membership:
             spare = await self._spare(kept)
         most = min(MOST_SERVERS, len(kept) + len(spare))
         number = most - (most + 1) % 2
-        gone = _gone(await self._info(self._address.stream))
+        gone = offline(await self._info(self._address.stream))
         if number <= len(kept) or gone:
             return LogServers(servers=kept, changed=False, spare=sorted(spare), gone=gone)
         while True:  # JetStream places nothing on a server for some seconds after its start
@@ -216,7 +216,7 @@ class Membership:
                 for stream in await self._streams():
                     while True:
                         info = await self._info(stream)
-                        waits = _lacking(info)
+                        waits = lacking(info)
                         if info["cluster"].get("leader") and right(_names(info)) and not waits:
                             break
                         await asyncio.sleep(LOOK_SECONDS)
@@ -280,13 +280,13 @@ def _names(info: Any) -> list[str]:
     return sorted([*([cluster["leader"]] if cluster.get("leader") else []), *peers])
 
 
-def _gone(info: Any) -> list[str]:
+def offline(info: Any) -> list[str]:
     """Return the names of the servers that keep a stream and are not there."""
     peers = (info.get("cluster") or {}).get("replicas") or []
     return [peer["name"] for peer in peers if peer.get("offline")]
 
 
-def _lacking(info: Any) -> list[str]:
+def lacking(info: Any) -> list[str]:
     """Return the names of the servers that lack a part of a stream."""
     peers = (info.get("cluster") or {}).get("replicas") or []
     return [peer["name"] for peer in peers if peer.get("offline") or not peer.get("current")]

@@ -24,7 +24,7 @@ from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.engine import ClusterFigures
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream, NodeConnection
-from holdfast.engines.cluster.membership import Membership
+from holdfast.engines.cluster.membership import Membership, lacking, offline
 from holdfast.engines.cluster.reports import (
     EVERY,
     HOST,
@@ -322,7 +322,6 @@ class ClusterOperator:
         info = await self._info()
         state, cluster = info["state"], info.get("cluster") or {}
         metadata = info["config"].get("metadata") or {}
-        peers = cluster.get("replicas") or []
         return LogStatus(
             epoch=metadata.get("holdfast_epoch", ""),
             shards=int(metadata.get("holdfast_shards", 1)),
@@ -331,9 +330,9 @@ class ClusterOperator:
             first=state["first_seq"],
             last=state["last_seq"],
             leader=cluster.get("leader"),
-            followers=[peer["name"] for peer in peers],
-            behind=[peer["name"] for peer in peers if peer.get("offline") or not peer.get("current")],
-            gone=[peer["name"] for peer in peers if peer.get("offline")],
+            followers=[peer["name"] for peer in cluster.get("replicas") or []],
+            behind=lacking(info),
+            gone=offline(info),
         )
 
     async def _info(self) -> Any:

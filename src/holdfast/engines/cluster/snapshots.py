@@ -342,21 +342,15 @@ class SnapshotMaker:
         Raises:
             HoldfastError: A file can't be copied, or JetStream refuses.
         """
-        async with self._busy:
-            notes = [await self._made(shard) for shard in shards]
-            return notes, await self._trimmed(len(shards))
+        return await self._make(shards, of=len(shards))
 
     async def keep(self, shards: Sequence[Shard]) -> None:
         """Make snapshots as the log grows, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                due = [shard for shard in shards if shard.report().leads and await self._due(shard)]
-                if due:
-                    async with self._busy:
-                        for shard in due:
-                            await self._made(shard)
-                        await self._trimmed(len(shards))
+                if due := [shard for shard in shards if shard.lease.leads and await self._due(shard)]:
+                    await self._make(due, of=len(shards))
             except (HoldfastError, TimeoutError, OSError) as error:
                 _log.warning("no snapshot of %s was made: %s", self._address.name, error)
 
@@ -365,6 +359,12 @@ class SnapshotMaker:
             return False
         notes = await self._snapshots.notes(shard.number)
         return shard.replica.at.seq - (notes[0].seq if notes else 0) >= self._address.snapshot_every
+
+    async def _make(self, shards: Sequence[Shard], *, of: int) -> tuple[list[SnapshotNote], int]:
+        """Make a snapshot of some shards of all, then trim the log."""
+        async with self._busy:
+            notes = [await self._made(shard) for shard in shards]
+            return notes, await self._trimmed(of)
 
     async def _made(self, shard: Shard) -> SnapshotNote:
         copy = shard.replica.path.absolute().with_name(f"{shard.replica.path.name}.copy")
