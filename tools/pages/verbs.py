@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.edges.calls import blobs, keys, operators, tables
-from holdfast.edges.calls.fields import CallFields, WriteFields
+from holdfast.edges.calls.fields import GRAMMARS, CallFields, WriteFields
 from holdfast.edges.calls.key_fields import KeyWriteFields
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _NAMES: Final = {
     "object": "object",
     "null": "null",
 }
-_COUNTED: Final = frozenset({"integer", "number", "boolean", "object", "list"})
+_COUNTED: Final = frozenset({"integer", "number", "boolean", "object", "list", "path"})
 
 
 def schema(struct: type[msgspec.Struct]) -> dict[str, Any]:
@@ -104,7 +104,8 @@ def _kind(field: dict[str, Any]) -> str:
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(_kind(choice) for choice in field["anyOf"]))
     if "$ref" in field:
-        return "object"
+        name = field["$ref"].rpartition("/")[2]
+        return "path" if name == "Path" else _kind(GRAMMARS.get(name, {"type": "object"}))
     if field.get("type") == "array":
         inner = _kind(field.get("items", {}))
         return f"list of {inner + 's' if inner in _COUNTED else inner}"

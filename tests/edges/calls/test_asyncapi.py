@@ -120,6 +120,7 @@ def require_described(whole: dict[str, Any], schemas: list[Any], content: Any, w
     """Fail unless an object has all the names that schemas together require, and no other than they know."""
     known: dict[str, Any] = {}
     required: set[str] = set()
+    patterns: dict[str, Any] = {}
     pending = [(schema, True) for schema in schemas]
     while pending:
         schema, certain = pending.pop()
@@ -129,11 +130,14 @@ def require_described(whole: dict[str, Any], schemas: list[Any], content: Any, w
         pending += [(part, False) for part in schema.get("anyOf", [])]  # one of them holds
         known |= {name: part for name, part in schema.get("properties", {}).items() if part.get("not") != {}}
         required |= set(schema.get("required", []) if certain else [])
+        patterns |= schema.get("patternProperties", {})
         if "items" in schema and isinstance(content, list):
             for member in content:
                 require_described(whole, [schema["items"]], member, f"{where}[]")
     if known and isinstance(content, dict) and not where.endswith("results[]"):
         assert required <= content.keys(), where
+        for pattern, part in patterns.items():
+            known |= {name: part for name in content if name not in known and re.search(pattern, name)}
         assert content.keys() <= known.keys(), where
         for name, member in content.items():
             require_described(whole, [known[name]], member, f"{where}.{name}")

@@ -1,6 +1,6 @@
 """The fields and replies of the verbs on keys.
 
-Law: only declarations; see `holdfast.edges.calls.catalogue`.
+Only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
@@ -32,7 +32,7 @@ from holdfast.edges.calls.fields import (
     NextCursor,
     Purpose,
     Since,
-    SpecRef,
+    SpecText,
     Timestamp,
     Truncated,
     Ttl,
@@ -41,9 +41,11 @@ from holdfast.edges.calls.fields import (
     Viewer,
     Why,
     WriteFields,
+    never,
     one_of,
     ruled,
     some_of,
+    unsaid,
 )
 from holdfast.errors import error_classes
 from holdfast.model import Change, Semantics
@@ -94,7 +96,7 @@ class ListFields(CallFields, kw_only=True):
         Identity | UnsetType, Meta(description="Only entries whose semantics name this producer.")
     ] = UNSET
     last_writer: LastWriter | UnsetType = UNSET
-    spec_ref: Annotated[SpecRef | UnsetType, Meta(description="Only entries with this `spec_ref`.")] = UNSET
+    spec_ref: Annotated[SpecText | UnsetType, Meta(description="Only entries with this `spec_ref`.")] = UNSET
     expires_before: Annotated[
         Timestamp | UnsetType, Meta(description="Only entries that expire before this time, in ISO 8601.")
     ] = UNSET
@@ -164,7 +166,13 @@ OnlyIfExists = Annotated[bool, Meta(description="Refuse to add to a key that doe
 class IncrFields(TtlFields, kw_only=True):
     """The fields of `incr`."""
 
-    by: Annotated[float | int | UnsetType, Meta(description="What to add; 1 if not given.")] = UNSET
+    by: Annotated[
+        float | int | UnsetType,
+        Meta(
+            description="What to add; 1 if not given.",
+            extra_json_schema=unsaid("a sum that no number can hold, or a `value` that is not a number"),
+        ),
+    ] = UNSET
     only_if_exists: OnlyIfExists | UnsetType = UNSET
 
 
@@ -228,6 +236,7 @@ class BatchCheck(Struct, kw_only=True):
     one_of(("value",), ("incr",), ("delete",), ("guard",)),
     some_of("key", "guard"),
     {"properties": {"expected_version": NOTHING}},
+    never("incr", "keep_ttl"),
     *MEANT_TTLS,
 )
 class BatchWrite(Struct, kw_only=True):
@@ -277,7 +286,10 @@ class EscalateFields(KeyWriteFields, kw_only=True):
     ]
     request: Annotated[
         dict[str, Any],
-        Meta(description="Its fields, with a `request_id`.", extra_json_schema={"required": ["request_id"]}),
+        Meta(
+            description="Its fields, with a `request_id`.",
+            extra_json_schema={"required": ["request_id"], **unsaid("a `request` that would write nothing")},
+        ),
     ]
     error_code: Annotated[
         str,
@@ -286,7 +298,7 @@ class EscalateFields(KeyWriteFields, kw_only=True):
             extra_json_schema={"enum": sorted(error.code for error in error_classes())},
         ),
     ]
-    attempts: Annotated[int, Meta(description="How often it was tried.", ge=1, le=rules.MAX_VERSION)]
+    attempts: Annotated[int, Meta(description="How often it was tried.", ge=1, le=rules.MAX_LIMIT)]
     message: Annotated[
         Annotated[str, Meta(max_length=rules.MAX_REASON_CHARACTERS, pattern=TEXT)] | UnsetType,
         Meta(description="What went wrong, in at most 500 characters."),

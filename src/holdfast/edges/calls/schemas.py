@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.calls.fields import RULES
+from holdfast.edges.calls.fields import GRAMMARS, RULES, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-SCHEMAS: Final = "#/components/schemas/"
 _UNNEEDED: Final = frozenset({"title", "default"})
 
 
@@ -20,7 +19,24 @@ def schemas_of(structs: Iterable[type[msgspec.Struct]]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(
         list(dict.fromkeys(structs)), ref_template=SCHEMAS + "{name}"
     )
-    return {name: neat(schema) | RULES.get(name, {}) for name, schema in components.items()}
+    return with_grammars({name: neat(schema) | RULES.get(name, {}) for name, schema in components.items()})
+
+
+def with_grammars(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return schemas by name, with the grammars that they refer to."""
+    names = _referred(schemas) & GRAMMARS.keys() - schemas.keys()
+    return with_grammars(schemas | {name: GRAMMARS[name] for name in sorted(names)}) if names else schemas
+
+
+def _referred(schema: Any) -> set[str]:
+    """Return the names of the schemas that a schema refers to."""
+    if isinstance(schema, list):
+        return set().union(*map(_referred, schema))
+    if not isinstance(schema, dict):
+        return set()
+    names = set().union(*map(_referred, schema.values()))
+    ref = schema.get("$ref")
+    return names | {ref.rpartition("/")[2]} if isinstance(ref, str) else names
 
 
 def neat(schema: Any) -> Any:

@@ -48,10 +48,6 @@ class Health:
         self.stopping = False
         self._signs, self._looked = OK, -FRESH
 
-    def now(self) -> int:
-        """Return the store's time."""
-        return self._store.now()
-
     async def report(self) -> dict[str, Any]:
         """Return `ok` or the problem of each part, and whether the service is ready and degraded.
 
@@ -119,7 +115,7 @@ def application(health: Health, metrics: Metrics) -> Starlette:
         return Response(await metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def described(request: Request) -> Response:
-        return Response(document_bytes(health.now()), media_type="application/json")
+        return Response(document_bytes(), media_type="application/json")
 
     return Starlette(
         routes=[

@@ -15,6 +15,7 @@ from msgspec import Meta, UnsetType
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
+from holdfast.edges.calls.fields import PageLimit
 from holdfast.edges.intake.large import MOST_READING, MOST_SINGLE
 from holdfast.edges.mcp import fields as of
 from holdfast.edges.mcp import recipes
@@ -122,7 +123,8 @@ def allowed(caller: ToolCaller) -> dict[str, Tool]:
 
 def _limit(usual: int) -> Any:
     return Annotated[
-        int | UnsetType, Meta(description=f"The most to return, from 1 to 10,000; {usual} if not given.")
+        PageLimit | UnsetType,
+        Meta(description=f"The most to return, from 1 to 10,000; {usual} if not given."),
     ]
 
 
