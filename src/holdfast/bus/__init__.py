@@ -1,1 +1,4 @@
-"""The connection to NATS: its protocol, login and reconnecting. It knows nothing of stores or keys."""
+"""The connection to NATS: its protocol, login, and reconnecting.
+
+This package knows NATS and, apart from its errors, nothing of Holdfast.
+"""
