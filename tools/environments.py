@@ -24,6 +24,7 @@ PRIVATE = ROOT / ".dev"
 TOOLS = ROOT / "tools"
 LOCK = ROOT / "requirements.lock"
 PROJECT = ROOT / "pyproject.toml"
+SERVICE_LOCKS = (ROOT / "deploy" / "image.lock", ROOT / "deploy" / "build.lock")
 UV_LOCK = TOOLS / "installer.lock"
 PYTHON = VENV / "bin" / "python"
 STAMP = "holdfast.stamp"
@@ -140,6 +141,19 @@ def ensure(place: Path = VENV, *locks: Path) -> None:
     with alone():
         if not is_ready(place, *locks):
             make(place, *(locks or [LOCK]))
+
+
+def ensure_for_service() -> Path:
+    """Return an environment that can start a service.
+
+    Until there is one for development, this makes a smaller one: 135 MB instead of 765 MB.
+    """
+    if VENV.exists():
+        ensure()
+        return VENV
+    place = PRIVATE / "up"
+    ensure(place, *SERVICE_LOCKS)
+    return place
 
 
 def make(place: Path, *locks: Path) -> None:

@@ -138,3 +138,18 @@ def test_every_locked_package_has_hashes(name: str) -> None:
     for entry in pinned:
         assert re.match(r"\S+==\S+ ", entry), entry
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry
+
+
+@pytest.mark.parametrize("developed", [False, True])
+def test_up_needs_no_environment_for_development(
+    door: Any, monkeypatch: pytest.MonkeyPatch, developed: bool
+) -> None:
+    """`./dev up` uses .venv if there is one, and otherwise makes an environment with what a service needs."""
+    made: list[tuple[Path, ...]] = []
+    monkeypatch.setattr(door, "make", lambda *parts: made.append(parts))
+    monkeypatch.setattr(door, "fingerprint", lambda *locks: "")
+    if developed:
+        door.VENV.mkdir()
+    place = door.VENV if developed else door.PRIVATE / "up"
+    assert door.ensure_for_service() == place
+    assert made == [(place, *([door.LOCK] if developed else door.SERVICE_LOCKS))]
