@@ -87,7 +87,7 @@ def a_command_that_fails_takes_its_group_with_it(patch: Patches) -> None:
 def what_was_executed_one_by_one_is_told_to_nobody(patch: Patches) -> None:
     """Listeners hear of every commit."""
 
-    async def wrong(one_by_one: Any, groups: Groups, *given: Any) -> Outcome:
+    async def wrong(one_by_one: Any, groups: Groups, *given: Any) -> Any:
         return _replace(await one_by_one(groups, *given), journal=[])
 
     patch.wrap(Groups, "_one_by_one", wrong)
@@ -97,7 +97,7 @@ def what_was_executed_one_by_one_is_told_to_nobody(patch: Patches) -> None:
 def what_a_sweep_for_a_quota_removed_is_told_to_nobody(patch: Patches) -> None:
     """Listeners hear of entries that expired to make room."""
 
-    async def wrong(sweeping: Any, groups: Groups, commands: Any, outcome: Outcome) -> Outcome:
+    async def wrong(sweeping: Any, groups: Groups, commands: Any, outcome: Outcome) -> Any:
         return _replace(await sweeping(groups, commands, outcome), journal=outcome.journal)
 
     patch.wrap(Groups, "_after_sweeping", wrong)

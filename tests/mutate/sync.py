@@ -95,7 +95,7 @@ def a_read_on_the_thread_of_its_caller_shows_what_has_expired(patch: Patches) ->
 def threads_share_a_connection(patch: Patches) -> None:
     """Every thread reads with a connection of its own."""
 
-    def wrong(init: Any, peeks: Peeks, *given: Any) -> None:
+    def wrong(init: Any, peeks: Any, *given: Any) -> None:
         init(peeks, *given)
         peeks._mine = SimpleNamespace()
 
