@@ -58,7 +58,7 @@ def a_fork_does_not_wait_for_the_loop(patch: Patches) -> None:
     patch.set(LoopThread, "pause", lambda thread: thread._paused.update({0: SimpleNamespace(set=id)}))
 
 
-@bug("tests/sync/test_process.py")
+@bug("tests/engines/test_sqlite_close.py")
 def a_child_of_a_fork_releases_the_lock_of_its_parent(patch: Patches) -> None:
     """While a process has a store open for writing, no other process gets its lock."""
 
