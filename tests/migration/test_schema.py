@@ -20,7 +20,6 @@ from tools.pages import schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 TABLES = [
     *("holdfast_journal", "holdfast_meta", "holdfast_namespaces", "holdfast_parts", "holdfast_rows"),
@@ -89,15 +88,6 @@ def without_alembic(catalog: dict[str, list[tuple[Any, ...]]]) -> dict[str, list
 def test_rendered_scripts_are_current(dialect: str) -> None:
     """A store is created from the rendered script, so it must be what the schema says today."""
     assert layout.ddl(dialect) == schema.render(dialect), "run ./dev pages"
-
-
-def test_rendering_writes_both_scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Running the module renders every script into the folder beside it."""
-    (tmp_path / "ddl").mkdir()
-    monkeypatch.setattr(schema, "__file__", str(tmp_path / "schema.py"))
-    schema.main()
-    for dialect in ("sqlite", "postgresql"):
-        assert (tmp_path / "ddl" / f"{dialect}.sql").read_text() == layout.ddl(dialect)
 
 
 def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -> None:

@@ -77,8 +77,8 @@ def _field_rows(verbs: dict[str, Verb]) -> Iterator[str]:
     for verb in verbs.values():
         properties = schema(verb.fields)["properties"]
         for name in own_fields(verb.fields):
-            meaning = (name, _kind(properties[name]), properties[name]["description"])
-            meanings.setdefault(meaning, []).append(f"`{verb.name}`")
+            row = (name, _kind(properties[name]), properties[name]["description"])
+            meanings.setdefault(row, []).append(f"`{verb.name}`")
     yield from ("| field | type | meaning | of |", "|---|---|---|---|")
     for (name, form, meaning), names in sorted(meanings.items()):
         yield f"| `{name}` | {form} | {meaning} | {', '.join(names)} |"

@@ -15,12 +15,56 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCom
 import holdfast
 from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.fast_parser import leading
-from holdfast.edges.cli.help import Help
 from holdfast.edges.cli.options import EVERY, Long
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from cyclopts.help import DefaultFormatter, HelpPanel, PlainFormatter
+    from rich.console import Console, ConsoleOptions
+
+_WIDE = 10_000
+"""Longer than any line of help, so that lines are never wrapped in output for programs."""
+
+
+class Help:
+    """Shows help: in boxes on a terminal, elsewhere as plain text with one line for each option."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Show one group of commands or options; a command and its aliases are on one line."""
+        if panel.format == "command":
+            entries = [entry.copy(positive_names=_joined(entry.positive_names)) for entry in panel.entries]
+            panel = panel.copy(entries=entries)
+        _style(console)(console, options, panel)
+
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+        """Show the usage of the command."""
+        _style(console).render_usage(console, options, usage)
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+        """Show the description of the command."""
+        style = _style(console)
+        if console.is_terminal:
+            style.render_description(console, options, description)
+            return
+        with console.capture() as captured:
+            style.render_description(console, options, description)
+        console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _joined(names: tuple[str, ...]) -> tuple[str, ...]:
+    return (", ".join(names),) if names else ()
+
+
+def _style(console: Console) -> DefaultFormatter | PlainFormatter:
+    # late: it takes 12 ms, and only help needs it
+    from cyclopts.help import DefaultFormatter, PlainFormatter
+
+    if console.is_terminal:
+        return DefaultFormatter()
+    console.width = _WIDE
+    return PlainFormatter()
 
 
 START: Final = Group("Starting a service", sort_key=10)
@@ -104,7 +148,7 @@ _commands(
 _commands(
     OWN,
     {
-        "help": "help:show",
+        "help": "commands:show_help",
         "shell": "shell:shell",
         "commands": "commands:commands",
         "completion": "completion:completion",
@@ -147,20 +191,20 @@ table.command("holdfast.edges.cli.commands.table:drop", name="drop")
 table.command("holdfast.edges.cli.commands.table:list_tables", name="list", alias="ls")
 table.command("holdfast.edges.cli.commands.table:describe", name="describe")
 table.command("holdfast.edges.cli.commands.table:sweep", name="sweep")
-table.command("holdfast.edges.cli.commands.table_items:put", name="put")
-table.command("holdfast.edges.cli.commands.table_items:get", name="get")
+table.command("holdfast.edges.cli.commands.table:put", name="put")
+table.command("holdfast.edges.cli.commands.table:get", name="get")
 table.command("holdfast.edges.cli.commands.reveal:reveal_item", name="reveal")
-table.command("holdfast.edges.cli.commands.table_items:update", name="update")
-table.command("holdfast.edges.cli.commands.table_items:delete", name="delete")
-table.command("holdfast.edges.cli.commands.table_pages:query", name="query")
-table.command("holdfast.edges.cli.commands.table_pages:scan", name="scan")
-table.command("holdfast.edges.cli.commands.table_pages:changes", name="changes")
+table.command("holdfast.edges.cli.commands.table:update", name="update")
+table.command("holdfast.edges.cli.commands.table:delete", name="delete")
+table.command("holdfast.edges.cli.commands.table:query", name="query")
+table.command("holdfast.edges.cli.commands.table:scan", name="scan")
+table.command("holdfast.edges.cli.commands.table:changes", name="changes")
 
 table.command(index := App(name="index", help="Indexes on a table."))
 index.command("holdfast.edges.cli.commands.table:create_index", name="create")
 index.command("holdfast.edges.cli.commands.table:drop_index", name="drop")
 index.command("holdfast.edges.cli.commands.table:check_index", name="check")
-index.command("holdfast.edges.cli.commands.table_pages:query_index", name="query")
+index.command("holdfast.edges.cli.commands.table:query_index", name="query")
 
 app.command(blob := App(name="blob", group=BLOBS, help="Store and fetch bytes of any size."))
 blob.command("holdfast.edges.cli.commands.blob:put", name="put")
@@ -171,9 +215,9 @@ blob.command("holdfast.edges.cli.commands.blob:list_blobs", name="list", alias="
 blob.command("holdfast.edges.cli.commands.blob:delete", name="delete")
 
 table.command(item_ttl := App(name="ttl", help="Print, set or remove the time an item has left to live."))
-item_ttl.command("holdfast.edges.cli.commands.table_items:get_ttl", name="get")
-item_ttl.command("holdfast.edges.cli.commands.table_items:set_ttl", name="set")
-item_ttl.command("holdfast.edges.cli.commands.table_items:remove_ttl", name="remove")
+item_ttl.command("holdfast.edges.cli.commands.table:get_ttl", name="get")
+item_ttl.command("holdfast.edges.cli.commands.table:set_ttl", name="set")
+item_ttl.command("holdfast.edges.cli.commands.table:remove_ttl", name="remove")
 
 app.command(trash := App(name="trash", group=CHANGES, help="List removed entries that can be restored."))
 trash.command("holdfast.edges.cli.commands.trash:list_trash", name="list", alias="ls")
@@ -189,7 +233,7 @@ migrate.command("holdfast.edges.cli.commands.migrate:up", name="up")
 migrate.command("holdfast.edges.cli.commands.migrate:down", name="down")
 migrate.command("holdfast.edges.cli.commands.migrate:current", name="current")
 migrate.command("holdfast.edges.cli.commands.migrate:check", name="check")
-migrate.command("holdfast.edges.cli.commands.reset_clock:reset_clock", name="--reset-clock")
+migrate.command("holdfast.edges.cli.commands.migrate:reset_clock", name="--reset-clock")
 
 app.command(namespace := App(name="namespace", group=OPERATE, help="Namespaces and their policies."))
 namespace.command("holdfast.edges.cli.commands.namespace:list_namespaces", name="list", alias="ls")

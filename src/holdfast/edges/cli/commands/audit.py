@@ -23,7 +23,7 @@ from holdfast.audit.results import AuditEntry
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds, moment
 from holdfast.edges.cli.exit_codes import ERROR, OK
-from holdfast.edges.cli.export_format import lines_of
+from holdfast.edges.cli.files import lines_of
 from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import (
     document,

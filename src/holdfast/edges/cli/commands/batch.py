@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, WriteOptions
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target

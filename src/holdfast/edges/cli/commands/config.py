@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from json import dumps
 from pathlib import Path
 from shlex import quote
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from holdfast import private
-from holdfast.edges.cli.commands.transfer import require_free
-from holdfast.edges.cli.output import document, file_trouble, rows, say
+from holdfast.edges.cli.files import require_free, whole_file
+from holdfast.edges.cli.output import document, rows, say
 from holdfast.edges.settings.read import read_settings, settings_in_force
 from holdfast.edges.settings.table import Setting, sections
 
@@ -45,28 +42,12 @@ def init(path: Path = NAME, /, *, force: bool = False, json: bool = False) -> No
         Print JSON. Errors are JSON too.
     """
     require_free(path, force=force, field="path")
-    try:
-        _write(path, example_json() if path.suffix == ".json" else example_toml())
-    except OSError as error:
-        raise file_trouble(error, path, field="path") from None
+    with whole_file(path, field="path") as file:
+        file.write((example_json() if path.suffix == ".json" else example_toml()).encode())
     if json:
         document({"path": str(path.absolute())})
     else:
         say(f"wrote {path}; edit it, then run: holdfast up --config {quote(str(path))}")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.unlink(missing_ok=True)
-    try:
-        with open(private.create(unfinished), "w", encoding="utf-8") as file:
-            file.write(text)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def example_toml() -> str:

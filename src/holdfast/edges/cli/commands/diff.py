@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.cli.commands.transfer import counted, progress
 from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.files import counted, progress
 from holdfast.edges.cli.output import document, rows, say
 from holdfast.edges.cli.raw import reading
 from holdfast.moves.differences import compared, differences

@@ -12,10 +12,9 @@ from cyclopts import Parameter
 from holdfast.edges.cli.commands.blob import HERE as BLOBS_HERE
 from holdfast.edges.cli.commands.blob import BlobOwner, Name, require_output, write_blob
 from holdfast.edges.cli.commands.get import print_entry, require_one_form
-from holdfast.edges.cli.commands.table_items import print_item
+from holdfast.edges.cli.commands.table import HERE as TABLES_HERE
+from holdfast.edges.cli.commands.table import Owner, PartitionKey, SortKey, Table, key_of, print_item
 from holdfast.edges.cli.options import Long
-from holdfast.edges.cli.tables import HERE as TABLES_HERE
-from holdfast.edges.cli.tables import Owner, PartitionKey, SortKey, Table, key_of
 from holdfast.edges.cli.target import HERE, Target
 
 Why = Annotated[
