@@ -27,8 +27,8 @@ from holdfast.wire.subjects import Route
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.console.hour import Hour
     from holdfast.edges.console.instances import Instances
+    from holdfast.edges.console.recent_metrics import RecentMetrics
     from holdfast.edges.http.api import Service
     from holdfast.edges.http.app import Health
     from holdfast.edges.intake.inside import Back
@@ -55,7 +55,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
 
     health: Health
     metrics: Metrics
-    hour: Hour
+    hour: RecentMetrics
     instances: Instances
     settings: tuple[dict[str, Any], ...] = ()
     prefix: str = "db"
