@@ -1,7 +1,6 @@
 """Confirmation before a command destroys data.
 
-Law: a person at a terminal is asked, and only a clear yes continues. A script passes `--yes`, or nothing is
-done.
+A person at a terminal is asked, and only a clear yes continues. A script passes `--yes`, or nothing is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The output of a command: data to stdout, everything else to stderr.
 
-Law: only terminals get tables and colours; `drawing` draws the tables. Elsewhere a row is a line with tabs
-between its cells, for other programs to read.
+Only terminals get tables and colours; `drawing` draws the tables. Elsewhere a row is a line with tabs between
+its cells, for other programs to read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Engines for commands that read or load the raw contents of a whole store.
 
-Law: reading creates nothing, and a command that can't reach the raw contents says which URL would.
+Reading creates nothing, and a command that can't reach the raw contents says which URL would.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The location and the revision of a store's schema, for `migrate` and `doctor`.
 
-Law: this is the only module of the command line that distinguishes SQLite from PostgreSQL. All others ask a
-store.
+This is the only module of the command line that distinguishes SQLite from PostgreSQL. All others ask a store.
 """
 
 from __future__ import annotations

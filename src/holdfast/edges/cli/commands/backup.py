@@ -1,7 +1,7 @@
 """`holdfast backup` and `holdfast restore FILE`: a whole store as one file, and back.
 
-Law: the file gets its name only when it is complete, and only its owner can read it. A restore says what it
-would overwrite, and does it only after a yes.
+The file gets its name only when it is complete, and only its owner can read it. A restore says what it would
+overwrite, and does it only after a yes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast cluster`: the nodes of a cluster, its log and its snapshots.
 
-Law: nothing here opens a replica. The nodes are asked over NATS, and answer for themselves.
+Nothing here opens a replica. The nodes are asked over NATS, and answer for themselves.
 """
 
 from __future__ import annotations

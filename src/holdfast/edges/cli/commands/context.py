@@ -1,6 +1,6 @@
 """`holdfast context`: short names for stores.
 
-Law: a stored URL works from every folder. No password or token is ever shown.
+A stored URL works from every folder. No password or token is ever shown.
 """
 
 from __future__ import annotations

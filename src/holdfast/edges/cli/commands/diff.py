@@ -1,6 +1,6 @@
 """`holdfast diff`: whether two stores hold the same, and where not.
 
-Law: nothing is changed. Both stores may be in use; each is compared as it is at one instant.
+Nothing is changed. Both stores may be in use; each is compared as it is at one instant.
 """
 
 from __future__ import annotations

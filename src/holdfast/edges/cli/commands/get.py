@@ -1,7 +1,6 @@
 """`holdfast get`, `exists` and `ttl get`: the verbs that read one key.
 
-Law: a command turns its arguments into one call of a verb and prints the answer. Scripts call these most, so
-this module imports nothing that they do not need.
+Scripts call these most, so this module imports nothing that they do not need.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast list`: the keys of a namespace, one page or all.
 
-Law: rows are printed as they arrive wherever possible, however many there are. Only sorting and a table on a
+Rows are printed as they arrive wherever possible, however many there are. Only sorting and a table on a
 terminal need all rows at once.
 """
 

@@ -1,7 +1,8 @@
-"""`holdfast migrate up`, `down`, `current` and `check`: the revisions of a store's schema.
+"""`holdfast migrate up`, `down`, `current`, `check` and `--reset-clock`: the revisions of a store's schema.
 
-Law: opening a store upgrades it, so an upgrade is done by opening it. A downgrade may lose data and always
-needs a confirmation.
+Opening a store upgrades it, so an upgrade is done by opening it. A downgrade may lose data and always needs a
+confirmation. Only `--reset-clock` turns a store's time back, and no process may have the store open
+meanwhile: a running process would continue with its own time and store it again.
 """
 
 from __future__ import annotations

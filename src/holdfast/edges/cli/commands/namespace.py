@@ -1,7 +1,4 @@
-"""`holdfast namespace`: the namespaces and their policies.
-
-Law: a policy is shown and set field by field; the values and meanings of fields are defined elsewhere.
-"""
+"""`holdfast namespace`: the namespaces and their policies."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`holdfast counter`, `flag` and `checkpoint`: the recipes that programs use, by hand.
 
-Law: a command is one call of a recipe. Only the recipe knows which entry it keeps.
+A command is one call of a recipe. Only the recipe knows which entry it keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`holdfast slowlog`: the slow requests of a running service.
 
-Law: nothing here writes, and no file is opened: a file has no slow log, but the service that has it open
-does.
+Nothing here writes, and no file is opened: a file has no slow log, but the service that has it open does.
 """
 
 from __future__ import annotations

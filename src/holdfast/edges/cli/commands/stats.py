@@ -1,6 +1,6 @@
 """`holdfast stats`, `ping` and `top`: the contents and the state of a store.
 
-Law: nothing here writes, and nothing costs more on a larger namespace.
+Nothing here writes, and nothing costs more on a larger namespace.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast token`: make, list and revoke the tokens that let callers in over HTTP.
 
-Law: the secret of a token is printed once, on stdout alone, and kept nowhere.
+The secret of a token is printed once, on stdout alone, and kept nowhere.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast tree`: the keys of a namespace as branches.
 
-Law: only keys are read, and a branch below the requested depth is only counted.
+Only keys are read, and a branch below the requested depth is only counted.
 """
 
 from __future__ import annotations
