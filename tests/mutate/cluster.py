@@ -8,7 +8,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from holdfast.engines.cluster.bringing import Bringer
 from holdfast.engines.cluster.publishing import Publisher
+from holdfast.engines.cluster.reading import Reads
+from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
 
 from holdfast.engines.cluster import (
     answers,
@@ -24,15 +27,12 @@ from holdfast.engines.cluster import (
     trimming,
     write_queue,
 )
-from holdfast.engines.cluster.bringing import Bringer
 from holdfast.engines.cluster.engine import ClusterEngine
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
 from holdfast.engines.cluster.lease import ShardLease, ticks
 from holdfast.engines.cluster.messages import Assembler
-from holdfast.engines.cluster.reading import Reads
 from holdfast.engines.cluster.replica import Replica
 from holdfast.engines.cluster.shard import Shard
-from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
 from holdfast.engines.cluster.snapshots import Snapshots
 from holdfast.engines.cluster.write_queue import WriteQueue
 from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, QuotaExceeded
