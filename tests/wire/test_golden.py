@@ -16,9 +16,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from holdfast.engines.cluster.forwarded import can_carry, group_as_bytes
 
 from holdfast.commands import WriteCommand
+from holdfast.engines.cluster.forwarding import can_carry, group_as_bytes
 from holdfast.errors import HoldfastError
 from holdfast.handles.key_calls import write_of
 from holdfast.letter_commands import Escalate
