@@ -383,7 +383,7 @@ def a_reader_trusts_its_own_replica(patch: Patches) -> None:
     patch.set(Reads, "_confirmed", _nothing)
 
 
-@bug("tests/engines/test_cluster.py")
+@bug("tests/engines/test_cluster_faults.py")
 def a_reader_shows_what_the_holder_of_the_lease_has_not_seen(patch: Patches) -> None:
     """What one node has shown, no other node takes back."""
     patch.set(Reads, "_reached", _nothing)
