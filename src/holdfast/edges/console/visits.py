@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.operators import CONSOLE
 from holdfast.edges.http.routes import place_of
 from holdfast.edges.intake.endpoint import Endpoint
 from holdfast.edges.intake.inside import answered
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast.edges.monitoring.metrics import Metrics
     from holdfast.operators.tokens import Token
 
-ENDPOINT: Final = Endpoint(name="console", subject="", queue_group="")
+ENDPOINT: Final = Endpoint(name=CONSOLE, subject="", queue_group="")
 """The counters of the console's calls, which NATS does not show."""
 _OF_KEYS: Final = Dialect(name="console")
 _OF_OPERATORS: Final = Dialect(name="admin")

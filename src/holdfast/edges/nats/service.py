@@ -361,6 +361,7 @@ class NatsService:
         known = {
             **fields,
             "principal": self._callers.principal(subjects.OPERATOR.lower(), request.user),
+            "door": request.endpoint.name,
             "slow_log": partial(self._request_log.slow_log.page, instance=self._micro.id),
         }
         self._spawn(request, verb.answer(self._store, known))
