@@ -73,9 +73,9 @@ def _interrupting() -> Iterator[socket.socket]:
     with reader, writer:
         writer.setblocking(False)
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-        told = signal.set_wakeup_fd(writer.fileno())
+        previous = signal.set_wakeup_fd(writer.fileno())
         try:
             yield reader
         finally:
-            signal.set_wakeup_fd(told)
+            signal.set_wakeup_fd(previous)
             signal.signal(signal.SIGINT, handler)

@@ -44,25 +44,31 @@ async def diff(from_: str, to: str, /, *, json: bool = False) -> int:
         other.snapshot() as theirs,
     ):
         with progress("diff", await counted(one)) as advance:
-            found = [
+            differences = [
                 await _described(ours, theirs, each) async for each in compared(ours, theirs, advance=advance)
             ]
     if json:
-        document({"equal": not found, "namespaces": found})
-    elif found:
-        rows(("namespace", "shelf", "here", "there", "keys"), _lines(found))
+        document({"equal": not differences, "namespaces": differences})
+    elif differences:
+        rows(("namespace", "shelf", "here", "there", "keys"), _lines(differences))
     else:
         say("both stores hold the same")
-    return ERROR if found else OK
+    return ERROR if differences else OK
 
 
-async def _described(ours: RawSnapshot, theirs: RawSnapshot, found: NamespaceDifference) -> dict[str, Any]:
+async def _described(
+    ours: RawSnapshot, theirs: RawSnapshot, difference: NamespaceDifference
+) -> dict[str, Any]:
     shelves = {
-        shelf.value: [await _part(ours, theirs, found.name, shelf, part) for part in parts]
-        for shelf, parts in found.shelves.items()
+        shelf.value: [await _part(ours, theirs, difference.name, shelf, part) for part in parts]
+        for shelf, parts in difference.shelves.items()
     }
-    versions = None if found.rows is None else [None if one is None else one.revision for one in found.rows]
-    return {"namespace": found.name, "versions": versions, "shelves": shelves}
+    versions = (
+        None
+        if difference.rows is None
+        else [None if one is None else one.revision for one in difference.rows]
+    )
+    return {"namespace": difference.name, "versions": versions, "shelves": shelves}
 
 
 async def _part(
@@ -84,9 +90,9 @@ def _shown(mark: Mark | None) -> Any:
     return parts[0] if len(parts) == 1 else "/".join(map(str, parts))
 
 
-def _lines(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def _lines(differences: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     lines: list[tuple[Any, ...]] = []
-    for one in found:
+    for one in differences:
         if one["versions"] is not None:
             lines.append((one["namespace"], "namespace", *one["versions"], None))
         for shelf, parts in one["shelves"].items():

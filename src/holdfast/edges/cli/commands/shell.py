@@ -182,9 +182,9 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
         line: asyncio.Future[str] = loop.create_future()
 
         def read(line: asyncio.Future[str] = line) -> None:
-            found = stream.readline()
+            text = stream.readline()
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_give, line, found)
+                loop.call_soon_threadsafe(_give, line, text)
 
         threading.Thread(target=read, name="holdfast stdin", daemon=True).start()
         text = await line
