@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.moving import SqliteLoader
+from holdfast.engines.sqlite.raw import SqliteLoader
 from holdfast.errors import OutcomeUnknown, Unavailable
 from holdfast.moves import backup_file, copying
 from holdfast.moves.copying import Copier, _Work
@@ -31,11 +31,13 @@ async def _nothing(*given: Any, **fields: Any) -> None:
 def what_was_written_during_a_switch_is_compared_by_version(patch: Patches) -> None:
     """What was written during a switch is compared by its contents."""
 
-    async def wrong(renew: Any, work: _Work, shelf: Any, found: list[Any], marks: list[Any]) -> Any:
-        ours = {one.mark: one.content.version for one in await work._ours.find(work._name, shelf, marks)}
-        equal = {one.mark for one in found if ours.get(one.mark) == one.content.version}
-        rest = [mark for mark in marks if mark not in equal]
-        return await renew(work, shelf, [one for one in found if one.mark not in equal], rest)
+    async def wrong(renew: Any, work: _Work, section: Any, found: list[Any], positions: list[Any]) -> Any:
+        ours = {
+            one.position: one.content.version for one in await work._ours.find(work._name, section, positions)
+        }
+        equal = {one.position for one in found if ours.get(one.position) == one.content.version}
+        rest = [position for position in positions if position not in equal]
+        return await renew(work, section, [one for one in found if one.position not in equal], rest)
 
     patch.wrap(_Work, "_renew", wrong)
 

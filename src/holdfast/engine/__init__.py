@@ -51,7 +51,6 @@ from holdfast.engine.contract import (
     loadable,
     no_hint,
 )
-from holdfast.engine.moving import Checkup, Movable
 from holdfast.engine.optional import (
     CannotShareTransaction,
     ClusterFigures,
@@ -76,6 +75,7 @@ from holdfast.engine.queries import (
     row_size,
     successor,
 )
+from holdfast.engine.raw import Checkup, Movable
 from holdfast.engine.service import (
     AuditPart,
     AuditQuery,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast import masking
 from holdfast.edges.cli.schema import require_store
 from holdfast.edges.settings.read import keys_of, read_config
-from holdfast.engine.moving import Movable
+from holdfast.engine.raw import Movable
 from holdfast.errors import Unsupported
 from holdfast.registry import engine_for, is_service
 

@@ -28,7 +28,7 @@ from holdfast.moves.backups import back_up, held_by, restore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.engine.moving import Movable
+    from holdfast.engine.raw import Movable
 
 
 async def backup(file: str, /, *, with_key: bool = False, force: bool = False, target: Place = STORE) -> None:
