@@ -1,6 +1,6 @@
 """The tables behind the sections of a store (`holdfast.engine.raw`), which both SQL engines share.
 
-Law: names, and the conversion between columns and contents. Each engine makes its own statements from them.
+Each engine makes its own statements from them.
 """
 
 from __future__ import annotations
