@@ -68,7 +68,7 @@ async def test_the_first_shard_is_told_first(nodes: Nodes, monkeypatch: pytest.M
     assert told == [0, 1, 2] * 2
 
 
-@pytest.position.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("failing", [0, 1, 2])
 async def test_a_change_that_reached_the_first_shard_may_have_been_made(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:

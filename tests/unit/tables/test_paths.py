@@ -38,6 +38,13 @@ def test_paths_as_text(text: str, path: Path) -> None:
     assert spelled(path) == text
 
 
+def test_a_whole_float_is_a_position() -> None:
+    """JSON has one kind of number, so 1.0 is the position 1."""
+    path = path_of(["a", 1.0], field="set")
+    assert path == ("a", 1)
+    assert isinstance(path[1], int)
+
+
 @EXAMPLES
 @given(paths)
 def test_every_path_can_be_spelled(path: Path) -> None:
@@ -49,7 +56,7 @@ def test_every_path_can_be_spelled(path: Path) -> None:
     "wrong",
     [
         *("", ".", "a.", ".a", "a..b", "[0]", "a[", "a]", "a[x]", "a[-1]", "a[01]", "a[0]b", "a[1000000]"),
-        *(None, 5, [], [0], ["a", True], ["a", -1], ["a", 1.0], ["a", None], {"a": 1}, b"a"),
+        *(None, 5, [], [0], ["a", True], ["a", -1], ["a", 1.5], ["a", None], {"a": 1}, b"a"),
     ],
 )
 def test_no_paths(wrong: object) -> None:
