@@ -8,32 +8,26 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from holdfast.engines.cluster.bringing import Bringer
-from holdfast.engines.cluster.publishing import Publisher
-from holdfast.engines.cluster.reading import Reads
-from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
 
 from holdfast.engines.cluster import (
-    answers,
-    bringing,
-    forgetting,
-    forwarded,
+    forwarding,
     lease,
-    loading,
-    loads,
-    moving,
-    snapshot_maker,
-    stream,
-    trimming,
+    log,
+    membership,
+    messages,
+    moves,
+    operators,
+    snapshots,
     write_queue,
 )
 from holdfast.engines.cluster.engine import ClusterEngine
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
 from holdfast.engines.cluster.lease import ShardLease, ticks
+from holdfast.engines.cluster.log import Publisher
 from holdfast.engines.cluster.messages import Assembler
 from holdfast.engines.cluster.replica import Replica
-from holdfast.engines.cluster.shard import Shard
-from holdfast.engines.cluster.snapshots import Snapshots
+from holdfast.engines.cluster.shard import Reads, Shard
+from holdfast.engines.cluster.snapshots import SnapshotInstaller, SnapshotMaker, Snapshots
 from holdfast.engines.cluster.write_queue import WriteQueue
 from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, QuotaExceeded
 from tests.mutate.planting import bug
@@ -94,7 +88,7 @@ def a_node_keeps_the_lease_that_its_message_ends(patch: Patches) -> None:
 @bug("tests/engines/cluster/test_shard.py")
 def a_node_answers_while_its_replica_is_replaced(patch: Patches) -> None:
     """A node that fetches a snapshot shows nothing meanwhile."""
-    patch.within((Shard, "_brought"), (ShardLease, "give_up"))
+    patch.within((Shard, "_renewed"), (ShardLease, "give_up"))
 
 
 @bug("tests/engines/cluster/test_shard.py")
@@ -199,10 +193,10 @@ def the_names_of_forwarded_groups_overflow_a_head(patch: Patches) -> None:
 def a_barrier_is_lost_beside_other_groups(patch: Patches) -> None:
     """A barrier is stored, whatever it shares a message with."""
 
-    def wrong(together: Any, queue: WriteQueue, turns: Any) -> Any:
-        for turn in turns:
-            turn.force = all(one.force for one in turns)
-        return together(queue, turns)
+    def wrong(together: Any, queue: WriteQueue, groups: Any) -> Any:
+        for group in groups:
+            group.force = all(one.force for one in groups)
+        return together(queue, groups)
 
     patch.wrap(WriteQueue, "_together", wrong)
 
@@ -322,13 +316,13 @@ def a_forwarded_refusal_forgets_by_how_much_a_quota_was_exceeded(patch: Patches)
             error.excess = 0
         return error
 
-    patch.wrap(forwarded, "_error", wrong)
+    patch.wrap(forwarding, "_error", wrong)
 
 
 # Reading
 
 
-@bug("tests/engines/cluster/test_reading.py")
+@bug("tests/engines/cluster/test_reads.py")
 def the_holder_tells_less_than_its_file_shows(patch: Patches) -> None:
     """The holder of a lease tells how far the log is that its readers may have seen."""
 
@@ -341,7 +335,7 @@ def the_holder_tells_less_than_its_file_shows(patch: Patches) -> None:
     patch.wrap(Reads, "_on_index", wrong)
 
 
-@bug("tests/engines/cluster/test_reading.py")
+@bug("tests/engines/cluster/test_reads.py")
 def the_holder_tells_less_than_the_asker_has_read(patch: Patches) -> None:
     """The holder of a lease replies once it has come as far as the node that asks."""
     patch.wrap(
@@ -358,7 +352,7 @@ def a_replaced_replica_does_not_know_what_its_file_shows(patch: Patches) -> None
         await opened(replica)
         replica.latest = latest
 
-    patch.wrap(Replica, "open", wrong)
+    patch.wrap(Replica, "_open", wrong)
 
 
 @bug("tests/engines/cluster/test_shard.py")
@@ -377,7 +371,7 @@ def a_node_answers_from_its_file_after_its_lease(patch: Patches) -> None:
     patch.set(Reads, "glance", lambda reads, *given: reads._shard.replica.file.glance(*given))
 
 
-@bug("tests/engines/cluster/test_reading.py")
+@bug("tests/engines/cluster/test_reads.py")
 def a_reader_trusts_its_own_replica(patch: Patches) -> None:
     """A read shows all that was acknowledged before it, on whatever node."""
     patch.set(Reads, "_confirmed", _nothing)
@@ -402,7 +396,7 @@ def a_gap_in_the_log_is_passed_over(patch: Patches) -> None:
 @bug("tests/engines/test_cluster_operators.py")
 def a_node_with_a_wrong_clock_serves(patch: Patches) -> None:
     """A node whose clock differs too much from the others' serves nobody."""
-    patch.set(answers, "MOST_SKEW", float("inf"))
+    patch.set(operators, "MOST_SKEW", float("inf"))
 
 
 # Snapshots and trimming
@@ -415,7 +409,7 @@ def the_log_is_trimmed_past_the_slowest_node(patch: Patches) -> None:
     async def wrong(*given: Any) -> list[Any]:
         return []
 
-    patch.set(snapshot_maker, "heard", wrong)
+    patch.set(snapshots, "node_reports", wrong)
 
 
 @bug("tests/engines/cluster/test_snapshots.py")
@@ -444,7 +438,7 @@ def the_log_is_trimmed_up_to_the_newest_snapshot(patch: Patches) -> None:
 def the_log_is_trimmed_by_one_message_too_many(patch: Patches) -> None:
     """Trimming keeps the message at the place that is needed."""
     patch.wrap(
-        trimming, "trim", lambda trim, *given, needed, **fields: trim(*given, needed=needed + 1, **fields)
+        snapshots, "trim", lambda trim, *given, needed, **fields: trim(*given, needed=needed + 1, **fields)
     )
 
 
@@ -452,7 +446,7 @@ def the_log_is_trimmed_by_one_message_too_many(patch: Patches) -> None:
 def a_snapshot_claims_what_was_written_meanwhile(patch: Patches) -> None:
     """A snapshot names the place in the log that its own file has."""
     patch.wrap(
-        snapshot_maker,
+        snapshots,
         "kept_place",
         lambda kept_place, copy: kept_place(Path(str(copy).removesuffix(".copy"))),
     )
@@ -488,13 +482,13 @@ def a_node_begins_with_the_oldest_snapshot(patch: Patches) -> None:
     async def wrong(snapshots: Snapshots, shard: int) -> Any:
         return (await notes(snapshots, shard))[::-1]
 
-    patch.within((Bringer, "bring"), (Snapshots, "notes"), wrong)
+    patch.within((SnapshotInstaller, "install"), (Snapshots, "notes"), wrong)
 
 
 @bug("tests/engines/cluster/test_snapshots.py")
 def the_log_of_a_replaced_file_stays_beside_the_snapshot(patch: Patches) -> None:
     """The write-ahead log of a file goes with the file."""
-    patch.set(bringing, "_replace", lambda path, new: os.replace(new, path))
+    patch.set(snapshots, "replace_file", lambda path, new: os.replace(new, path))
 
 
 @bug("tests/engines/test_cluster_operators.py")
@@ -513,29 +507,29 @@ def a_damaged_snapshot_is_installed(patch: Patches) -> None:
 # Loads, and the log itself
 
 
-@bug("tests/engines/cluster/test_loading.py")
+@bug("tests/engines/cluster/test_moves.py")
 def the_clock_of_a_node_goes_back_with_a_load(patch: Patches) -> None:
     """A load never takes the clock of a node back."""
-    patch.set(loads, "_CLOCK", loads._CLOCK.partition(" WHERE ")[0])
+    patch.set(messages, "_CLOCK", messages._CLOCK.partition(" WHERE ")[0])
 
 
-@bug("tests/engines/cluster/test_loading.py")
+@bug("tests/engines/cluster/test_moves.py")
 def two_processes_close_a_store_at_once(patch: Patches) -> None:
     """Of two processes that close a store at once one is refused."""
-    patch.wrap(loading, "_put", lambda put, shard, changes, allow: put(shard, changes, loading._always))
+    patch.wrap(moves, "_put", lambda put, shard, changes, allow: put(shard, changes, moves._always))
 
 
-@bug("tests/engines/cluster/test_loading.py")
+@bug("tests/engines/cluster/test_moves.py")
 def the_first_shard_is_told_last(patch: Patches) -> None:
     """A store is open or closed as its first shard says, so that one is told first."""
     patch.wrap(
-        moving,
+        moves,
         "publish_facts",
         lambda publish, shards, *given, **fields: publish(shards[::-1], *given, **fields),
     )
 
 
-@bug("tests/engines/cluster/test_loading.py")
+@bug("tests/engines/cluster/test_moves.py")
 def a_store_counts_as_unchanged_though_its_first_shard_was_told(patch: Patches) -> None:
     """If a store is opened or closed in part, the outcome is unknown."""
 
@@ -545,10 +539,10 @@ def a_store_counts_as_unchanged_though_its_first_shard_was_told(patch: Patches) 
         except OutcomeUnknown as error:
             raise error.__cause__ or error from None
 
-    patch.wrap(moving, "publish_facts", wrong)
+    patch.wrap(moves, "publish_facts", wrong)
 
 
-@bug("tests/engines/cluster/test_loading.py")
+@bug("tests/engines/cluster/test_moves.py")
 def entries_of_a_closed_store_fall_due(patch: Patches) -> None:
     """Nothing of a closed store is removed."""
 
@@ -558,15 +552,13 @@ def entries_of_a_closed_store_fall_due(patch: Patches) -> None:
     patch.set(ClusterEngine, "due", wrong)
 
 
-@bug("tests/engines/cluster/test_stream.py")
+@bug("tests/engines/cluster/test_log.py")
 def a_log_that_discards_by_its_size_is_accepted(patch: Patches) -> None:
     """A store is not kept in a log that may lose messages."""
-    patch.wrap(
-        stream, "_checked", lambda checked, address, config: checked(address, config | {"max_bytes": -1})
-    )
+    patch.wrap(log, "_checked", lambda checked, address, config: checked(address, config | {"max_bytes": -1}))
 
 
-@bug("tests/engines/cluster/test_asking.py")
+@bug("tests/engines/cluster/test_reports.py")
 def a_password_is_sent_over_a_network_in_plain_text(patch: Patches) -> None:
     """A password goes over TLS, or stays on this machine."""
 
@@ -574,4 +566,4 @@ def a_password_is_sent_over_a_network_in_plain_text(patch: Patches) -> None:
         def __contains__(self, host: object) -> bool:
             return True
 
-    patch.set(forgetting, "_HERE", Everywhere())
+    patch.set(membership, "_HERE", Everywhere())

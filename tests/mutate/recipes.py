@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from holdfast.handles.recipes.lock_news import News
-
 from holdfast.errors import VersionConflict
 from holdfast.handles.kv import KV
 from holdfast.handles.recipes import lease, names, retry
 from holdfast.handles.recipes.lease import Lease
 from holdfast.handles.recipes.lock import Lock
-from holdfast.handles.recipes.lock_queue import QueuePlace
+from holdfast.handles.recipes.lock_queue import News, QueuePlace
 from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.retry import Attempts
 from tests.mutate.planting import bug

@@ -7,14 +7,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from holdfast.engines.sqlite.last_written import LARGEST, Recent
-from holdfast.engines.sqlite.peeks import Peeks
-from holdfast.engines.sqlite.presence import Presence
-from holdfast.engines.sqlite.reader import SqliteReader
 
 from holdfast import clock
 from holdfast.clock import KeptLine
-from holdfast.engines.sqlite import SqliteEngine, files, presence
+from holdfast.engines.sqlite import SqliteEngine, files
+from holdfast.engines.sqlite.engine import LARGEST_RECENT, RecentRows
+from holdfast.engines.sqlite.files import Presence
+from holdfast.engines.sqlite.reads import ThreadConnections
 from holdfast.engines.sqlite.writer import Stale, Writer
 from holdfast.errors import OutcomeUnknown
 from holdfast.rows import Row
@@ -38,26 +37,26 @@ async def _nothing(*given: Any, **fields: Any) -> None:
 def the_older_rows_of_the_cache_are_never_removed(patch: Patches) -> None:
     """The cache forgets a row that was removed, alone or in a run."""
 
-    def wrong(learn: Any, recent: Recent, outcome: Outcome) -> None:
+    def wrong(learn: Any, recent: RecentRows, outcome: Outcome) -> None:
         before = dict(recent._before)
         learn(recent, outcome)
         recent._before.update(before)
 
-    patch.wrap(Recent, "learn", wrong)
+    patch.wrap(RecentRows, "learn", wrong)
 
 
 @bug("tests/engines/test_sqlite_last_written.py")
 def a_row_that_grew_too_large_for_the_cache_stays_as_it_was(patch: Patches) -> None:
     """The cache forgets a row that is replaced by one that is too large for it."""
 
-    def wrong(learn: Any, recent: Recent, outcome: Outcome) -> None:
+    def wrong(learn: Any, recent: RecentRows, outcome: Outcome) -> None:
         known = dict(recent._rows)
         learn(recent, outcome)
         for address, row in outcome.rows.items():
-            if row is not None and row.size > LARGEST and address in known:
+            if row is not None and row.size > LARGEST_RECENT and address in known:
                 recent._rows[address] = known[address]
 
-    patch.wrap(Recent, "learn", wrong)
+    patch.wrap(RecentRows, "learn", wrong)
 
 
 @bug("tests/engines/test_sqlite_last_written.py")
@@ -146,25 +145,29 @@ def a_commit_is_made_after_the_deadline_of_its_caller(patch: Patches) -> None:
 @bug("tests/conformance/test_sqlite.py")
 def reading_several_keys_shows_what_has_expired(patch: Patches) -> None:
     """A read of several keys leaves out those whose deadline has passed."""
-    patch.within((SqliteReader, "read"), (Row, "alive"), lambda row, now: True)
+    patch.within((SqliteEngine, "read"), (Row, "alive"), lambda row, now: True)
 
 
 @bug("tests/engines/test_sqlite_vanished.py")
 def a_commit_into_a_file_that_vanished_is_acknowledged(patch: Patches) -> None:
     """A write is acknowledged only if the file is there after its commit."""
-    patch.set(Presence, "still", lambda files: files._gone is None)
+    patch.set(Presence, "still", lambda presence: presence._gone is None)
 
 
 @bug("tests/engines/test_sqlite_vanished.py")
 def nobody_looks_for_the_index_of_the_log(patch: Patches) -> None:
     """A store notices that any of its files has vanished."""
-    patch.set(presence, "_SUFFIXES", ("-wal",))
+    patch.set(files, "_SUFFIXES", ("-wal",))
 
 
 @bug("tests/engines/test_sqlite_vanished.py")
 def a_thread_reads_the_file_that_has_replaced_the_store(patch: Patches) -> None:
     """No thread reads another file than the one that the store has open."""
-    patch.wrap(Peeks, "__init__", lambda init, peeks, path, there: init(peeks, path, lambda: True))
+    patch.wrap(
+        ThreadConnections,
+        "__init__",
+        lambda init, connections, path, there: init(connections, path, lambda: True),
+    )
 
 
 # Clocks

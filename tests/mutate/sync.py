@@ -6,10 +6,9 @@ import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engines.sqlite.peeks import Peeks
-from holdfast.engines.sqlite.reader import SqliteReader
-
+from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.files import WriterLock
+from holdfast.engines.sqlite.reads import ThreadConnections
 from holdfast.rows import Row
 from holdfast.sync import facade, feeding
 from holdfast.sync.thread import LoopThread, Process, Waiting
@@ -86,15 +85,15 @@ def an_iterator_that_fails_counts_as_one_that_has_ended(patch: Patches) -> None:
 @bug("tests/sync/test_sync.py")
 def a_read_on_the_thread_of_its_caller_shows_what_has_expired(patch: Patches) -> None:
     """A get finds nothing at a key whose deadline has passed, on whatever thread it runs."""
-    patch.within((SqliteReader, "peek"), (Row, "alive"), lambda row, now: True)
+    patch.within((SqliteEngine, "peek"), (Row, "alive"), lambda row, now: True)
 
 
 @bug("tests/sync/test_sync.py")
 def threads_share_a_connection(patch: Patches) -> None:
     """Every thread reads with a connection of its own."""
 
-    def wrong(init: Any, peeks: Any, *given: Any) -> None:
-        init(peeks, *given)
-        peeks._mine = SimpleNamespace()
+    def wrong(init: Any, connections: Any, *given: Any) -> None:
+        init(connections, *given)
+        connections._mine = SimpleNamespace()
 
-    patch.wrap(Peeks, "__init__", wrong)
+    patch.wrap(ThreadConnections, "__init__", wrong)
