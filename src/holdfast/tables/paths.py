@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from holdfast import rules
 from holdfast.errors import ValidationError
@@ -169,13 +169,14 @@ def _read(text: str, field: str) -> Path:
 
 def _listed(given: object, field: str) -> Path:
     steps = [_whole(step) for step in given] if isinstance(given, (list, tuple)) else []
-    if not steps or not isinstance(steps[0], str) or not all(_is_step(step) for step in steps):
+    path = [step for step in steps if _is_step(step)]
+    if not path or not isinstance(path[0], str) or len(path) < len(steps):
         raise ValidationError(
             f"{field} holds {rules.shown(given)} for a path, which is text or a list of names and positions "
             "that begins with a name",
             field=field,
         )
-    return tuple(steps)
+    return tuple(path)
 
 
 def _whole(step: object) -> object:
@@ -183,5 +184,5 @@ def _whole(step: object) -> object:
     return int(step) if isinstance(step, float) and step.is_integer() else step
 
 
-def _is_step(step: object) -> bool:
+def _is_step(step: object) -> TypeGuard[str | int]:
     return isinstance(step, str) or (type(step) is int and 0 <= step <= MAX_POSITION)
