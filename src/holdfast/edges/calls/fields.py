@@ -198,7 +198,10 @@ Why = Annotated[
         "can say otherwise.",
         max_length=rules.MAX_SPEC_REF_CHARACTERS,
         pattern=REASON,
-        extra_json_schema={"not": {"pattern": _REPEATED}},
+        extra_json_schema={
+            "not": {"pattern": _REPEATED},
+            **unsaid("no `why` where the policy `reveal` of the namespace wants one"),
+        },
     ),
 ]
 Viewer = Annotated[
