@@ -437,9 +437,10 @@ def the_log_is_trimmed_up_to_the_newest_snapshot(patch: Patches) -> None:
 @bug("tests/engines/cluster/test_snapshots.py")
 def the_log_is_trimmed_by_one_message_too_many(patch: Patches) -> None:
     """Trimming keeps the message at the place that is needed."""
-    patch.wrap(
-        snapshots, "trim", lambda trim, *given, needed, **fields: trim(*given, needed=needed + 1, **fields)
-    )
+    for module in (log, snapshots):
+        patch.wrap(
+            module, "trim", lambda trim, *given, needed, **fields: trim(*given, needed=needed + 1, **fields)
+        )
 
 
 @bug("tests/engines/cluster/test_snapshots.py")
