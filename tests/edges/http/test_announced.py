@@ -231,6 +231,7 @@ def _announced(operation: dict[str, Any], field: str) -> bool:
 
 KEY = {"name": "id", "type": "string"}
 KEYED: dict[str, Any] = {"table": TABLE, "partition_key": "a"}
+EMPTY: dict[str, Any] = {"items": [], "keys": [], "request_id": "r"}
 LETTER = {"key": "k", "value": 1, "request_id": "r"}
 BEYOND: list[tuple[str, str, dict[str, Any], str]] = [
     ("kv", "list", {"cursor": "mT"}, "cursor"),
@@ -292,6 +293,8 @@ WRONG: list[tuple[str, str, dict[str, Any]]] = [
     ("kv", "batch", {"writes": [{"key": "k", "incr": 1, "keep_ttl": True}]}),
     ("kv", "escalate", {"verb": "get", "request": {}, "error_code": "BUSY", "attempts": 1}),
     ("kv", "escalate", {"verb": "set", "request": LETTER, "error_code": "BUSY", "attempts": 10_001}),
+    ("kv", "escalate", {"verb": "set_many", "request": EMPTY, "error_code": "BUSY", "attempts": 1}),
+    ("kv", "escalate", {"verb": "delete_many", "request": EMPTY, "error_code": "BUSY", "attempts": 1}),
     ("semantic", "list", {"prefix": "tenant/other/"}),
     ("table", "batch_write_item", {"table": TABLE, "writes": [{"put": {"item": {"id": "a"}}, "more": 1}]}),
     ("table", "get_item", KEYED | {"projection": []}),

@@ -6,7 +6,7 @@ verb is declared in the module of its family.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
@@ -30,6 +30,11 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
 """The verbs of each family of subjects."""
 
 # Schemas name verbs only from here on, where all of them are known.
+_SOME: Final[dict[str, dict[str, Any]]] = {
+    "set_many": {"properties": {"items": {"minItems": 1}}},
+    "delete_many": {"properties": {"keys": {"minItems": 1}}},
+}
+"""What a call that was given up must hold beside the fields of its verb, so that it would write something."""
 RULES["EscalateFields"] = {
     "allOf": [
         {
@@ -37,7 +42,8 @@ RULES["EscalateFields"] = {
                 {
                     "properties": {
                         "verb": {"const": name},
-                        "request": {"$ref": f"{SCHEMAS}{keys.VERBS[name].fields.__name__}"},
+                        "request": {"$ref": f"{SCHEMAS}{keys.VERBS[name].fields.__name__}"}
+                        | _SOME.get(name, {}),
                     }
                 }
                 for name in ESCALATED
