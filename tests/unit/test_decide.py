@@ -19,7 +19,7 @@ from holdfast.errors import DatabaseError, HoldfastError, ValidationError, Versi
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
 from holdfast.upkeep_commands import Expire, Trim
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,25 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands import (
-    Batch,
-    Check,
-    Delete,
-    Fence,
-    Guard,
-    Incr,
-    Many,
-    Origin,
-    Restore,
-    Set,
-    SetTtl,
-    Touch,
-)
+from holdfast.commands import Batch, Check, Delete, Guard, Incr, Many, Restore, Set, SetTtl, Touch
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Entry, Semantics
+from holdfast.origin import Fence, Origin
 from holdfast.testing.exact import refusal
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 NAME = "kv/a"
 MADE = Origin(writer="me", request_id="made")

@@ -20,10 +20,9 @@ import pytest
 from holdfast.commands import WriteCommand
 from holdfast.engines.cluster.forwarded import can_carry, group_as_bytes
 from holdfast.errors import HoldfastError
-from holdfast.handles.key_calls import write_of
 from holdfast.letter_commands import Escalate
-from holdfast.verbs.keys import Verbs
-from holdfast.wire.writes import escalation, message_of
+from holdfast.wire.writes import message_of, write_of
+from tests.verbs import Verbs
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -177,7 +176,7 @@ def _traces(verbs: Verbs, command: WriteCommand) -> Iterator[tuple[str, bytes]]:
     verb, sent = message_of(command)
     yield "message", verb.encode() + msgspec.json.encode(sent)
     if not isinstance(command, Escalate):
-        letter = escalation(verbs, command, error_code="BUSY", message="later", attempts=5)
+        letter = verbs.escalate(command, error_code="BUSY", message="later", attempts=5)
         yield "letter", letter.letter.encode()
 
 
@@ -190,9 +189,7 @@ def _golden() -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}), ids=lambda verb: str(verb)
-)
+@pytest.mark.parametrize("verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}))
 def test_what_writes_leave_and_send_stays_the_same(verb: str) -> None:
     """Remembered requests, forwarded groups, messages, dead letters and refusals are those of the file."""
     golden = _golden()

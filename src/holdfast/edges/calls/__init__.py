@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.fields import RULES
 from holdfast.edges.calls.schemas import SCHEMAS
 from holdfast.errors import ValidationError
+from holdfast.forms import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,32 +12,29 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.audit.results import AuditEntry
-from holdfast.edges.calls.fields import (
+from holdfast.forms import (
     COMPONENTS,
     NAMESPACE,
     TEXT,
     After,
     CallFields,
-    Count,
     Cursor,
     Identity,
+    Key,
     LastWriter,
     Limit,
-    Next,
-    NextCursor,
     Purpose,
     SemanticsFields,
     SpecRef,
     Timestamp,
-    Truncated,
     Viewer,
     Why,
     WriteFields,
     one_of,
     ruled,
 )
-from holdfast.edges.calls.key_fields import Key
 from holdfast.model import Letter, Policy, SlowRequest, Stats, TrashEntry
+from holdfast.replies import Count, Next, NextCursor, Truncated
 
 Namespace = Annotated[
     str, Meta(description="The full name of the namespace, such as `kv/trivia`.", pattern=NAMESPACE)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.calls.fields import RULES
 from holdfast.errors import error_classes
+from holdfast.forms import RULES
 from holdfast.wire.dialects import SEMANTIC
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.edges.calls.fields import Deadline, FenceFields, Version
-from holdfast.edges.calls.key_fields import EntryReply
+from holdfast.forms import FenceFields
+from holdfast.replies import Deadline, EntryReply, Version
 
 RequestId = Annotated[
     str | UnsetType,

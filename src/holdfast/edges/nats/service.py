@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from holdfast.commands import Result
     from holdfast.edges.calls import Verb
     from holdfast.edges.nats.subscriptions import Way
-    from holdfast.handles.key_calls import Write
     from holdfast.store import Store
+    from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
 

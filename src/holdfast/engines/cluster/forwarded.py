@@ -1,32 +1,17 @@
 """Forwarded groups and their results as bytes.
 
-Law: both sides may have different versions. A group that the other side can't read is refused whole; commands
-that are not listed here are decided by the node that was called.
+Both sides may have different versions. A group that the other side can't read is refused whole; commands that
+are not forwarded are decided by the node that was called.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 import msgspec
 
-from holdfast.commands import (
-    Batch,
-    Delete,
-    Deleted,
-    Done,
-    Get,
-    Got,
-    Guard,
-    Incr,
-    Missed,
-    Restore,
-    Set,
-    SetTtl,
-    Stored,
-    Touch,
-    Versions,
-)
+from holdfast.commands import Command, Deleted, Done, Got, Missed, Stored, Versions, kinds_of
 from holdfast.decide import Outcome
 from holdfast.errors import HoldfastError, QuotaExceeded
 from holdfast.rows import Record, Run
@@ -35,15 +20,16 @@ from holdfast.wire.errors import error_fields, error_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.commands import Command, Result
+    from holdfast.commands import Result
 
 FORMAT: Final = 1
 """The number of the format, which every group names first."""
 
-Carried: TypeAlias = Get | Set | Delete | Incr | SetTtl | Touch | Restore | Guard | Batch
+if TYPE_CHECKING:
+    Carried: TypeAlias = Command
+else:
+    Carried = Union[tuple(kind for kind in kinds_of(Command) if kind.forwards)]  # noqa: UP007 - of their number
 Found: TypeAlias = Stored | Missed | Got | Deleted | Versions | Done
-
-_CARRIED: Final = frozenset({Get, Set, Delete, Incr, SetTtl, Touch, Restore, Guard, Batch})
 
 
 class ForwardedGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -72,6 +58,7 @@ class ForwardedOutcome(msgspec.Struct, array_like=True):
     expired: bool
 
 
+_forwards = attrgetter("forwards")
 _encoder = msgspec.msgpack.Encoder()
 _group = msgspec.msgpack.Decoder(ForwardedGroup)
 _outcome = msgspec.msgpack.Decoder(ForwardedOutcome)
@@ -79,7 +66,7 @@ _outcome = msgspec.msgpack.Decoder(ForwardedOutcome)
 
 def can_carry(commands: Sequence[Command]) -> bool:
     """Return whether a group can be forwarded."""
-    return _CARRIED.issuperset(map(type, commands))
+    return all(map(_forwards, commands))
 
 
 def group_as_bytes(name: str, after: int, commands: Sequence[Command]) -> bytes:
