@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from holdfast.declare import DECLARED
-from holdfast.edges.calls import Verb
+    from holdfast.edges.calls import Verb
     from holdfast.edges.nats.server import NatsServer
 
 BY_THE_DOOR = {"deadline", "deadline_ms"}
