@@ -1,6 +1,6 @@
 """A node of a cluster of three servers beside the SQLite engine and JetStream's key-value bucket, in turn.
 
-Law: as in `embedded`. The servers sync every write, and keep both the log and the bucket three times.
+As in `embedded`. The servers sync every write, and keep both the log and the bucket three times.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from bench.doors import JetStreamDoor, value
 from bench.embedded import KEYS, fill, in_turn, key
 from bench.measure import closed_loop
 from bench.over_nats import told, turned
-from holdfast.bus.connection import Connection
-from holdfast.bus.requests import Requester
+from holdfast.bus.connection import Connection, Requester
 from tests.jetstream import servers_running
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Latencies are of an open loop, at the rate that the floor for the verb asks to sustain. A burst has 512 in
 flight. That 1,000 plugins cost no more than 10 is judged with a tenth for the noise of the machine.
-Coverage is what the last `./dev test` found: the suite takes longer than this may.
+Coverage is what the last `./dev cover` found: the suite takes longer than this may.
 
 Law: a floor is low. What is compared with others is in the other scenarios.
 """
@@ -144,9 +144,9 @@ def _percentiles(run: Run, verb: str, window: Window) -> None:
 
 
 def coverage(run: Run, report: Path = COVERAGE) -> None:
-    """What the last whole run of the suite covered, if there was one."""
+    """What `./dev cover` measured last, if it was run."""
     if not report.exists():
-        run.book.left_out["coverage"] = "./dev test has not been run here"
+        run.book.left_out["coverage"] = "./dev cover has not been run here"
         return
     files = json.loads(report.read_text(encoding="utf-8"))["files"]
     parts = {

@@ -35,13 +35,10 @@ PARTS: Final = {
     ),
     "count and log": (
         "holdfast/edges/monitoring/metrics",
-        "holdfast/edges/monitoring/durations",
-        "holdfast/edges/monitoring/plugin_labels",
         "holdfast/edges/monitoring/counters",
         "holdfast/edges/monitoring/labels",
         "holdfast/edges/monitoring/logs",
         "holdfast/edges/intake/request_log",
-        "prometheus_client/",
         "structlog/",
         "logging/",
     ),

@@ -1,7 +1,7 @@
 """Ctrl-C works in what tests start, however the suite itself was started.
 
-Law: only this. A process that a shell puts in the background, or that `nohup` starts, ignores SIGINT, and so
-does every process below it. Whatever a test starts would not hear the SIGINT that the test sends.
+A process that a shell puts in the background, or that `nohup` starts, ignores SIGINT, and so does every
+process below it. Whatever a test starts would not hear the SIGINT that the test sends.
 """
 
 from __future__ import annotations

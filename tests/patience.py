@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 SECONDS: Final = 60.0
 LIMITS: Final = (
     "holdfast.compat.rosey.STORE_PATIENCE",
-    "holdfast.edges.cli.checks.PATIENCE",
-    "holdfast.edges.cli.completing.PATIENCE",
+    "holdfast.edges.cli.commands.doctor.PATIENCE",
+    "holdfast.edges.cli.commands.completion.PATIENCE",
     "holdfast.edges.http.app.PATIENCE",
     "holdfast.edges.monitoring.gauges.PATIENCE",
     "holdfast.edges.monitoring.outage.PATIENCE",

@@ -1,7 +1,7 @@
 """`./dev soak`: the campaigns that are too long for the suite.
 
-Law: what the suite does in small, this does in large: the same tests with more rounds. Every campaign is
-bounded and stops by itself.
+What the suite does in small, this does in large: the same tests with more rounds. Every campaign is bounded
+and stops by itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CAMPAIGNS: Final = {
             "tests/conformance/every_rule.py",
             "tests/conformance/every_cluster.py",
             "--timeout=0",
-            "--spread=2",
+            "--numprocesses=2",
         ],
         {},
         1,
@@ -47,7 +47,7 @@ CAMPAIGNS: Final = {
     "cluster": (
         [
             *("tests/cluster_proof", "tests/linear/test_nemesis.py", "tests/robustness/test_cluster.py"),
-            *("tests/edges/cli/test_cluster_servers.py", "tests/engines/test_cluster_growth.py"),
+            *("tests/edges/cli/test_cluster_servers.py", "tests/engines/test_cluster_bootstrap.py"),
             *("--timeout=0", "-s"),
         ],
         {"HOLDFAST_CLUSTER_OPERATIONS": "{rounds}", "HOLDFAST_CLUSTER_SEEDS": "20"},
@@ -198,9 +198,8 @@ def run(name: str, rounds: int | None) -> int:
         for key, value in variables.items()
     }
     print(f"soak: {name} {settings}", flush=True)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *tests], env=os.environ | settings, check=False
-    ).returncode
+    command = [sys.executable, "-m", "pytest", *tests, "-o", "faulthandler_timeout=0"]
+    return subprocess.run(command, env=os.environ | settings, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Writes ops/grafana/holdfast.json, the dashboard for Grafana, from the list of its panels.
 
 Its law: what a panel shows is said here and nowhere else; the file is never edited by hand. It needs nothing
-but the standard library. Run it with `python tools/dashboard.py`.
+but the standard library. `./dev pages` writes it.
 """
 
 import json
@@ -219,7 +219,3 @@ def dashboard() -> dict[str, Any]:
 def text() -> str:
     """The file's text."""
     return json.dumps(dashboard(), indent=2) + "\n"
-
-
-if __name__ == "__main__":
-    DASHBOARD.write_text(text(), encoding="utf-8")

@@ -275,6 +275,8 @@ def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: in
     text = ast.get_docstring(node)
     if text is None:
         return ""
+    if isinstance(node, ast.ClassDef):  # programs get these objects from other calls, and never make one
+        text = re.sub(r"\n\nArgs:(?:\n +.*)*", "", text)
     for pattern, replacement in SPELLING:
         text = pattern.sub(replacement, text)
     margin = " " * indent

@@ -1,8 +1,8 @@
 """Writes docs/explanation/architecture.svg, the picture of the library's layers, from the tree.
 
 Its law: the layers are those that `./dev check` enforces, and each is described by the first sentence of its
-docstring; no words of the picture stand here. It needs nothing but the standard library. Run it with
-`python tools/layers.py`.
+docstring; no words of the picture stand here. It needs nothing but the standard library. `./dev pages`
+writes the file.
 """
 
 import ast
@@ -81,7 +81,3 @@ def _box(corner: tuple[float, float], size: tuple[float, float], title: str, lin
             for number, line in enumerate(lines, 1)
         ),
     ]
-
-
-if __name__ == "__main__":
-    PICTURE.write_text(drawn(), encoding="utf-8")

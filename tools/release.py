@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from tools.environments import find_uv, uv_env
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
@@ -126,8 +127,7 @@ def works(python: str) -> bool:
 
 def try_out(wheel: Path, python: str, folder: Path) -> None:
     """Install the wheel into an empty environment; run the README's program and the command there."""
-    dev = runpy.run_path(str(ROOT / "dev"))
-    uv, env = dev["find_uv"](), dev["uv_env"]()
+    uv, env = find_uv(), uv_env()
     step([uv, "venv", "--python", python, str(folder)], f"{python}: making an environment", env=env)
     inside = folder / "bin" / "python"
     install = [uv, "pip", "install", "--python", str(inside)]

@@ -1,6 +1,6 @@
 """Advice for each error code: when it occurs, and what to do about it.
 
-Law: every code has an entry here, next to the classes in `holdfast.errors`. `holdfast.edges.error_pages`
+Law: every code has an entry here, next to the classes in `holdfast.errors`. `tools/pages/errors.py`
 generates the reference page from both. The texts are Markdown; links are relative to `docs/reference`.
 """
 

@@ -32,6 +32,7 @@ from holdfast.forms import (
     Ttl,
     TtlSeconds,
     Value,
+    never,
     one_of,
     some_of,
 )
@@ -260,7 +261,14 @@ class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
     shares: ClassVar[bool] = True
     forwards: ClassVar[bool] = True
 
-    by: Annotated[float | int, Says(rule=rules.increment, help="What to add; 1 if not given.")] = 1
+    by: Annotated[
+        float | int,
+        Says(
+            rule=rules.increment,
+            help="What to add; 1 if not given.",
+            unsaid="a sum that no number can hold, or a `value` that is not a number",
+        ),
+    ] = 1
     ttl: Annotated[int | None, Says(rule=_first_ttl, form=Ttl, takes=(_TTL_SECONDS, _KEEP_TTL))] = None
     only_if_exists: Annotated[
         bool | UnsetType, Says(rule=_only_if_exists, help="Refuse to add to a key that does not exist.")
@@ -378,6 +386,7 @@ WRITES: Final = Members(
         one_of(("value",), ("incr",), ("delete",), ("guard",)),
         some_of("key", "guard"),
         {"properties": {"expected_version": NOTHING}},
+        never("incr", "keep_ttl"),
         *MEANT_TTLS,
     ),
 )

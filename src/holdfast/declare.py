@@ -21,7 +21,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, inspect
 
 from holdfast.errors import MissingField, ValidationError
-from holdfast.forms import RULES, CallFields
+from holdfast.forms import RULES, CallFields, unsaid
 from holdfast.rules.limits import MAX_BATCH
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Says(Struct, frozen=True, kw_only=True):
         rule: Takes what a caller gave and returns the legal form. Text names a method of the caller, who
             knows the namespace. A field without a rule is filled by that of another.
         help: One sentence, unless the form has it.
+        unsaid: What else is refused, where a JSON schema can't say it.
         form: The type in messages, if it is not that of the command's field.
         wire: The name in messages, if it is another.
         takes: Further fields of a message that the rule takes, by name.
@@ -63,6 +64,7 @@ class Says(Struct, frozen=True, kw_only=True):
 
     rule: Callable[..., Any] | str | None = None
     help: str = ""
+    unsaid: str = ""
     form: Any = None
     wire: str = ""
     takes: tuple[str | Wire, ...] = ()
@@ -251,7 +253,8 @@ class Declaration:
                 default = None if field.required else field.default
                 form = _bare(field.type) if says.form is None else says.form
                 if says.help and not isinstance(form, Members):
-                    form = Annotated[form, Meta(description=says.help)]
+                    also = unsaid(says.unsaid) if says.unsaid else None
+                    form = Annotated[form, Meta(description=says.help, extra_json_schema=also)]
                 wire = says.wire or field.name
                 found.append(Field(field.name, wire, says, form, field.required, default))
         if self._order:

@@ -8,6 +8,8 @@ error at every door. In a struct, a field without a default is required; one wit
 # text is slow.
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -18,6 +20,12 @@ S = TypeVar("S", bound=type[Struct])
 
 RULES: Final[dict[str, dict[str, Any]]] = {}
 """What schemas say of structs beyond their fields, by the name of the struct: which fields go together."""
+SCHEMAS: Final = "#/components/schemas/"
+"""The beginning of a reference to a schema."""
+GRAMMARS: Final[dict[str, dict[str, Any]]] = {}
+"""Schemas that no struct declares, by name, for fields with a grammar of their own."""
+UNSAID: Final = "x-also-refused"
+"""The keyword of a field's schema that says what JSON Schema can't: what else is a `VALIDATION_ERROR`."""
 
 
 def ruled(*rules: dict[str, Any], closed: bool = False) -> Callable[[S], S]:
@@ -48,6 +56,36 @@ def one_of(*choices: tuple[str, ...]) -> dict[str, Any]:
 def some_of(*fields: str) -> dict[str, Any]:
     """Return the rule that one of several fields is given."""
     return {"anyOf": [{"required": [field]} for field in fields]}
+
+
+def rules_about(struct: type[Struct], names: AbstractSet[str]) -> dict[str, Any]:
+    """Return what the rules of a struct say of some of its fields."""
+    rules = RULES.get(struct.__name__, {})
+    kept = [rule for rule in map(partial(_about, names), rules.get("allOf", ())) if rule]
+    others = {name: rule for name, rule in rules.items() if name != "allOf"}
+    return others | ({"allOf": kept} if kept else {})
+
+
+def _about(names: AbstractSet[str], rule: dict[str, Any]) -> dict[str, Any]:
+    """Return a rule about some fields only; nothing if it says nothing about them alone."""
+    if "not" in rule:
+        return rule if names >= set(rule["not"].get("required", ())) else {}
+    for choice in ("anyOf", "oneOf"):
+        if choice in rule:
+            left = [one for one in rule[choice] if names >= set(one.get("required", ()))]
+            return {choice: left} if len(left) > 1 else dict(*left)
+    properties = {name: part for name, part in rule.get("properties", {}).items() if name in names}
+    return rule | {"properties": properties} if properties else {}
+
+
+def grammar(name: str) -> dict[str, Any]:
+    """Return a reference to a schema of `GRAMMARS`."""
+    return {"$ref": f"{SCHEMAS}{name}"}
+
+
+def unsaid(rule: str) -> dict[str, Any]:
+    """Return the part of a field's schema that names a rule which JSON Schema can't express."""
+    return {UNSAID: rule}
 
 
 NOTHING: Final[dict[str, Any]] = {"not": {}}
@@ -112,12 +150,12 @@ Cursor = Annotated[
     Meta(
         description="The cursor of the page before; the listing goes on after it. Any other is refused.",
         pattern="^[A-Za-z0-9_-]+$",
+        extra_json_schema=unsaid("a `cursor` that is not from a page of the same listing"),
     ),
 ]
-Limit = Annotated[
-    int,
-    Meta(description="The most to return, from 1 to 10,000; 1,000 if not given.", ge=1, le=rules.MAX_LIMIT),
-]
+# A type that others describe has no description of its own: msgspec would keep that one.
+PageLimit = Annotated[int, Meta(ge=1, le=rules.MAX_LIMIT)]
+Limit = Annotated[PageLimit, Meta(description="The most to return, from 1 to 10,000; 1,000 if not given.")]
 Ttl = Annotated[
     int, Meta(description="The time to live in seconds; none if not given.", ge=1, le=rules.MAX_TTL)
 ]
@@ -161,7 +199,8 @@ Why = Annotated[
     str,
     Meta(
         description="Why a person looks at the value: 3 letters or digits or more, not all the same, and at "
-        "most 500 characters; the audit records it.",
+        "most 500 characters. Required in a namespace with an audit, which records it; the policy `reveal` "
+        "can say otherwise.",
         max_length=rules.MAX_SPEC_REF_CHARACTERS,
         pattern=REASON,
         extra_json_schema={"not": {"pattern": _REPEATED}},
@@ -206,14 +245,8 @@ class CallFields(Struct, kw_only=True):
     ) = UNSET
 
 
-SpecRef = Annotated[
-    str,
-    Meta(
-        description="The document that the write follows.",
-        max_length=rules.MAX_SPEC_REF_CHARACTERS,
-        pattern=TEXT,
-    ),
-]
+SpecText = Annotated[str, Meta(max_length=rules.MAX_SPEC_REF_CHARACTERS, pattern=TEXT)]
+SpecRef = Annotated[SpecText, Meta(description="The document that the write follows.")]
 
 
 @ruled(closed=True)

@@ -15,7 +15,7 @@ from holdfast import rules
 from holdfast.commands import LEAST_COST, WriteCommand
 from holdfast.declare import DECLARED, Wire, verb
 from holdfast.errors import error_classes
-from holdfast.forms import TEXT, KeyWriteFields
+from holdfast.forms import TEXT, KeyWriteFields, unsaid
 from holdfast.replies import EscalateReply
 
 
@@ -62,7 +62,10 @@ def _escalated(command: "Escalate") -> dict[str, Any]:
                 dict[str, Any],
                 Meta(
                     description="Its fields, with a `request_id`.",
-                    extra_json_schema={"required": ["request_id"]},
+                    extra_json_schema={
+                        "required": ["request_id"],
+                        **unsaid("a `request` that would write nothing"),
+                    },
                 ),
             ],
             required=True,
@@ -80,7 +83,7 @@ def _escalated(command: "Escalate") -> dict[str, Any]:
         ),
         Wire(
             "attempts",
-            Annotated[int, Meta(description="How often it was tried.", ge=1, le=rules.MAX_VERSION)],
+            Annotated[int, Meta(description="How often it was tried.", ge=1, le=rules.MAX_LIMIT)],
             required=True,
         ),
         Wire(

@@ -368,7 +368,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         audit: Whether changes are audited; by default, those of the semantic family are.
         audit_retention: Seconds for which the audit keeps a record; for ever if None.
         reveal: How the console shows values to people: `open`, `audited` (with a reason, which the audit
-            records; the default) or `never`.
+            records) or `never`; by default, `audited` where changes are audited and `open` elsewhere.
     """
 
     quota_keys: int | None = None

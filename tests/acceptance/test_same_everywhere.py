@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.completing import completed
+from tests.forking import completed
 
 SCRIPT = Path(__file__).with_name("every_verb.py")
 

@@ -1,6 +1,6 @@
 """Somebody in the place of a server, who notes what it is sent and says what it is told to.
 
-Law: it speaks just enough of the protocol to be connected to; what must hold stands in the tests.
+It speaks just enough of the protocol to be connected to; what must hold stands in the tests.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.bus import servers, session
+from holdfast.bus import connection as connection_module
+from holdfast.bus import session
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint
 from holdfast.bus.protocol import Message, block
@@ -165,7 +166,7 @@ async def test_the_first_that_answers_is_taken() -> None:
 
 async def test_who_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """What answers and is no NATS server, or says nothing, is told from one that does."""
-    monkeypatch.setattr(servers, "ATTEMPT_SECONDS", 0.2)
+    monkeypatch.setattr(connection_module, "ATTEMPT_SECONDS", 0.2)
     async with scribe() as who:
         for greeting, error in ((b"220 mail\r\n", ProtocolError), (b"-ERR 'full'\r\n", ServerComplaint)):
             who.greeting = greeting

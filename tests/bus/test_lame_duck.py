@@ -12,7 +12,6 @@ import pytest
 
 import holdfast
 from holdfast.bus import connection as module
-from holdfast.bus import servers
 from holdfast.bus.connection import Connection
 from tests.bus.scribe import scribe
 from tests.edges.nats.ground import PATIENCE, Gated, serving, until
@@ -108,7 +107,7 @@ async def test_calls_go_on_while_servers_stop_in_turn(monkeypatch: pytest.Monkey
 
 async def test_where_there_is_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection stays with the only server there is until that hangs up, and then looks for it as ever."""
-    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.02)
     async with scribe() as who:
         client = Connection(on_error=lambda error: None)
         await client.reach(who.url)
@@ -123,7 +122,7 @@ async def test_where_there_is_no_other_server(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_one_that_is_about_to_stop_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody goes over to a server that is about to stop as well."""
-    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.02)
     async with scribe() as first, scribe() as second, scribe() as third:
         client = Connection(on_error=lambda error: None)
         await client.reach([first.url, second.url, third.url])

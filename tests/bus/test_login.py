@@ -84,7 +84,7 @@ def test_servers_that_a_server_names() -> None:
     ]
     assert all((one.secure, one.user, one.password) == (True, "me", "pa55") for one in found)
     assert {one.name for one in servers_beside(server, told, encrypted=False)} == {"a.example"}
-    assert all(one.told for one in found)
+    assert all(one.announced for one in found)
 
 
 @pytest.mark.parametrize("secure", [True, False])
@@ -96,7 +96,7 @@ def test_servers_told_of_over_tls_have_to_speak_it(secure: bool, encrypted: bool
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("announced", [True, False])
 @pytest.mark.parametrize(
     ("login", "secret"),
     [
@@ -108,11 +108,11 @@ def test_servers_told_of_over_tls_have_to_speak_it(secure: bool, encrypted: bool
     ],
 )
 def test_no_password_in_plain_text_to_a_server_that_nobody_named(
-    login: Login, secret: bool, told: bool, encrypted: bool
+    login: Login, secret: bool, announced: bool, encrypted: bool
 ) -> None:
     """A password goes to a server that another one told of only if nobody can read along."""
-    server = Server(host="h", user="me", password="pa55", told=told)
-    if secret and told and not encrypted:
+    server = Server(host="h", user="me", password="pa55", announced=announced)
+    if secret and announced and not encrypted:
         with pytest.raises(BusError, match="refusing to send a password in plain text"):
             login.shown(server, Info(nonce="n"), encrypted=encrypted)
     else:

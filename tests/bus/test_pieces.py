@@ -1,6 +1,6 @@
 """How much a session reads and hands over in a turn of the loop: enough for a server, and little for others.
 
-Law: the session stands alone on a socket that notes what it is told; nothing waits for time.
+The session stands alone on a socket that notes what it is told; nothing waits for time.
 """
 
 from __future__ import annotations
@@ -11,12 +11,19 @@ from typing import Any, cast
 import pytest
 
 from holdfast.bus.connection import Connection
-from holdfast.bus.incoming import BULK_BYTES, FEW, LONGEST, MESSAGES, READ_BYTES
 from holdfast.bus.login import server_at
-from holdfast.bus.outgoing import AT_ONCE, MOST_UNSENT
 from holdfast.bus.protocol import Message
-from holdfast.bus.session import Session
-from holdfast.bus.states import State
+from holdfast.bus.session import (
+    AT_ONCE,
+    BULK_BYTES,
+    FEW,
+    LONGEST,
+    MESSAGES,
+    MOST_UNSENT,
+    READ_BYTES,
+    Session,
+    State,
+)
 
 
 class Socket:
@@ -153,7 +160,7 @@ async def test_a_session_that_rests_delivers_little_in_a_turn(
     socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many small messages few are delivered in a turn, in order, and nothing is read meanwhile."""
-    monkeypatch.setattr("holdfast.bus.incoming.LONGEST", 60.0)
+    monkeypatch.setattr("holdfast.bus.session.LONGEST", 60.0)
     taken: list[Message] = []
     session = on(socket, taken, rest=3.0)
     subjects = [f"s{number}" for number in range(2 * MESSAGES + 1)]
@@ -196,7 +203,7 @@ async def test_a_session_that_is_over_delivers_no_more(
     socket: Socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages that were read but not delivered before the end are dropped: none could be answered."""
-    monkeypatch.setattr("holdfast.bus.incoming.LONGEST", 60.0)
+    monkeypatch.setattr("holdfast.bus.session.LONGEST", 60.0)
     taken: list[Message] = []
     session = on(socket, taken, rest=3.0)
     hear(session, b"MSG a 1 0\r\n\r\n" * 2 * MESSAGES)

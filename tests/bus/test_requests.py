@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.bus.connection import Connection
+from holdfast.bus.connection import Connection, Requester
 from holdfast.bus.errors import Lost, NoResponders
-from holdfast.bus.requests import Requester
 from tests.nats import connection, nats_server
 
 if TYPE_CHECKING:

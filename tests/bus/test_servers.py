@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.bus import servers as module
-from holdfast.bus.connection import Connection
-from holdfast.bus.login import Server
-from holdfast.bus.servers import (
-    MOST_TOLD,
+from holdfast.bus import connection as module
+from holdfast.bus.connection import (
+    ANNOUNCED_IN_A_ROUND,
+    MOST_ANNOUNCED,
     PAUSE_SECONDS,
     SPREAD_SECONDS,
-    TOLD_IN_A_ROUND,
+    Connection,
     Servers,
     patience,
     pause,
 )
+from holdfast.bus.login import Server
 from tests.bus.scribe import scribe
 from tests.edges.nats.ground import until
 
@@ -38,7 +38,7 @@ def test_named_servers_come_first() -> None:
     servers.hear(servers.named[0], ["c", "b:4222", "d"], encrypted=False)
     servers.latest = servers.named[0]
     assert hosts(servers.round()) == ["b", "a", "c", "d"]
-    assert [one.told for one in servers.round()] == [False, False, True, True]
+    assert [one.announced for one in servers.round()] == [False, False, True, True]
     assert hosts(servers.round(but=servers.named[1])) == ["a", "c", "d"]
 
 
@@ -46,9 +46,11 @@ def test_what_is_told_is_bounded_and_can_not_crowd_out() -> None:
     """At most 32 are remembered, and a few of them are tried in a round; in time each has its turn."""
     servers = Servers(NAMED)
     servers.hear(servers.named[0], [f"t{number}" for number in range(3_000)], encrypted=False)
-    rounds = [hosts(servers.round()) for _ in range(MOST_TOLD // TOLD_IN_A_ROUND)]
-    assert all(one[:2] == ["a", "b"] and len(one) == 2 + TOLD_IN_A_ROUND for one in rounds)
-    assert [one for tried in rounds for one in tried[2:]] == [f"t{number}" for number in range(MOST_TOLD)]
+    rounds = [hosts(servers.round()) for _ in range(MOST_ANNOUNCED // ANNOUNCED_IN_A_ROUND)]
+    assert all(one[:2] == ["a", "b"] and len(one) == 2 + ANNOUNCED_IN_A_ROUND for one in rounds)
+    assert [one for tried in rounds for one in tried[2:]] == [
+        f"t{number}" for number in range(MOST_ANNOUNCED)
+    ]
     servers.hear(servers.named[0], ["u"], encrypted=False)
     assert hosts(servers.round()) == ["a", "b", "u"]
     servers.hear(servers.named[0], [], encrypted=False)
@@ -58,7 +60,7 @@ def test_what_is_told_is_bounded_and_can_not_crowd_out() -> None:
 def test_how_long_a_server_is_waited_for() -> None:
     """A second is enough for a server that only another one named."""
     assert patience(Server(host="a")) == 5.0
-    assert patience(Server(host="a", told=True)) == 1.0
+    assert patience(Server(host="a", announced=True)) == 1.0
 
 
 def test_pauses_differ() -> None:
@@ -73,7 +75,7 @@ def test_pauses_differ() -> None:
 
 async def test_a_dead_end_that_was_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that were told of and never say anything don't keep anybody from a named one that is back."""
-    monkeypatch.setattr(module, "TOLD_SECONDS", 0.05)
+    monkeypatch.setattr(module, "ANNOUNCED_SECONDS", 0.05)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
     async with scribe() as named, scribe() as dead:
         dead.greeting = b"INFO"

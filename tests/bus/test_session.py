@@ -1,6 +1,6 @@
 """One connection to one server: which PONG answers whom, when silence is the end, and what may wait.
 
-Law: the session stands alone on a socket that a test reads from and speaks for; nothing waits for time.
+The session stands alone on a socket that a test reads from and speaks for; nothing waits for time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import pytest
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import server_at
-from holdfast.bus.outgoing import MOST_UNSENT
-from holdfast.bus.session import MOST_SILENT, Session
-from holdfast.bus.states import State
+from holdfast.bus.session import MOST_SILENT, MOST_UNSENT, Session, State
 from tests.bus.scribe import scribe
 from tests.bus.test_connection import reached
 from tests.edges.nats.ground import until

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.bus.errors import LoginRefused, Lost, ProtocolError, ServerComplaint
 from holdfast.bus.login import Login, server_at
-from holdfast.bus.session import MOST_PINGS, Session
-from holdfast.bus.states import ACCEPTED, State
+from holdfast.bus.session import ACCEPTED, MOST_PINGS, Session, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

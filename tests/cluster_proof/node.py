@@ -1,6 +1,6 @@
 """A node of a campaign as a process of its own, with its clients.
 
-Law: it says `ready` once its store is open, and then, a line each time, how many operations have ended. On
+It says `ready` once its store is open, and then, a line each time, how many operations have ended. On
 SIGTERM its clients finish what they have begun, and it says `done`; on the next it closes and ends with 0.
 """
 
@@ -22,8 +22,8 @@ import uvloop
 
 import holdfast
 from holdfast.clock import SystemClock
-from holdfast.engines.cluster import snapshot_maker
-from holdfast.engines.cluster.trimming import trim
+from holdfast.engines.cluster import snapshots
+from holdfast.engines.cluster.log import trim
 from holdfast.errors import HoldfastError
 from holdfast.testing import AUDIT_KEY
 from tests.cluster_proof.clients import AUDITED, Clients
@@ -59,8 +59,8 @@ async def run(plan: Plan) -> None:
     """Be a node until told to stop."""
     if plan.plant:
         PLANTS[plan.plant](Patch(), random.Random(f"{plan.seed} {plan.life}"))
-    Patch().setattr(snapshot_maker, "trim", partial(trim, margin=MARGIN))
-    Patch().setattr(snapshot_maker, "LOOK_SECONDS", LOOK_SECONDS)
+    Patch().setattr(snapshots, "trim", partial(trim, margin=MARGIN))
+    Patch().setattr(snapshots, "LOOK_SECONDS", LOOK_SECONDS)
     stop, leave = asyncio.Event(), asyncio.Event()
 
     def asked() -> None:

@@ -1,6 +1,6 @@
 """Bugs of the cluster engine, to be planted in a node of a campaign: the checkers must find each.
 
-Law: a plant changes the engine of this process by a seed, so that it can be repeated; nothing outside it.
+A plant changes the engine of this process by a seed, so that it can be repeated; nothing outside it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engines.cluster.forwarding import Forwarding
-from holdfast.engines.cluster.lease import ShardLease
-from holdfast.engines.cluster.making_way import MakingWay
-from holdfast.engines.cluster.reading import Reads
-from holdfast.engines.cluster.shard import Shard
+from holdfast.engines.cluster.lease import LeaseHandover, ShardLease
+from holdfast.engines.cluster.shard import Reads, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +70,7 @@ def double_apply(patch: Any, chance: Random) -> None:
 def past_lease(patch: Any, chance: Random) -> None:
     """A node writes while another one holds the lease, which is not asked and hears of it a little late."""
     patch.setattr(ShardLease, "wait", property(lambda lease: 0.0))
-    patch.setattr(MakingWay, "ask", lambda way: None)
+    patch.setattr(LeaseHandover, "ask", lambda handover: None)
     patch.setattr(Forwarding, "send", _not_sent)
     _lag(patch, chance, held=True)
 

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from holdfast.engines.cluster import snapshot_maker
+from holdfast.engines.cluster import snapshots
 from tests.cluster import Nodes, engine_of
 from tests.jetstream import servers_running
 
@@ -22,7 +22,7 @@ async def test_nodes_that_write_in_turn_make_snapshots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While several nodes write, none holds the lease; the one that wrote last makes the snapshot."""
-    monkeypatch.setattr(snapshot_maker, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "LOOK_SECONDS", 0.05)
     async with servers_running(1) as servers, AsyncExitStack() as stack:
         nodes = Nodes(servers, tmp_path, stack)
         stores = [await nodes.open(number, snapshot_every=10) for number in (1, 2)]

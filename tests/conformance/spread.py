@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.audit.keyring import Keyring
-    from holdfast.engine import Capabilities
+    from holdfast.engine import Capabilities, ClusterFigures
     from holdfast.engines.cluster import ClusterEngine
     from holdfast.model import Policy
 
@@ -71,6 +71,10 @@ class Spread:
                 one()
 
         return stop
+
+    def figures(self) -> ClusterFigures:
+        """Ask the next node."""
+        return self._next().figures()
 
     async def clock(self, ticks: Callable[[], float]) -> None:
         """Return None, as every node does."""

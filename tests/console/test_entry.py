@@ -24,7 +24,7 @@ async def test_an_entry_is_masked(here: Served) -> None:
     assert (entry["version"], entry["kind"], entry["size"]) == (2, "object", 22)
     assert (entry["last_writer"], entry["request_id"], entry["spec_ref"]) == ("alice", "r1", "spec/1")
     assert [change["version"] for change in found["history"]] == [2, 1]
-    assert (found["reveal"], found["revealed"], "set" in found["may"]) == ("audited", False, True)
+    assert (found["reveal"], found["revealed"], "set" in found["may"]) == ("open", False, True)
     assert "hunter2" not in str(found)
 
 
@@ -77,9 +77,17 @@ async def test_a_reveal_wants_a_reason_and_is_audited(closed: Served) -> None:
 
 
 async def test_policies_of_reveal(here: Served) -> None:
-    """`open` needs no reason and records nothing; `never` shows no value; an unknown word is refused."""
+    """A page says how values are revealed: by default with a reason only in a namespace with an audit.
+
+    `open` needs no reason and records nothing; `never` shows no value; an unknown word is refused.
+    """
     audit = here.store.audit("kv/trivia")
     await here.store.kv("trivia").set("a", SECRET)
+    for policy, how in (({}, "open"), ({"audit": True}, "audited"), ({"reveal": "audited"}, "audited")):
+        await here.store.set_policy("kv/trivia", policy)
+        assert (await page(here, "/ui/kv/trivia/a"))["reveal"] == how, policy
+    await here.store.semantic("acme", "web").set("a", SECRET, semantics={"purpose": "config"})
+    assert (await page(here, "/ui/semantic/acme/web/a"))["reveal"] == "audited"
     await here.store.set_policy("kv/trivia", {"audit": True, "reveal": "open"})
     assert (await page(here, "/ui/kv/trivia/a?reveal=1"))["entry"]["value"] == SECRET
     assert "revealed" not in [one.op for one in (await audit.log()).records]
@@ -93,10 +101,12 @@ async def test_policies_of_reveal(here: Served) -> None:
 
 
 async def test_a_reveal_without_an_audit_is_logged(here: Served, caplog: pytest.LogCaptureFixture) -> None:
-    """Where there is no audit, the service's log says who looked at which key and why, without the value."""
+    """Where there is no audit, no reason is needed, and the service's log says who looked at which key."""
     await here.store.kv("trivia").set("a", SECRET)
     with caplog.at_level("INFO", logger="holdfast.reveals"):
-        await page(here, "/ui/kv/trivia/a?reveal=1&why=OPS-12")
+        for why in ("", "&why=OPS-12"):
+            assert (await page(here, f"/ui/kv/trivia/a?reveal=1{why}"))["entry"]["value"] == SECRET
+    assert "revealed a of kv/trivia to open:trivia: no reason was given" in caplog.text
     assert "revealed a of kv/trivia to open:trivia: OPS-12" in caplog.text
     assert "hunter2" not in caplog.text
 

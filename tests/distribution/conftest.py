@@ -21,9 +21,10 @@ class Install(Protocol):
 
 
 @pytest.fixture(scope="session")
-def built(run_folder: Path) -> Built:
-    """Wheel and sdist of the repository."""
-    return built_in(run_folder / "distribution")
+def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
+    """Wheel and sdist of the repository, built once for all workers of a run."""
+    own = tmp_path_factory.getbasetemp()
+    return built_in((own if worker_id == "master" else own.parent) / "distribution")
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,14 @@ import contextlib
 import fcntl
 import os
 import re
-import runpy
 import subprocess
 import sys
 from importlib.metadata import distributions
 from importlib.util import cache_from_source, source_from_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tools.environments import find_uv, uv_env
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -127,9 +128,8 @@ class Uv:
     """The installer that `./dev` uses, with its settings."""
 
     def __init__(self) -> None:
-        dev: dict[str, Any] = runpy.run_path(str(ROOT / "dev"))
-        self._program: str = dev["find_uv"]()
-        self._environment: dict[str, str] = dev["uv_env"]()
+        self._program = find_uv()
+        self._environment = uv_env()
         self._made: list[Path] = []
 
     def __call__(self, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any, Final
 
 import holdfast
-from holdfast.edges.settings.pages import toml
+from holdfast.edges.cli.commands.config import example_toml
 from holdfast.extras import DISTRIBUTION
 from tests.distribution.environments import ROOT, Built, build
 
@@ -75,7 +75,7 @@ def test_the_wheel_has_all_that_a_store_needs(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         names = set(archive.namelist())
         shipped = archive.read("holdfast/holdfast.toml.dist").decode()
-    assert shipped == toml() == (ROOT / "holdfast.toml.dist").read_text(encoding="utf-8")
+    assert shipped == example_toml() == (ROOT / "holdfast.toml.dist").read_text(encoding="utf-8")
     for name in (
         "py.typed",
         "engines/sql/ddl/sqlite.sql",

@@ -24,7 +24,6 @@ import holdfast
 from holdfast.clock import ManualClock
 from holdfast.handles.recipes.retry import Retry
 from tests.docs.shell import Command
-from tests.docs.test_examples import ROOT
 from tests.edges.running import ask
 from tests.nats import lasting_nats_server
 
@@ -185,16 +184,6 @@ def _jobs(scene: Scene, _: Command) -> None:
     program.chmod(0o755)
 
 
-def _reverted(scene: Scene, _: Command) -> None:
-    """Give the page's version the number that it has in this store."""
-
-    async def seen(store: holdfast.Store) -> None:
-        [entry] = [one for one in (await store.trash("kv/jobs")).entries if one.key == "game:42"]
-        scene.shell.places["game:42 17"] = f"game:42 {entry.version}"
-
-    scene.run(seen, "state.db")
-
-
 def _busy(scene: Scene, _: Command) -> None:
     """A service that logs a walk from a millisecond on, with twelve writes and a walk over them."""
     store = str(scene.folder / STORE)
@@ -234,19 +223,8 @@ def _operator(scene: Scene, _: Command) -> None:
     scene.shell.places["nats://bus.example:4222"] = scene.shell.services.url
 
 
-def _measured(scene: Scene, command: Command) -> None:
-    """A database where the page names none, and less time than a reader would give it."""
-    scene.shell.places |= {"--seconds 5": "--seconds 0.2", "bench set ": "bench set --seconds 0.2 "}
-    if "postgresql" in command.text:
-        scene.shell.places["postgresql://…"] = scene.database()
-
-
 def _secret(scene: Scene, _: Command) -> None:
     (scene.folder / "secret.json").write_text('{"name": "Ada"}')
-
-
-def _reference(scene: Scene, _: Command) -> None:
-    shutil.copytree(ROOT / "docs/reference", scene.folder / "docs/reference", dirs_exist_ok=True)
 
 
 def _settings(scene: Scene, command: Command) -> None:
@@ -258,7 +236,6 @@ def _settings(scene: Scene, command: Command) -> None:
 
 
 SCENES: Final[dict[str, tuple[tuple[str, Hook], ...]]] = {
-    "docs/howto/add-a-verb.md": ((r"python -m holdfast\.edges\.calls\.pages", _reference),),
     "docs/howto/audit.md": (
         (r"holdfast audit log .*--writer", _rates),
         (r"holdfast audit verify kv/billing$", _record_removed),
@@ -272,7 +249,6 @@ SCENES: Final[dict[str, tuple[tuple[str, Hook], ...]]] = {
         (r"holdfast deadletter list", _letter),
         (r"holdfast deadletter drop", lambda scene, _: scene.restore()),
     ),
-    "docs/howto/measure.md": ((r"holdfast bench", _measured),),
     "docs/howto/run-the-service.md": (
         (r"nats req \S+\.set", _tried),
         (r"holdfast up .*bus\.example", _bus),
@@ -282,7 +258,6 @@ SCENES: Final[dict[str, tuple[tuple[str, Hook], ...]]] = {
     "docs/howto/use-the-command-line.md": (
         (r"export HOLDFAST_URL", _jobs),
         (r"holdfast context add", _operator),
-        (r"holdfast revert", _reverted),
     ),
 }
 """The hooks of each page, by the command before which they run."""

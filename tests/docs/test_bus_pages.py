@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,6 @@ import pytest
 
 from holdfast.edges.nats.server import find
 from tests.docs.test_examples import ROOT, blocks_of
-from tests.launching import script
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Shell:
         programs = folder / "programs"
         programs.mkdir()
         (programs / "nats-server").symlink_to(find())
-        self._passed = [script(programs / "holdfast", "holdfast")]
+        (programs / "holdfast").symlink_to(Path(sys.executable).with_name("holdfast"))
         unwanted = ("HOLDFAST", "NATS", "PYTHONDONTWRITEBYTECODE")
         kept = {name: one for name, one in os.environ.items() if not name.startswith(unwanted)}
         self._environment = kept | {
@@ -81,7 +81,6 @@ class Shell:
             capture_output=True,
             text=True,
             check=False,
-            pass_fds=self._passed,
         )
 
     def end(self, name: str) -> None:
@@ -106,7 +105,6 @@ class Shell:
             env=self._environment,
             stdout=output,
             stderr=subprocess.DEVNULL,
-            pass_fds=self._passed,
         )
         self._serving[name] = process
         if process.stdout is not None:

@@ -28,16 +28,7 @@ from tests.docs.shell import (
     stages_of,
     without_settings,
 )
-from tests.docs.test_examples import (
-    DATABASE_VARIABLE,
-    PAGES,
-    ROOT,
-    Block,
-    blocks_of,
-    compiled,
-    programs_forked,
-    run,
-)
+from tests.docs.test_examples import DATABASE_VARIABLE, PAGES, ROOT, Block, blocks_of, compiled, run
 
 NOT_RUN: Final = {
     r"\./dev |source \.venv": "sets up, tests or measures a clone of the repository",
@@ -127,8 +118,7 @@ def show(page: Path, text: str, scene: Scene, runner: asyncio.Runner) -> None:
     for block in blocks_of(text):
         if block.info == "python":
             address = scene.shell.services.url if "nats.connect(" in text else ""
-            with programs_forked(block.text, scene.shell.services.home.parent):
-                run(compiled(block, page, address), names, runner)
+            run(compiled(block, page, address), names, runner)
         elif block.info == "console":
             type_in(block, scene, SCENES.get(name_of(page), ()))
         elif block.info == "sql":

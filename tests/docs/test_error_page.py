@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.advice import ADVICE
 from holdfast.edges.cli.exit_codes import EXIT_CODES
-from holdfast.edges.error_pages import fields_of, reference
 from holdfast.errors import error_classes
 from holdfast.wire.errors import NUMBERS
 from tests.docs.sources import trees
 from tests.docs.test_reference import read, section, table_rows
+from tools.pages.errors import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MADE_BY: Final = "python -m holdfast.edges.error_pages > docs/reference/errors.md"
 KINDS: Final = {kind.code: kind for kind in error_classes()}
 
 
@@ -36,11 +35,6 @@ def made_in(trees: Iterable[ast.Module]) -> dict[str, set[str]]:
                 case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)) if called in names:
                     made[called].update(keyword.arg or "" for keyword in node.keywords)
     return made
-
-
-def test_the_page_is_made_from_the_code() -> None:
-    """The page is what the code renders; the message says how to make it."""
-    assert read("reference/errors.md") == reference(), MADE_BY
 
 
 def test_every_code_has_its_sentences() -> None:

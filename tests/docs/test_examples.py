@@ -14,7 +14,6 @@ import inspect
 import io
 import json
 import re
-import sys
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from tests.edges.running import Up
-from tests.near import near_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,17 +102,6 @@ def run(code: CodeType, names: dict[str, Any], runner: asyncio.Runner) -> str:
     return printed.getvalue()
 
 
-@contextlib.contextmanager
-def programs_forked(text: str, folder: Path) -> Iterator[None]:
-    """Have the programs forked that a page starts, since its libraries take a second to import."""
-    if "sys.executable" not in text:
-        yield
-        return
-    with near_python(folder) as program, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", program)
-        yield
-
-
 async def left_behind() -> list[str]:
     """The tasks that are still there, which an open store has."""
     return sorted(task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()})
@@ -144,16 +131,13 @@ def served(text: str, home: Path, runner: asyncio.Runner) -> Iterator[str]:
         runner.run(up.stop())
 
 
-def test_examples_do_what_the_page_says(
-    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_examples_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
     """A reader who types an example gets what the page promises, and every store is closed at the end."""
     names: dict[str, Any] = {"__name__": "__main__"}
     text = page.read_text(encoding="utf-8")
     with asyncio.Runner() as runner, served(text, tmp_path, runner) as service:
         for block, expected in examples_of(text):
-            with programs_forked(block.text, tmp_path_factory.mktemp("programs")):
-                printed = run(compiled(block, page, service), names, runner)
+            printed = run(compiled(block, page, service), names, runner)
             assert printed == (expected or ""), f"{page.name}, line {block.line}"
         assert runner.run(left_behind()) == []
 

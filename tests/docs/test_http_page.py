@@ -1,4 +1,4 @@
-"""The reference page about HTTP: its tables are those of the catalogue and of the table of codes."""
+"""The reference page about HTTP: its limits are those of the code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 from holdfast.edges.http import watching
 from holdfast.edges.http.limits import HttpLimits
-from holdfast.edges.http.pages import page
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,12 +13,6 @@ ROOT = Path(__file__).parents[2]
 def read() -> str:
     """The page."""
     return (ROOT / "docs/reference/http.md").read_text()
-
-
-def test_tables_are_made_from_the_code() -> None:
-    """The tables of verbs, headers and statuses are as `python -m holdfast.edges.http.pages` makes them."""
-    assert page(read()) == read()
-    assert page(read().replace("`VERSION_CONFLICT`", "`CONFLICT`")) == read()
 
 
 def test_limits_are_true() -> None:

@@ -9,7 +9,6 @@ from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.watching import READ_SECONDS
 from holdfast.edges.intake.large import LONG, MOST_SINGLE
 from holdfast.edges.mcp import apart, door, sessions, subscriptions, tools
-from holdfast.edges.mcp.pages import page
 from holdfast.edges.mcp.tools import PAGE, TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -20,11 +19,9 @@ def read(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
-def test_tables_are_made_from_the_code() -> None:
-    """The tables of tools and prompts are as `python -m holdfast.edges.mcp.pages` makes them."""
+def test_every_tool_has_a_section() -> None:
+    """A reader finds each tool by its name."""
     text = read("reference/mcp.md")
-    assert page(text) == text
-    assert page(text.replace("| `expected_version` |", "| `version` |")) == text
     assert all(f"### {name}\n" in text for name in TOOLS)
 
 

@@ -19,9 +19,9 @@ from typing import Final
 import pytest
 
 import holdfast
-from tests.completing import completed
 from tests.docs.test_examples import ROOT
 from tests.edges.running import holdfast_up
+from tests.forking import completed
 
 FOLDER: Final = ROOT / "examples"
 PROGRAMS: Final = sorted(path.stem for path in FOLDER.glob("*.py"))

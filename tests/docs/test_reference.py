@@ -17,8 +17,8 @@ import pytest
 import holdfast
 from holdfast import errors, model, registry, rules
 from holdfast.audit import results
-from holdfast.engines.sql import schema
 from holdfast.wire.errors import NUMBERS
+from tools.pages import schema
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"

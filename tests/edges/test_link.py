@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.bus import servers
+from holdfast.bus import connection as connection_module
 from holdfast.bus.login import Login
 from holdfast.compat.connection import BotConnection
 from holdfast.edges.nats import link as module
@@ -192,7 +192,7 @@ async def test_a_server_that_is_no_longer_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If a server comes back with a certificate that is not trusted, a log and a client's error say so."""
-    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(connection_module, "PAUSE_SECONDS", 0.05)
     certificate, key = files / "certificate.pem", files / "key.pem"
     server = await nats_server_with(f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}')
     async with (

@@ -12,8 +12,8 @@ from holdfast.edges import following
 from holdfast.edges.following import MovesFollower
 from holdfast.edges.settings.read import read_config
 from holdfast.engine.moving import Movable
-from tests.completing import completed
 from tests.edges.running import holdfast_up
+from tests.forking import completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.edges.cli.commands.config import example_json, example_toml
 from holdfast.edges.cli.commands.up import up
 from holdfast.edges.configured import defaults_of, settings_of
 from holdfast.edges.nats.service import Settings
-from holdfast.edges.settings import pages
 from holdfast.edges.settings.read import ignored_settings, read_config, shown
 from holdfast.edges.settings.table import SETTINGS
 from holdfast.errors import ValidationError
@@ -252,8 +252,8 @@ def test_the_flags_are_those_of_the_table() -> None:
 def test_the_example_files_show_the_table() -> None:
     """The example files name every setting with its default; used as they are they change nothing."""
     toml, example = (ROOT / "holdfast.toml.dist").read_text(), (ROOT / "config.json.dist").read_text()
-    assert toml == pages.toml()
-    assert example == pages.example()
+    assert toml == example_toml()
+    assert example == example_json()
     uncommented = tomllib.loads(re.sub(r"^#(?=\w+ = )", "", toml, flags=re.MULTILINE))
     paths = {f"{title}.{name}" for title, section in uncommented.items() for name in section}
     assert paths == {setting.about.path for setting in SETTINGS.values()}
@@ -268,8 +268,3 @@ def test_the_example_files_can_be_used(folder: Path, name: str) -> None:
     for variant in (text, re.sub(r"^#(?=\w+ = )", "", text, flags=re.MULTILINE)):
         copy.write_text(variant)
         assert read_config(config=str(copy), environment={}) == defaults
-
-
-def test_the_reference_shows_the_table() -> None:
-    """The page of settings has the table's rows, as they are."""
-    assert pages.markdown() in (ROOT / "docs/reference/settings.md").read_text()

@@ -18,7 +18,6 @@ from holdfast.edges import cli
 from holdfast.edges.greeting import PLACEHOLDER, greeting, program
 from holdfast.edges.settings.read import read_config
 from tests.edges.running import PATIENCE, Up, holdfast_up
-from tests.launching import script
 from tests.nats import nats_server
 
 pytestmark = pytest.mark.unmeasured
@@ -42,17 +41,12 @@ def to_try(said: list[str]) -> str:
 async def tried(up: Up, **variables: str) -> None:
     """Run the command of the line in the shell that started the service: it must succeed.
 
-    Where nothing is said about the PATH, what is found there by the name `holdfast` is forked.
+    Where nothing is said about the PATH, it has this environment's programs.
     """
-    programs = up.home / "programs"
-    programs.mkdir()
-    number = script(programs / "holdfast", "holdfast")
-    found = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     shell = await asyncio.create_subprocess_exec(
         *("sh", "-c", to_try(up.said)),
-        env={**os.environ, **found, "XDG_DATA_HOME": str(up.home), **variables},
+        env={**os.environ, "PATH": path(with_scripts=True), "XDG_DATA_HOME": str(up.home), **variables},
         cwd=up.home,
-        pass_fds=[number],
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -13,12 +13,13 @@ import pytest
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
-from holdfast.engines.cluster import codec, lease, publishing, reading, servers
+from holdfast.engines.cluster import lease, log, messages, servers
+from holdfast.engines.cluster import shard as shard_module
 from holdfast.engines.cluster.jetstream import WRONG_SEQUENCE, Ack, Fault
 from holdfast.engines.cluster.lease import LEASE_MS, ticks
 from holdfast.engines.cluster.messages import LogPlace
-from holdfast.engines.cluster.reading import ASK_SECONDS
 from holdfast.engines.cluster.servers import require_version
+from holdfast.engines.cluster.shard import ASK_SECONDS
 from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable, Unsupported
 from holdfast.rows import KV, Address, Namespace, Record, Row, Run
 from tests.cluster import Nodes, at_one_place, engine_of, tables
@@ -97,7 +98,7 @@ async def test_no_other_node_writes_while_a_lease_runs(nodes: Nodes) -> None:
     await one.kv("trivia").set("key", 1)
     lease = shard_of(one).lease
     assert lease.held()
-    shard_of(one)._last_writer = False  # it does not hear that another node wants to write
+    shard_of(one).lease.leads = False  # it does not hear that another node wants to write
     await other.kv("trivia").set("key", 2)
     assert not lease.held()
 
@@ -142,7 +143,7 @@ async def test_a_server_that_lost_the_log_is_asked_to_let_another_one_lead(
             asked.append(call)
         return await api(call, body, seconds=seconds)
 
-    monkeypatch.setattr(publishing, "LAGS_SECONDS", 0.2)
+    monkeypatch.setattr(log, "LAGS_SECONDS", 0.2)
     monkeypatch.setattr(jetstream, "publish", forgetful)
     monkeypatch.setattr(jetstream, "api", noted)
     assert (await store.kv("trivia").set("key", 2)).version == 2
@@ -197,7 +198,7 @@ async def test_a_node_that_has_just_started_waits_too(nodes: Nodes) -> None:
     one = await nodes.open(1)
     await one.kv("trivia").set("key", 1)
     lease = shard_of(one).lease
-    shard_of(one)._last_writer = False
+    shard_of(one).lease.leads = False
     other = await nodes.open(2)
     await other.kv("trivia").set("key", 2)
     assert not lease.held()
@@ -250,12 +251,12 @@ async def test_a_message_beside_another_does_not_bring_its_lease_back(
     put = asyncio.create_task(shard.put())
     await shard.replica.reach(before + 1)
     assert not put.done()
-    shard._way.release()  # another node wants to write
+    shard._handover.release()  # another node wants to write
     for _ in range(20):
         await asyncio.sleep(0)
     acknowledged.set()
     await put
-    await shard.turns.close()
+    await shard.queue.close()
     assert shard.replica.at.seq == before + 2
     assert held == [False]
     assert not shard.lease.held()
@@ -349,7 +350,7 @@ async def test_a_message_of_a_newer_version_is_not_applied_in_part(nodes: Nodes)
     """A node that can't read the log says that it must be upgraded, and serves nothing old meanwhile."""
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1)
-    await _forge(store, msgspec.msgpack.encode([codec.FORMAT + 1, [], [], [], {}, []]))
+    await _forge(store, msgspec.msgpack.encode([messages.FORMAT + 1, [], [], [], {}, []]))
     error = await _refusal(store)
     assert isinstance(error, Unavailable)
     assert "upgrade" in error.message
@@ -361,10 +362,10 @@ async def test_a_message_is_not_taken_for_the_one_before_it(nodes: Nodes) -> Non
     await store.kv("trivia").set("key", 1)
     replica = shard_of(store).replica
     replica.expect("next", Outcome(results=[], namespaces=[], rows={}, journal=[], trims={}), ())
-    replica._brought = replica.at  # the delivery of the message before, which came late
+    replica._delivered = replica.at  # the delivery of the message before, which came late
     assert replica.stored("next") is None
-    replica._brought = LogPlace(replica.at.seq + 1, "next")
-    assert replica.stored("next") == replica._brought
+    replica._delivered = LogPlace(replica.at.seq + 1, "next")
+    assert replica.stored("next") == replica._delivered
 
 
 async def test_without_an_answer_the_outcome_is_unknown(
@@ -402,15 +403,15 @@ def test_an_outcome_survives_the_log() -> None:
         trims={"n": 1},
         runs=[Run(namespace="n", first=3, count=4, at=5, until=6)],
     )
-    found = codec.decode(codec.encode(outcome))
+    found = messages.decode_body(messages.encode_outcome(outcome))
     assert found.outcome() == outcome
     assert {type(row) for row in found.outcome().rows.values()} == {Row, type(None)}
     fields = [len(kind.__struct_fields__) for kind in (Row, Namespace, Record, Run)]
-    assert (codec.FORMAT, fields) == (1, [11, 17, 11, 5])
-    assert codec.decode(b"").outcome().empty
-    for damaged in (b"\xff", codec.encode(outcome)[:-1]):
-        with pytest.raises(codec.Unreadable):
-            codec.decode(damaged)
+    assert (messages.FORMAT, fields) == (1, [11, 17, 11, 5])
+    assert messages.decode_body(b"").outcome().empty
+    for damaged in (b"\xff", messages.encode_outcome(outcome)[:-1]):
+        with pytest.raises(messages.Unreadable):
+            messages.decode_body(damaged)
 
 
 @pytest.mark.parametrize("version", ["2.14.9", "2.9", "1.0.0", ""])
@@ -465,7 +466,7 @@ async def test_readers_without_a_connection_let_others_run(
             in_a_row = 0
 
     monkeypatch.setattr(engine_of(store)._connection, "send", unsent)
-    monkeypatch.setattr(reading, "FOLLOW_SECONDS", 0.5)
+    monkeypatch.setattr(shard_module, "FOLLOW_SECONDS", 0.5)
     running = asyncio.create_task(others())
     try:
         with pytest.raises(Unavailable, match="does not answer"):
@@ -473,4 +474,4 @@ async def test_readers_without_a_connection_let_others_run(
     finally:
         running.cancel()
         shard.lease.make_way()
-    assert 1 <= asked <= 0.5 / reading.PAUSE_SECONDS + 2
+    assert 1 <= asked <= 0.5 / shard_module.READ_PAUSE_SECONDS + 2

@@ -66,8 +66,8 @@ async def test_a_node_that_writes_takes_the_writes_of_others(nodes: Nodes) -> No
     assert conflict.value.current.value == {"n": 2}
     assert (await other.kv("trivia").incr("sum", 5)).value == 5
     assert await other.kv("trivia").delete("sum") is True
-    assert shard_of(one).leads
-    assert not shard_of(other).leads
+    assert shard_of(one).lease.leads
+    assert not shard_of(other).lease.leads
 
 
 async def test_a_number_that_no_message_holds_is_added_where_it_was_asked_for(nodes: Nodes) -> None:
@@ -86,7 +86,7 @@ async def test_a_quota_holds_for_forwarded_writes(nodes: Nodes) -> None:
     await at_one_place([one, other])
     with pytest.raises(QuotaExceeded):
         await other.kv("trivia").set("more", 1)
-    assert shard_of(one).leads
+    assert shard_of(one).lease.leads
 
 
 async def test_changes_are_told_where_they_were_asked_for(nodes: Nodes) -> None:
@@ -126,7 +126,7 @@ async def test_a_node_without_callers_leaves_the_shard_to_others(nodes: Nodes) -
     await at_one_place([one, other])
     shard_of(one).forwarding._own_until = 0.0
     assert (await other.kv("trivia").set("key", 2)).version == 2
-    assert shard_of(other).leads
+    assert shard_of(other).lease.leads
 
 
 async def test_a_read_without_a_lease_goes_through_the_node_that_writes(nodes: Nodes) -> None:
@@ -149,7 +149,7 @@ async def test_a_read_without_a_lease_goes_through_the_node_that_writes(nodes: N
         assert entry is not None
         assert entry.value == number
         assert not shard_of(one).lease.held()
-    assert shard_of(one).leads
+    assert shard_of(one).lease.leads
 
 
 async def test_a_result_larger_than_a_message_arrives_whole(nodes: Nodes) -> None:
@@ -165,7 +165,7 @@ async def test_a_result_larger_than_a_message_arrives_whole(nodes: Nodes) -> Non
         assert isinstance(conflict, VersionConflict)
         assert conflict.current is not None
         assert len(conflict.current.value) == 40_000
-    assert shard_of(one).leads
+    assert shard_of(one).lease.leads
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ async def test_a_group_that_comes_late_is_not_done_twice(nodes: Nodes) -> None:
     shard_of(other).forwarding._own_until = 0.0
     await at_one_place([one, other])
     assert (await one.kv("trivia").incr("sum")).value == 3  # it writes again
-    assert shard_of(one).leads
+    assert shard_of(one).lease.leads
     with pytest.raises(forwarding.Moved):
         await decided(held[0])
     entry = await one.kv("trivia").get("sum")
@@ -281,7 +281,7 @@ async def test_any_node_answers_any_request_rightly(nodes: Nodes, server: Server
 
     async def kill_the_owner() -> None:
         await busy.wait()
-        lost.append(next(one for one in machines if shard_of(one.store).leads))
+        lost.append(next(one for one in machines if shard_of(one.store).lease.leads))
         await lost[0].lose()
 
     async with holdfast.open(url) as store:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.engines.cluster import answers, asking, bringing, snapshot_maker, trimming
+from holdfast.engines.cluster import log, operators, reports, snapshots
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import ApiRefusal, Fault, JetStream
 from holdfast.engines.cluster.operators import ClusterOperator
@@ -45,7 +45,7 @@ async def nodes(server: Servers, tmp_path: Path) -> AsyncIterator[Nodes]:
 @pytest.fixture
 async def operator(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ClusterOperator]:
     """An operator of that store, who does not wait long for answers."""
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.6)
     async with ClusterOperator(cluster_address(nodes.url(0, timeout=2))) as operator:
         yield operator
 
@@ -55,9 +55,9 @@ def close_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep no more of the log than is needed."""
 
     async def trim(*given: Any, needed: int) -> int:
-        return await trimming.trim(*given, needed=needed, margin=2)
+        return await log.trim(*given, needed=needed, margin=2)
 
-    monkeypatch.setattr(snapshot_maker, "trim", trim)
+    monkeypatch.setattr(snapshots, "trim", trim)
 
 
 async def _fill(store: Store, count: int) -> None:
@@ -114,7 +114,7 @@ async def test_a_node_knows_how_its_cluster_does(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The figures of a node count the nodes that answer, and say if the clock of one of them is wrong."""
-    monkeypatch.setattr(answers, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(operators, "WATCH_SECONDS", 0.05)
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
     async with asyncio.timeout(10):
@@ -142,7 +142,7 @@ async def test_a_node_whose_clock_is_wrong_does_not_serve(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three nodes, the one whose clock differs from the others refuses calls, says why, and comes back."""
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.3)
     stores = [await nodes.open(number) for number in range(3)]
     await stores[0].kv("trivia").set("key", 1)
     wrong = engine_of(stores[0]).answers
@@ -274,7 +274,7 @@ async def test_a_node_that_was_paused_for_too_long_goes_on(
 
     It does so also if the servers are electing a leader meanwhile (10008), or do not answer at first.
     """
-    monkeypatch.setattr("holdfast.engines.cluster.follower.LACKING_SECONDS", 0.2)
+    monkeypatch.setattr("holdfast.engines.cluster.log.LACKING_SECONDS", 0.2)
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("old", 1)
     await at_one_place([one, other])
@@ -315,16 +315,16 @@ async def test_a_far_node_takes_the_snapshot_although_the_log_is_whole(
     await _fill(one, 10)
     await operator.snapshot(seconds=20)
     taken: list[Path] = []
-    replace = bringing._replace
+    replace = snapshots.replace_file
 
     def note(path: Path, new: Path) -> None:
         taken.append(path)
         replace(path, new)
 
-    monkeypatch.setattr(bringing, "_replace", note)
+    monkeypatch.setattr(snapshots, "replace_file", note)
     await nodes.open(2)
     assert taken == []
-    monkeypatch.setattr(bringing, "FAR", 5)
+    monkeypatch.setattr(snapshots, "FAR", 5)
     await nodes.open(3)
     assert [path.parent.name for path in taken] == ["3"]
 
@@ -336,7 +336,7 @@ async def test_a_damaged_snapshot_is_refused(
     one = await nodes.open(1)
     await _fill(one, 10)
     await operator.snapshot(seconds=20)
-    monkeypatch.setattr(bringing, "FAR", 5)
+    monkeypatch.setattr(snapshots, "FAR", 5)
     notes = Snapshots.notes
 
     async def forged(self: Snapshots, shard: int) -> Any:
@@ -352,7 +352,7 @@ async def test_snapshots_are_made_as_the_log_grows(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node that holds the lease makes a snapshot after so many messages."""
-    monkeypatch.setattr(snapshot_maker, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(snapshots, "LOOK_SECONDS", 0.05)
     one = await nodes.open(1, snapshot_every=5)
     await _fill(one, 10)
     async with asyncio.timeout(20):
@@ -366,12 +366,12 @@ async def test_a_limit_that_was_left_behind_is_lifted(nodes: Nodes, operator: Cl
     await _fill(one, 5)
     jetstream, stream = engine_of(one)._jetstream, f"HF_{nodes.name}"
     told = await jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
-    await jetstream.api(f"STREAM.UPDATE.{stream}", {**told["config"], trimming.LIMIT: 100}, seconds=5)
+    await jetstream.api(f"STREAM.UPDATE.{stream}", {**told["config"], log.LIMIT: 100}, seconds=5)
     await one.aclose()
     shutil.rmtree(nodes.folder / "1")
     again = await nodes.open(1)
     told = await engine_of(again)._jetstream.api(f"STREAM.INFO.{stream}", seconds=5)
-    assert told["config"][trimming.LIMIT] == -1
+    assert told["config"][log.LIMIT] == -1
 
 
 async def test_a_snapshot_without_a_connection_can_be_made_later(

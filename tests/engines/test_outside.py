@@ -248,3 +248,57 @@ async def test_a_store_knows_its_own_writes(other: OtherProgram) -> None:
         stats = await store.stats("kv/trivia")
         assert (stats.keys, await store.recount("kv/trivia")) == (1, 0)
         assert await other.run("SELECT name FROM holdfast_meta WHERE name = 'inside'") == []
+
+
+async def test_an_open_transaction_of_another_program_holds_up_its_own_namespace_only(pg_url: str) -> None:
+    """While a program leaves a transaction open in which it has written, other namespaces can be written."""
+    async with holdfast.open(pg_url) as store:
+        trivia, quotes = store.kv("trivia"), store.kv("quotes")
+        await trivia.set("a", 1)
+        await quotes.set("a", 1)
+        program = await asyncpg.connect(pg_url)
+        transaction = program.transaction()
+        await transaction.start()
+        try:
+            await program.execute(ADD.format("b", 2))
+            async with asyncio.timeout(60):
+                assert (await quotes.set("a", 2)).version == 2
+                waits = asyncio.create_task(trivia.set("a", 2))
+                await until_somebody_waits(program)
+        finally:
+            await transaction.commit()
+            await program.close()
+        assert (await waits).version == 3
+        assert await store.recount("kv/trivia") == 0
+
+
+async def test_a_store_gives_way_to_a_program_that_holds_an_entry(pg_url: str) -> None:
+    """A program that has locked an entry and then writes it is not met half way by a write of the store."""
+    async with holdfast.open(pg_url) as store:
+        kv = store.kv("trivia")
+        await kv.set("a", 1)
+        program = await asyncpg.connect(pg_url)
+        transaction = program.transaction()
+        await transaction.start()
+        try:
+            await program.execute("SELECT FROM plugin_kv_storage WHERE key = 'a' FOR UPDATE")
+            ours = asyncio.create_task(kv.incr("a"))
+            await until_somebody_waits(program)
+            async with asyncio.timeout(60):
+                await program.execute("UPDATE plugin_kv_storage SET value_json = '40' WHERE key = 'a'")
+        finally:
+            await transaction.commit()
+            await program.close()
+        entry = await ours
+        assert (entry.value, entry.version) == (41, 3)
+        assert await store.recount("kv/trivia") == 0
+
+
+async def until_somebody_waits(program: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Return once a session of the database waits for a lock."""
+    async with asyncio.timeout(60):
+        while not await program.fetchval(
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+            "WHERE NOT granted AND datname = current_database()"
+        ):
+            pass

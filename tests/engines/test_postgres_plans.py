@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 
 from holdfast.engines.postgres import sql
-from holdfast.engines.postgres.columns import keys_text
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.save_sql import Part, save
 from holdfast.engines.postgres.setup import prepare
+from holdfast.engines.postgres.sql import keys_text
 from holdfast.rows import Address
 
 NOW: Final = 1_700_000_000_123

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.engines.postgres import PostgresEngine, shared, shared_sql
+from holdfast.engines.postgres import PostgresEngine, shared
 from holdfast.errors import QuotaExceeded, VersionConflict
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ async def test_what_is_remembered_holds_for_one_server(
         return {entry.version for entry in await asyncio.gather(*(kv.set("k", 1) for kv in plugins(store)))}
 
     await asyncio.gather(*(kv.set("k", 0) for kv in plugins(store)))
-    monkeypatch.setattr(shared, "LOAD", shared_sql.LOAD.replace("pg_postmaster_start_time()", "now()"))
+    monkeypatch.setattr(shared, "LOAD", shared.LOAD.replace("pg_postmaster_start_time()", "now()"))
     assert await versions_after_another_life() == {3}
     monkeypatch.undo()
     await asyncio.gather(*(kv.set("k", 0) for kv in plugins(store)))

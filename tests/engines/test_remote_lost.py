@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 import holdfast
-from holdfast.bus import servers
+from holdfast.bus import connection as connection_module
 from holdfast.edges.nats.server import NatsServer
 from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import OutcomeUnknown, Unavailable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def wire(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Middle]:
     """A wire between a client and its server that can be cut; it is looked for again soon."""
-    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(connection_module, "PAUSE_SECONDS", 0.05)
     async with middle(nats_server.port) as who:
         yield who
 

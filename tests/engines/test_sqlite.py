@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.engine.moving import Shelf
-from holdfast.engines.sqlite import SqliteEngine, moving, save_sql
+from holdfast.engines.sqlite import SqliteEngine, moving
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import translated
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
@@ -336,9 +336,9 @@ async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_befo
             ("kv/p", 0, "", "z", 1),
             "PRIMARY KEY",
         ),
-        (save_sql._drop_kv(2), ("p", "a", "b"), "PRIMARY KEY"),
-        (save_sql._drop_rows("holdfast_rows", 2), ("n", "s", b"k", b"l"), "PRIMARY KEY"),
-        (save_sql._drop_rows("holdfast_parts", 2), ("n", "s", b"k", b"l"), "sqlite_autoindex"),
+        (statements._drop_kv(2), ("p", "a", "b"), "PRIMARY KEY"),
+        (statements._drop_rows("holdfast_rows", 2), ("n", "s", b"k", b"l"), "PRIMARY KEY"),
+        (statements._drop_rows("holdfast_parts", 2), ("n", "s", b"k", b"l"), "sqlite_autoindex"),
         (statements._load_parts(2, shown=True), ("n", "s", b"k") * 2, "sqlite_autoindex"),
         (statements._load_kv(2, shown=True), ("p", "a", "p", "b"), "PRIMARY KEY"),
         (statements.OWNERS, ("s",), "PRIMARY KEY"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.engines.sqlite.files import WriterLock
 from holdfast.engines.sqlite.setup import connect, prepare
 
 if TYPE_CHECKING:
@@ -38,3 +39,20 @@ def test_files_are_closed_though_an_error_is_kept(tmp_path: Path) -> None:
         assert _open_files(tmp_path)
         connection.close()
         assert (_open_files(tmp_path), kept.value.__traceback__ is None) == ([], False)
+
+
+def test_a_child_of_a_fork_leaves_the_lock_to_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that closes the store of its parent closes its own copy of the lock's file, and no more."""
+    lock, other = WriterLock(tmp_path / "lock"), WriterLock(tmp_path / "lock")
+    assert lock.acquire()
+    assert lock._file is not None
+    parents = os.dup(lock._file)  # a fork copies descriptors in the same way
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        lock.release()
+    assert not other.acquire()
+    os.close(parents)
+    assert other.acquire()
+    other.release()

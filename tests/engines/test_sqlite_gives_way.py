@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from holdfast.engines.sqlite import writer as writers
 from holdfast.engines.sqlite.setup import prepare
-from holdfast.engines.sqlite.writer import GIVES_WAY, Manners, Writer
+from holdfast.engines.sqlite.writer import GIVES_WAY, Writer, YieldBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,17 +52,17 @@ class Ground:
         self.seen.append(name)
         return True
 
-    async def run_long(self, manners: Manners | None) -> None:
+    async def run_long(self, yields: YieldBudget | None) -> None:
         """Commit ten steps and a row."""
         plan: list[Any] = [("SELECT step(?)", (number,)) for number in range(STEPS - 1)]
         plan.append(("INSERT INTO done VALUES ('long')", ()))
         seen = self.writer.data_version
-        job = partial(self.writer.commit, plan, 1, lambda: 0, None, seen, manners=manners)
+        job = partial(self.writer.commit, plan, 1, lambda: 0, None, seen, yields=yields)
         await self.writer.run(job)
 
-    async def commit_long(self, manners: Manners | None) -> list[str]:
+    async def commit_long(self, yields: YieldBudget | None) -> list[str]:
         """Commit ten steps and a row. Returns the rows of all commits, in their order."""
-        await self.run_long(manners)
+        await self.run_long(yields)
         found = await self.writer.run(partial(self.writer.fetch, "SELECT name FROM done ORDER BY rowid"))
         return [str(name) for (name,) in found]
 
@@ -78,7 +78,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 async def test_a_long_commit_gives_way(ground: Ground) -> None:
     """A job that arrives in the first half is done first; the long one then begins again and is whole."""
     ground.at = {2}
-    assert await ground.commit_long(Manners(left=1)) == ["other at 2", "long", "other at 2"]
+    assert await ground.commit_long(YieldBudget(left=1)) == ["other at 2", "long", "other at 2"]
     assert ground.seen[:5] == [0, 1, 2, "other at 2", 0]
     assert ground.seen[4:13] == [*range(STEPS - 1)]
 
@@ -86,14 +86,14 @@ async def test_a_long_commit_gives_way(ground: Ground) -> None:
 async def test_a_long_commit_that_is_half_done_goes_on(ground: Ground) -> None:
     """A job that arrives in the second half waits for the rest."""
     ground.at = {STEPS // 2}
-    assert await ground.commit_long(Manners()) == ["long", f"other at {STEPS // 2}"]
+    assert await ground.commit_long(YieldBudget()) == ["long", f"other at {STEPS // 2}"]
 
 
 async def test_a_long_commit_gives_way_a_few_times(ground: Ground) -> None:
     """However many jobs arrive, a long commit is done after a few of them."""
     ground.at = {0}
     others = ["other at 0"]
-    assert await ground.commit_long(Manners()) == [*others * GIVES_WAY, "long", *others]
+    assert await ground.commit_long(YieldBudget()) == [*others * GIVES_WAY, "long", *others]
 
 
 async def test_a_short_commit_does_not_give_way(ground: Ground) -> None:
@@ -106,7 +106,7 @@ async def test_a_writer_that_stops_does_what_gave_way(tmp_path: Path) -> None:
     """The end of a writer is no job that a long commit is lost for."""
     ground = Ground(tmp_path / "store.db")
     ground.ends_at = 1
-    await ground.run_long(Manners())
+    await ground.run_long(YieldBudget())
     ground.writer._thread.join()
     with closing(sqlite3.connect(tmp_path / "store.db")) as file:
         assert file.execute("SELECT name FROM done").fetchall() == [("long",)]
@@ -119,11 +119,11 @@ async def test_many_writes_give_way_and_nothing_is_lost(
     gave: list[int] = []
     give_way = Writer._give_way
 
-    def noted(self: Writer, manners: Manners) -> None:
+    def noted(self: Writer, yields: YieldBudget) -> None:
         try:
-            give_way(self, manners)
-        except writers.GaveWay:
-            gave.append(manners.left)
+            give_way(self, yields)
+        except writers.WriteInterrupted:
+            gave.append(yields.left)
             raise
 
     monkeypatch.setattr(Writer, "_give_way", noted)

@@ -108,9 +108,9 @@ async def test_what_another_program_did_to_a_namespace_is_seen(path: Path) -> No
 
 async def test_more_than_is_kept_in_mind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and namespaces are right, also where there are more of them, and larger ones, than are known."""
-    monkeypatch.setattr("holdfast.engines.sqlite.last_written.MOST", 3)
-    monkeypatch.setattr("holdfast.engines.sqlite.last_written.MOST_NAMESPACES", 3)
-    monkeypatch.setattr("holdfast.engines.sqlite.last_written.LARGEST", 10)
+    monkeypatch.setattr("holdfast.engines.sqlite.engine.RECENT_ROWS", 3)
+    monkeypatch.setattr("holdfast.engines.sqlite.engine.RECENT_NAMESPACES", 3)
+    monkeypatch.setattr("holdfast.engines.sqlite.engine.LARGEST_RECENT", 10)
     async with holdfast.open(path, reap=False) as store:
         for expected in (1, 2, 3):
             handles = [store.kv(f"p{number}") for number in range(5)]

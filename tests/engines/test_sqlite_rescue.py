@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.engines.sqlite import SqliteEngine, copying
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import examiner as examiners
 from tests.vanishing import entries
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def test_a_copy_is_of_one_instant_and_nobody_waits_for_it(
     store: holdfast.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a copy is made writes and lists go on; it has what was there when it began, and no more."""
-    monkeypatch.setattr(copying, "STEP", 1)
+    monkeypatch.setattr(examiners, "COPY_PAGES", 1)
     async with store:
         kv = store.kv("p")
         for number in range(20):
@@ -137,7 +138,7 @@ async def test_closing_ends_a_copy(
     store: holdfast.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is closed does not wait for a copy to be complete, and leaves nothing of it."""
-    monkeypatch.setattr(copying, "STEP", 1)
+    monkeypatch.setattr(examiners, "COPY_PAGES", 1)
     async with store:
         await store.kv("p").set("k", "x" * 60_000)
         examiner, loop = _engine(store)._examiner, asyncio.get_running_loop()

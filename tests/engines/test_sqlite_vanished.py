@@ -13,9 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.engine import LATER
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite import presence as presence_module
-from holdfast.engines.sqlite.presence import Presence
+from holdfast.engines.sqlite import SqliteEngine, files
+from holdfast.engines.sqlite.files import Presence
 from holdfast.rows import KV, Address
 from tests.vanishing import (
     WAYS,
@@ -97,7 +96,7 @@ async def test_where_files_are_looked_for_by_another_call(
 ) -> None:
     """The rule holds without the C library's statx, and with one that the system refuses to execute."""
     for looks in (None, lambda *_: -1):
-        monkeypatch.setattr(presence_module, "_statx", lambda looks=looks: looks)
+        monkeypatch.setattr(files, "_statx", lambda looks=looks: looks)
         async with holdfast.open(path, reap=False) as store:
             await _fill(store)
             away = path.rename(path.with_name("away"))
@@ -167,7 +166,7 @@ async def test_the_file_is_looked_for_before_a_write_after_idling(
     """A write that finds the file gone before it begins is refused as such: nothing of it is kept."""
     async with holdfast.open(path, reap=False) as store:
         await _fill(store)
-        monkeypatch.setattr("holdfast.engines.sqlite.presence.INTERVAL", -1.0)
+        monkeypatch.setattr("holdfast.engines.sqlite.files.CHECK_SECONDS", -1.0)
         path.unlink()
         with pytest.raises(holdfast.DatabaseError):
             await store.kv("p").set("late", 1)

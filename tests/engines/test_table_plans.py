@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast.engine import Scan, Scanned
 from holdfast.engines.postgres import sql as postgres
-from holdfast.engines.postgres.columns import keys_text
+from holdfast.engines.postgres.sql import keys_text
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements
 from holdfast.rows import Address

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEWER = (
-    "the store was written by a newer Holdfast (schema 0007; this version knows up to 0006): upgrade Holdfast"
+    "the store was written by a newer Holdfast (schema 0008; this version knows up to 0007): upgrade Holdfast"
 )
 EVERYTHING = {
     "holdfast_alembic_version",
@@ -135,7 +135,8 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     ("found", "need"),
     [
         (None, Need.CREATE),
-        ("0006", Need.NOTHING),
+        ("0007", Need.NOTHING),
+        ("0006", Need.MIGRATE),
         ("0005", Need.MIGRATE),
         ("0004", Need.MIGRATE),
         ("0003", Need.MIGRATE),
@@ -150,7 +151,7 @@ def test_what_a_store_needs(found: str | None, need: Need) -> None:
 def test_an_unknown_revision_is_refused() -> None:
     """A store that a newer Holdfast has migrated is refused with a sentence that says what to do."""
     with pytest.raises(Unsupported) as refused:
-        needed("0007")
+        needed("0008")
     assert refused.value.message == NEWER
 
 
@@ -207,13 +208,13 @@ async def test_data_survives_an_upgrade_that_has_nothing_to_do(database: Databas
 async def test_a_store_of_the_future_is_left_alone(database: Database) -> None:
     """Neither way is a store touched whose revision this version does not know."""
     await database.create()
-    await database.execute("UPDATE holdfast_alembic_version SET version_num = '0007'")
+    await database.execute("UPDATE holdfast_alembic_version SET version_num = '0008'")
     for migration in (database.upgrade, database.downgrade):
         with pytest.raises(Unsupported) as refused:
             await migration()
         assert refused.value.message == NEWER
     assert await database.names() == EVERYTHING
-    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [("0007",)]
+    assert await database.execute("SELECT * FROM holdfast_alembic_version") == [("0008",)]
 
 
 async def test_a_failed_upgrade_leaves_nothing(database: Database) -> None:

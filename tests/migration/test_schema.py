@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast.engines.sql import layout, migrate, schema
+from holdfast.engines.sql import layout, migrate
+from tools.pages import schema
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 TABLES = [
     *("holdfast_journal", "holdfast_meta", "holdfast_namespaces", "holdfast_parts", "holdfast_rows"),
@@ -87,16 +87,7 @@ def without_alembic(catalog: dict[str, list[tuple[Any, ...]]]) -> dict[str, list
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 def test_rendered_scripts_are_current(dialect: str) -> None:
     """A store is created from the rendered script, so it must be what the schema says today."""
-    assert layout.ddl(dialect) == schema.render(dialect), "run ./dev schema"
-
-
-def test_rendering_writes_both_scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Running the module renders every script into the folder beside it."""
-    (tmp_path / "ddl").mkdir()
-    monkeypatch.setattr(schema, "__file__", str(tmp_path / "schema.py"))
-    schema.main()
-    for dialect in ("sqlite", "postgresql"):
-        assert (tmp_path / "ddl" / f"{dialect}.sql").read_text() == layout.ddl(dialect)
+    assert layout.ddl(dialect) == schema.render(dialect), "run ./dev pages"
 
 
 def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -> None:
@@ -105,7 +96,7 @@ def test_sqlite_script_migrations_and_model_agree(created: sqlite3.Connection) -
         migrate.upgrade_sqlite(migrated)
         assert sqlite_catalog(migrated) == sqlite_catalog(created)
         version = "SELECT version_num FROM holdfast_alembic_version"
-        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0006",)]
+        assert migrated.execute(version).fetchall() == created.execute(version).fetchall() == [("0007",)]
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         schema.metadata.create_all(connection)
@@ -122,12 +113,12 @@ async def test_postgres_script_migrations_and_model_agree(
     """In PostgreSQL a created store, a migrated store and the model have the same catalogue."""
     created = await pg_catalog(pg_created)
     version = "SELECT version_num FROM holdfast_alembic_version"
-    assert await pg_created.fetchval(version) == "0006"
+    assert await pg_created.fetchval(version) == "0007"
 
     await empty(pg_created)
     await migrate.upgrade_postgres(pg_url)
     assert await pg_catalog(pg_created) == created
-    assert await pg_created.fetchval(version) == "0006"
+    assert await pg_created.fetchval(version) == "0007"
 
     await empty(pg_created)
     engine = create_async_engine("postgresql+asyncpg://", connect_args={"dsn": pg_url})

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engine import Onlooker
 from holdfast.engine.moving import Movable, Shelf
 from holdfast.registry import engine_for
 
@@ -64,8 +63,7 @@ async def looked_at(url: str | Path) -> AsyncIterator[RawSnapshot]:
     engine = engine_for(url)
     assert isinstance(engine, Movable)
     engine.open_unfinished()
-    if isinstance(engine, Onlooker):
-        engine.look_on()
+    engine.open_read_only()
     await engine.start()
     try:
         async with engine.snapshot() as snapshot:

@@ -11,8 +11,9 @@ import pytest
 import holdfast
 from holdfast.edges.cli.raw import reading, writing
 from holdfast.engine.moving import Facts, Marked, Shelf
-from holdfast.engines.cluster import loading, loads, moving
-from holdfast.engines.cluster.codec import encode_load
+from holdfast.engines.cluster import engine as cluster_engine
+from holdfast.engines.cluster import moves
+from holdfast.engines.cluster.messages import drop_namespaces, encode_load, loaded_namespaces
 from holdfast.moves import transfers
 from holdfast.moves.transfers import Ended, StoreTransfer
 from holdfast.rows import Row
@@ -110,23 +111,23 @@ async def test_a_process_that_dies_while_it_opens_the_store(
     source: holdfast.Store, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy counts as complete, and the nodes open the shards that were left closed."""
-    monkeypatch.setattr(moving, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(cluster_engine, "SETTLE_SECONDS", 0.05)
     one, url = str(tmp_path / "one.db"), nodes.url(0, shards=3)
     async with reading(one) as engine, AsyncExitStack() as stack:
         transfer = await moving_to(stack, engine, url)
         await transfer.begin(lambda names: None)
         await transfer.step()
-        whole = loading.publish_facts
+        whole = moves.publish_facts
 
         async def first_shard_only(shards: Any, facts: Facts, **options: Any) -> None:
             await whole(shards[:1], facts, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "publish_facts", first_shard_only)
+            patch.setattr(moves, "publish_facts", first_shard_only)
             await transfer.finish()
     stores = [await nodes.open(number) for number in (1, 2)]
     async with asyncio.timeout(30):
-        while any(shard.replica.standing.closed for shard in engine_of(stores[0])._shards):  # noqa: ASYNC110
+        while any(shard.replica.status.closed for shard in engine_of(stores[0])._shards):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     for number in range(8):
         assert (await stores[0].kv(f"p{number}").set("k", 2)).version == 2
@@ -148,4 +149,4 @@ async def test_a_change_of_another_version(nodes: Nodes) -> None:
     await shard.put(encode_load([("dance", "", "", [])]))
     with pytest.raises(holdfast.Unavailable, match="upgrade this node"):
         await until_it_stops(two)
-    assert loads.loaded([loads.drop_namespaces(["kv/p"])]) == ["kv/p"]
+    assert loaded_namespaces([drop_namespaces(["kv/p"])]) == ["kv/p"]

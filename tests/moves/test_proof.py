@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.engines.cluster import loading
-from holdfast.engines.cluster import moving as cluster_moving
+from holdfast.engines.cluster import engine as cluster_engine
+from holdfast.engines.cluster import moves
 from holdfast.moves import transfers
 from tests.cluster import Nodes, engine_of
 from tests.jetstream import servers_running
@@ -223,22 +223,22 @@ async def test_a_cluster_whose_first_shard_is_open_counts_as_open(
     one: str, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the log fails after the first shard was opened, nodes open the rest: the source stays closed."""
-    put, there = loading._put, nodes.url(0, shards=3)
+    put, there = moves._put, nodes.url(0, shards=3)
 
     async def failing(shard: Shard, changes: Any, allow: Any) -> None:
         if shard.number and changes[0][0] == "remember" and ["closed", None] in map(list, changes[0][3]):
             raise holdfast.Unavailable("no server leads the log")
         await put(shard, changes, allow)
 
-    monkeypatch.setattr(cluster_moving, "SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr(cluster_engine, "SETTLE_SECONDS", 0.05)
     async with moving(one, there) as transfer:
         with monkeypatch.context() as patch:
-            patch.setattr(loading, "_put", failing)
+            patch.setattr(moves, "_put", failing)
             with pytest.raises(holdfast.OutcomeUnknown, match="no server leads the log"):
                 await transfer.switch()
     assert await accepting(one) == []
     node = await nodes.open(1)
     async with asyncio.timeout(60):
-        while any(shard.replica.standing.closed for shard in engine_of(node)._shards):  # noqa: ASYNC110
+        while any(shard.replica.status.closed for shard in engine_of(node)._shards):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert (await node.kv("plain").set("k", 2)).version == 2

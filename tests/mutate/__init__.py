@@ -1,1 +1,1 @@
-"""Bugs planted in the library, one at a time, each of which the suite must find: `./dev mutate`."""
+"""Bugs planted in the library, one at a time, each of which a test must find: `./dev mutate`."""

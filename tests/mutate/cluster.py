@@ -1,192 +1,585 @@
-"""Bugs in the cluster engine.
-
-Law: data; see `tests.mutate.plant`.
-"""
+"""Bugs in the cluster: leases, replicas, forwarding, snapshots, loads. Tests once missed most of them."""
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-from tests.mutate.plant import Plant
+import msgspec
+from holdfast.engines.cluster.bringing import Bringer
+from holdfast.engines.cluster.publishing import Publisher
+from holdfast.engines.cluster.reading import Reads
+from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
+
+from holdfast.engines.cluster import (
+    answers,
+    bringing,
+    forgetting,
+    forwarded,
+    lease,
+    loading,
+    loads,
+    moving,
+    snapshot_maker,
+    stream,
+    trimming,
+    write_queue,
+)
+from holdfast.engines.cluster.engine import ClusterEngine
+from holdfast.engines.cluster.forwarding import Forwarding, Moved
+from holdfast.engines.cluster.lease import ShardLease, ticks
+from holdfast.engines.cluster.messages import Assembler
+from holdfast.engines.cluster.replica import Replica
+from holdfast.engines.cluster.shard import Shard
+from holdfast.engines.cluster.snapshots import Snapshots
+from holdfast.engines.cluster.write_queue import WriteQueue
+from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, QuotaExceeded
+from tests.mutate.planting import bug
+
+if TYPE_CHECKING:
+    from holdfast.bus.protocol import Message
+    from tests.mutate.planting import Patches
 
 _NODES: Final = ("tests/engines/test_cluster.py", "tests/engines/test_cluster_faults.py")
+_FORWARDED: Final = ("tests/engines/cluster/test_forwarding.py", "tests/engines/test_cluster_forwarding.py")
+_LOADING: Final = "tests/engines/cluster/test_loading.py"
+_PUBLISHING: Final = "tests/engines/cluster/test_publishing.py"
+_QUEUE: Final = "tests/engines/cluster/test_write_queue.py"
+_READING: Final = "tests/engines/cluster/test_reading.py"
+_SHARD: Final = "tests/engines/cluster/test_shard.py"
+_SNAPSHOTS: Final = "tests/engines/cluster/test_snapshots.py"
+_replace: Final = msgspec.structs.replace
 
-_LOGIN: Final = ("tests/security/test_cluster.py",)
 
-_FORWARDING: Final = ("tests/engines/test_cluster_forwarding.py",)
+class _NeverRaised(Exception):
+    """An error that nothing raises."""
 
-_OPERATORS: Final = ("tests/engines/test_cluster_operators.py",)
 
-PLANTS: Final = (
-    Plant(
-        "a damaged snapshot is installed",
-        "engines/cluster/snapshots.py",
-        "        if digest.hexdigest() != note.sha256:\n",
-        "        if False:\n",
-        _OPERATORS,
-    ),
-    Plant(
-        "a trimmed log is taken for whole",
-        "engines/cluster/bringing.py",
-        'message["seq"] == kept.seq or',
-        "True or",
-        _OPERATORS,
-    ),
-    Plant(
-        "the contents are read after later messages",
-        "engines/cluster/replica.py",
-        "            if check:\n                await self._inspect(place, check)\n",
-        "            if check:\n                asyncio.get_running_loop().call_later(\n"
-        "                    0.05, lambda: asyncio.ensure_future(self._inspect(place, check))\n"
-        "                )\n",
-        _OPERATORS,
-    ),
-    Plant(
-        "a second log is made for a lost one",
-        "engines/cluster/stream.py",
-        "        if known is not None:\n            raise _no_second",
-        "        if False:\n            raise _no_second",
-        _NODES,
-    ),
-    Plant(
-        "a lease counts from the answer",
-        "engines/cluster/shard.py",
-        "return await self._saved(place, save, sent, milliseconds)",
-        "return await self._saved(place, save, ticks(), milliseconds)",
-        _NODES,
-    ),
-    Plant(
-        "other nodes write while a lease runs",
-        "engines/cluster/lease.py",
-        "self._keep_off = now + milliseconds / 1000 * MARGIN",
-        "self._keep_off = 0.0",
-        _NODES,
-    ),
-    Plant(
-        "a node keeps the lease that its message ends",
-        "engines/cluster/shard.py",
-        "self.lease.give_up()  # others may write",
-        "pass  # others may write",
-        _NODES,
-    ),
-    Plant(
-        "a delivery is taken for the next message",
-        "engines/cluster/replica.py",
-        "return self._brought if self._brought.id == name else None",
-        "return self._brought if self._brought.seq else None",
-        _NODES,
-    ),
-    Plant(
-        "replicas compare sequences alone",
-        "engines/cluster/replica.py",
-        "if entry.base != self.at:",
-        "if entry.base.seq != self.at.seq:",
-        _NODES,
-    ),
-    Plant(
-        "a replica does not save its place",
-        "engines/cluster/replica.py",
-        "also=[*also, kept]",
-        "also=also",
-        _NODES,
-    ),
-    Plant(
-        "a write without an answer is decided again",
-        "engines/cluster/publishing.py",
-        "                    return self._replica.stored(proposal.id)\n",
-        "                    return None\n",
-        _NODES,
-    ),
-    Plant(
-        "a gap is passed over",
-        "engines/cluster/replica.py",
-        "        if entry.base.seq > self.at.seq:\n            return False\n",
-        "        if entry.base.seq > self.at.seq:\n            return True\n",
-        _NODES,
-    ),
-    Plant(
-        "a node answers from its file after its lease",
-        "engines/cluster/reading.py",
-        "if left <= 0:",
-        "if left <= 0 and not found:",
-        _NODES,
-    ),
-    Plant(
-        "a reader shows what the holder of the lease has not seen",
-        "engines/cluster/reading.py",
-        "                await self._reached(self._shard.replica.latest)\n",
-        "",
-        _NODES,
-    ),
-    Plant(
-        "a reader takes no notice of a message that is being saved",
-        "engines/cluster/reading.py",
-        "await self._reached(self._shard.replica.latest)",
-        "await self._reached(self._shard.replica.at.seq)",
-        _NODES,
-    ),
-    Plant(
-        "a reader trusts its own replica",
-        "engines/cluster/reading.py",
-        "                await self._confirmed()\n",
-        "",
-        _NODES,
-    ),
-    Plant(
-        "a forwarded group is decided however late",
-        "engines/cluster/forwarding.py",
-        "        if any(self._foreign > name.after for name in names):\n            raise Moved\n",
-        "",
-        _FORWARDING,
-    ),
-    Plant(
-        "a forwarded group without a reply is decided again",
-        "engines/cluster/forwarding.py",
-        "        if not sent.logged:\n            return _NOT_TAKEN\n",
-        "        return _NOT_TAKEN\n",
-        _FORWARDING,
-    ),
-    Plant(
-        "groups that share a message hear each other's changes",
-        "engines/cluster/write_queue.py",
-        'number = asked.get((record.namespace, record.request_id or ""), first.get(record.namespace, 0))',
-        "number = first.get(record.namespace, 0)",
-        _FORWARDING,
-    ),
-    Plant(
-        "a barrier is forwarded and not followed",
-        "engines/cluster/forwarding.py",
-        "                await self._shard.replica.reach(seq)\n",
-        "                pass\n",
-        _FORWARDING,
-    ),
-    Plant(
-        "a node stays out when its disk has room again",
-        "engines/cluster/shard.py",
-        "        if applied and isinstance(self._halted, Unavailable):\n",
-        "        if False:\n",
-        _NODES,
-    ),
-    Plant(
-        "a node with a wrong clock serves",
-        "engines/cluster/answers.py",
-        "wrong_clock(lead) if abs(lead) > MOST_SKEW else None",
-        "None",
-        _OPERATORS,
-    ),
-    Plant(
-        "everybody may use JetStream",
-        "edges/nats/cluster_server.py",
-        '("$JS.>", "$JSC.>",',
-        '("$JSC.>",',
-        _LOGIN,
-    ),
-    Plant(
-        "a message keeps the lease of the one before it",
-        "engines/cluster/shard.py",
-        "            milliseconds = 0 if self._way.wanted or self.lease.shared else LEASE_MS\n",
-        "            milliseconds = LEASE_MS\n",
-        _NODES,
-    ),
-)
-"""All of them."""
+async def _nothing(*given: Any, **fields: Any) -> None:
+    """Do nothing."""
+
+
+# Leases
+
+
+@bug("tests/engines/cluster/test_lease.py")
+def others_write_before_a_lease_has_ended(patch: Patches) -> None:
+    """Other nodes keep off for longer than the lease of the writer lasts."""
+    patch.set(lease, "MARGIN", 0.9)
+
+
+@bug(*_NODES)
+def other_nodes_write_while_a_lease_runs(patch: Patches) -> None:
+    """A node that sees a message of another keeps off while that one holds its lease."""
+
+    def wrong(see: Any, lease: ShardLease, milliseconds: int, *, wrote: bool) -> None:
+        see(lease, milliseconds, wrote=wrote)
+        lease._keep_off = 0.0
+
+    patch.wrap(ShardLease, "see", wrong)
+
+
+@bug(_SHARD, *_NODES)
+def a_lease_counts_from_the_answer(patch: Patches) -> None:
+    """A lease counts from when its message was first sent."""
+    patch.wrap(
+        Shard,
+        "_saved",
+        lambda saved, shard, place, save, sent, milliseconds: saved(
+            shard, place, save, ticks(), milliseconds
+        ),
+    )
+
+
+@bug(*_NODES)
+def a_node_keeps_the_lease_that_its_message_ends(patch: Patches) -> None:
+    """A node that sends a message without a lease answers nothing from its file from then on."""
+    patch.within((Shard, "_publish"), (ShardLease, "give_up"))
+
+
+@bug(_SHARD)
+def a_node_answers_while_its_replica_is_replaced(patch: Patches) -> None:
+    """A node that fetches a snapshot shows nothing meanwhile."""
+    patch.within((Shard, "_brought"), (ShardLease, "give_up"))
+
+
+@bug(_SHARD)
+def a_node_that_has_stopped_answers_from_its_file(patch: Patches) -> None:
+    """A node that does not follow the log any more shows nothing."""
+    patch.within((Shard, "_halt"), (ShardLease, "give_up"))
+
+
+@bug(_SHARD)
+def a_node_that_could_not_save_a_write_keeps_its_lease(patch: Patches) -> None:
+    """A node whose file lacks what the log has shows nothing."""
+    patch.within((Shard, "_saved"), (ShardLease, "give_up"))
+
+
+@bug(_SHARD)
+def a_node_that_starts_again_writes_into_a_lease(patch: Patches) -> None:
+    """A node that starts again waits for the lease of the last message that it knows."""
+
+    async def wrong(take: Any, shard: Shard, entry: Any) -> Any:
+        if entry.place.seq == shard.replica.at.seq:
+            return await shard.replica.take(entry)
+        return await take(shard, entry)
+
+    patch.wrap(Shard, "_take", wrong)
+
+
+# Publishing
+
+
+@bug(_PUBLISHING)
+def an_attempt_without_an_answer_keeps_the_lease(patch: Patches) -> None:
+    """While a message is in doubt, its node shows nothing from its file."""
+    patch.within((Publisher, "publish"), (ShardLease, "give_up"))
+
+
+@bug(_PUBLISHING)
+def a_late_message_in_doubt_is_decided_again(patch: Patches) -> None:
+    """A message that may be stored is not decided again, even if its callers have given up."""
+
+    async def wrong(publish: Any, publisher: Publisher, proposal: Any, late: Any) -> Any:
+        try:
+            return await publish(publisher, proposal, late)
+        except OutcomeUnknown:
+            if late():
+                return None
+            raise
+
+    patch.wrap(Publisher, "publish", wrong)
+
+
+@bug(_PUBLISHING)
+def a_node_that_falls_behind_mistakes_what_is_certain(patch: Patches) -> None:
+    """A write is unavailable if it is certainly not stored, and unknown otherwise."""
+    patch.wrap(
+        Publisher,
+        "_catch_up",
+        lambda catch_up, publisher, seq, end, *, doubt: catch_up(publisher, seq, end, doubt=not doubt),
+    )
+
+
+@bug(_PUBLISHING, *_NODES)
+def a_write_without_an_answer_is_decided_again(patch: Patches) -> None:
+    """A write whose message the log has brought is stored, although nobody acknowledged it."""
+    patch.within((Publisher, "publish"), (Replica, "stored"))
+
+
+@bug(_PUBLISHING)
+def a_doubt_is_settled_before_every_write(patch: Patches) -> None:
+    """A message in doubt is settled by one empty message."""
+
+    async def wrong(settle: Any, shard: Shard, now: Any) -> None:
+        await settle(shard, now)
+        shard._doubt = True
+
+    patch.wrap(Shard, "_settle_doubt", wrong)
+
+
+@bug("tests/engines/cluster/test_messages.py")
+def parts_that_came_before_are_mixed_into_an_outcome(patch: Patches) -> None:
+    """An outcome is made of its own parts, also after one whose last part was lost."""
+
+    def wrong(add: Any, assembler: Assembler, message: Message) -> Any:
+        before = list(assembler._pieces)
+        entry = add(assembler, message)
+        if entry is None and len(assembler._pieces) == 1:
+            assembler._pieces[:0] = before
+        return entry
+
+    patch.wrap(Assembler, "add", wrong)
+
+
+# Groups that wait
+
+
+@bug(_QUEUE)
+def the_names_of_forwarded_groups_overflow_a_head(patch: Patches) -> None:
+    """A message names no more forwarded groups than its headers hold."""
+    patch.set(write_queue, "MOST_FORWARDED", 2_000)
+
+
+@bug(_QUEUE)
+def a_barrier_is_lost_beside_other_groups(patch: Patches) -> None:
+    """A barrier is stored, whatever it shares a message with."""
+
+    def wrong(together: Any, queue: WriteQueue, turns: Any) -> Any:
+        for turn in turns:
+            turn.force = all(one.force for one in turns)
+        return together(queue, turns)
+
+    patch.wrap(WriteQueue, "_together", wrong)
+
+
+@bug(_QUEUE)
+def a_group_that_fails_takes_others_with_it(patch: Patches) -> None:
+    """A group that can't be decided fails alone."""
+    patch.set(write_queue, "Defect", _NeverRaised)
+    patch.set(write_queue, "TooExpensive", _NeverRaised)
+
+
+@bug(_QUEUE)
+def every_group_hears_of_every_run(patch: Patches) -> None:
+    """Listeners hear of a run of expiries once."""
+
+    def wrong(shares: Any, outcome: Any, groups: Any) -> Any:
+        return [_replace(share, runs=outcome.runs) for share in shares(outcome, groups)]
+
+    patch.wrap(write_queue, "shares", wrong)
+
+
+@bug(_QUEUE)
+def the_half_of_a_group_that_is_stored_is_reported_as_failed(patch: Patches) -> None:
+    """If the second half of a large group fails, the first half is stored and reported so."""
+
+    async def wrong(in_halves: Any, *given: Any) -> Any:
+        outcome = await in_halves(*given)
+        for result in outcome.results:
+            if isinstance(result, HoldfastError):
+                raise result
+        return outcome
+
+    patch.wrap(write_queue, "in_halves", wrong)
+
+
+# Forwarded groups
+
+
+@bug(_SHARD)
+def a_forwarded_group_that_lost_its_place_is_decided_again(patch: Patches) -> None:
+    """A forwarded group is left to its sender once another node has written."""
+    patch.within((Shard, "_commit"), (Forwarding, "require"))
+
+
+@bug(*_FORWARDED)
+def a_forwarded_group_is_decided_however_late(patch: Patches) -> None:
+    """A forwarded group that comes late is left to its sender, which may have decided it by then."""
+    patch.set(Forwarding, "require", lambda forwarding, names: None)
+
+
+@bug(*_FORWARDED)
+def a_forwarded_group_without_a_reply_is_decided_again(patch: Patches) -> None:
+    """A sender without a reply looks into the log before it decides a group itself."""
+
+    async def wrong(forwarding: Forwarding, sent: Any, now: Any) -> bytes:
+        return b"-"
+
+    patch.set(Forwarding, "_settled", wrong)
+
+
+@bug(_SHARD)
+def a_snapshot_hides_that_a_forwarded_group_is_stored(patch: Patches) -> None:
+    """A forwarded group that may have come with a snapshot is not decided again."""
+
+    def wrong(forwarding: Forwarding, seq: int) -> None:
+        forwarding._foreign = max(forwarding._foreign, seq)
+
+    patch.set(Forwarding, "skipped", wrong)
+
+
+@bug(_SHARD)
+def a_forwarded_group_from_before_a_snapshot_is_taken(patch: Patches) -> None:
+    """A node that was brought up by a snapshot takes no group that was sent before it."""
+
+    def wrong(forwarding: Forwarding, seq: int) -> None:
+        for sent in forwarding._sent.values():
+            sent.logged = True
+
+    patch.set(Forwarding, "skipped", wrong)
+
+
+@bug(*_FORWARDED)
+def an_unknown_outcome_is_told_as_not_taken(patch: Patches) -> None:
+    """A forwarded group that may be stored is not decided by its sender."""
+
+    async def wrong(decided: Any, forwarding: Forwarding, data: bytes) -> Any:
+        try:
+            return await decided(forwarding, data)
+        except OutcomeUnknown:
+            raise Moved from None
+
+    patch.wrap(Forwarding, "_decided", wrong)
+
+
+@bug(*_FORWARDED)
+def a_defect_is_told_as_not_taken(patch: Patches) -> None:
+    """A forwarded group that failed in an unforeseen way may be stored."""
+
+    async def wrong(decided: Any, forwarding: Forwarding, data: bytes) -> Any:
+        try:
+            return await decided(forwarding, data)
+        except HoldfastError:
+            raise
+        except Exception:
+            raise Moved from None
+
+    patch.wrap(Forwarding, "_decided", wrong)
+
+
+@bug("tests/engines/cluster/test_forwarding.py")
+def a_forwarded_refusal_forgets_by_how_much_a_quota_was_exceeded(patch: Patches) -> None:
+    """A sender makes as much room as the refusal of a forwarded group asks for."""
+
+    def wrong(error_of: Any, refusal: Any) -> HoldfastError:
+        error: HoldfastError = error_of(refusal)
+        if isinstance(error, QuotaExceeded):
+            error.excess = 0
+        return error
+
+    patch.wrap(forwarded, "_error", wrong)
+
+
+# Reading
+
+
+@bug(_READING)
+def the_holder_tells_less_than_its_file_shows(patch: Patches) -> None:
+    """The holder of a lease tells how far the log is that its readers may have seen."""
+
+    def wrong(on_index: Any, reads: Reads, message: Message) -> None:
+        replica = reads._shard.replica
+        latest, replica.latest = replica.latest, 0
+        on_index(reads, message)
+        replica.latest = latest
+
+    patch.wrap(Reads, "_on_index", wrong)
+
+
+@bug(_READING)
+def the_holder_tells_less_than_the_asker_has_read(patch: Patches) -> None:
+    """The holder of a lease replies once it has come as far as the node that asks."""
+    patch.wrap(
+        Reads, "_on_index", lambda on_index, reads, message: on_index(reads, _replace(message, data=b""))
+    )
+
+
+@bug("tests/engines/cluster/test_replica.py")
+def a_replaced_replica_does_not_know_what_its_file_shows(patch: Patches) -> None:
+    """A replica that was replaced by a snapshot knows how far its file has come."""
+
+    async def wrong(opened: Any, replica: Replica) -> None:
+        latest = replica.latest
+        await opened(replica)
+        replica.latest = latest
+
+    patch.wrap(Replica, "open", wrong)
+
+
+@bug(_SHARD)
+def a_look_that_outlasts_the_lease_is_shown(patch: Patches) -> None:
+    """What a look finds counts only if the lease still runs after it."""
+
+    async def wrong(fresh: Any, reads: Reads, look: Any) -> Any:
+        return await look() if reads._shard.lease.held() else await fresh(reads, look)
+
+    patch.wrap(Reads, "fresh", wrong)
+
+
+@bug(*_NODES)
+def a_node_answers_from_its_file_after_its_lease(patch: Patches) -> None:
+    """A node without a lease asks before it answers."""
+    patch.set(Reads, "glance", lambda reads, *given: reads._shard.replica.file.glance(*given))
+
+
+@bug(_READING, *_NODES)
+def a_reader_trusts_its_own_replica(patch: Patches) -> None:
+    """A read shows all that was acknowledged before it, on whatever node."""
+    patch.set(Reads, "_confirmed", _nothing)
+
+
+@bug(*_NODES)
+def a_reader_shows_what_the_holder_of_the_lease_has_not_seen(patch: Patches) -> None:
+    """What one node has shown, no other node takes back."""
+    patch.set(Reads, "_reached", _nothing)
+
+
+@bug(*_NODES)
+def a_gap_in_the_log_is_passed_over(patch: Patches) -> None:
+    """A replica applies a message only after the one before it."""
+
+    async def wrong(take: Any, replica: Replica, entry: Any) -> Any:
+        return entry.base.seq > replica.at.seq or await take(replica, entry)
+
+    patch.wrap(Replica, "take", wrong)
+
+
+@bug("tests/engines/test_cluster_operators.py")
+def a_node_with_a_wrong_clock_serves(patch: Patches) -> None:
+    """A node whose clock differs too much from the others' serves nobody."""
+    patch.set(answers, "MOST_SKEW", float("inf"))
+
+
+# Snapshots and trimming
+
+
+@bug(_SNAPSHOTS)
+def the_log_is_trimmed_past_the_slowest_node(patch: Patches) -> None:
+    """The log keeps what the slowest node needs."""
+
+    async def wrong(*given: Any) -> list[Any]:
+        return []
+
+    patch.set(snapshot_maker, "heard", wrong)
+
+
+@bug(_SNAPSHOTS)
+def the_log_is_trimmed_though_a_shard_has_no_snapshot(patch: Patches) -> None:
+    """The log of a shard without a snapshot is kept whole."""
+    notes = Snapshots.notes
+
+    async def wrong(snapshots: Snapshots, shard: int) -> Any:
+        return await notes(snapshots, shard) or [SimpleNamespace(seq=10**9)]
+
+    patch.within((SnapshotMaker, "_trimmed"), (Snapshots, "notes"), wrong)
+
+
+@bug(_SNAPSHOTS)
+def the_log_is_trimmed_up_to_the_newest_snapshot(patch: Patches) -> None:
+    """The log keeps what comes after the oldest snapshot that is kept."""
+    notes = Snapshots.notes
+
+    async def wrong(snapshots: Snapshots, shard: int) -> Any:
+        return (await notes(snapshots, shard))[::-1]
+
+    patch.within((SnapshotMaker, "_trimmed"), (Snapshots, "notes"), wrong)
+
+
+@bug(_SNAPSHOTS)
+def the_log_is_trimmed_by_one_message_too_many(patch: Patches) -> None:
+    """Trimming keeps the message at the place that is needed."""
+    patch.wrap(
+        trimming, "trim", lambda trim, *given, needed, **fields: trim(*given, needed=needed + 1, **fields)
+    )
+
+
+@bug(_SNAPSHOTS)
+def a_snapshot_claims_what_was_written_meanwhile(patch: Patches) -> None:
+    """A snapshot names the place in the log that its own file has."""
+    patch.wrap(
+        snapshot_maker,
+        "kept_place",
+        lambda kept_place, copy: kept_place(Path(str(copy).removesuffix(".copy"))),
+    )
+
+
+@bug(_SNAPSHOTS)
+def snapshots_that_are_not_kept_stay_in_the_stream(patch: Patches) -> None:
+    """A snapshot that is not kept any more is removed."""
+    api = Snapshots._api
+
+    async def wrong(snapshots: Snapshots, call: str, body: Any) -> Any:
+        return None if call == "STREAM.PURGE" else await api(snapshots, call, body)
+
+    patch.set(Snapshots, "_api", wrong)
+
+
+@bug(_SNAPSHOTS)
+def two_nodes_lose_each_others_snapshots(patch: Patches) -> None:
+    """Of two nodes that store a snapshot at once one is refused."""
+    put = Snapshots._put
+    patch.within(
+        (Snapshots, "_replace_notes"),
+        (Snapshots, "_put"),
+        lambda snapshots, rest, data, headers: put(snapshots, rest, data, {}),
+    )
+
+
+@bug(_SNAPSHOTS)
+def a_node_begins_with_the_oldest_snapshot(patch: Patches) -> None:
+    """A node that is far behind begins with the newest snapshot."""
+    notes = Snapshots.notes
+
+    async def wrong(snapshots: Snapshots, shard: int) -> Any:
+        return (await notes(snapshots, shard))[::-1]
+
+    patch.within((Bringer, "bring"), (Snapshots, "notes"), wrong)
+
+
+@bug(_SNAPSHOTS)
+def the_log_of_a_replaced_file_stays_beside_the_snapshot(patch: Patches) -> None:
+    """The write-ahead log of a file goes with the file."""
+    patch.set(bringing, "_replace", lambda path, new: os.replace(new, path))
+
+
+@bug("tests/engines/test_cluster_operators.py")
+def a_damaged_snapshot_is_installed(patch: Patches) -> None:
+    """A node does not begin with a snapshot that is damaged."""
+
+    async def wrong(fetch: Any, snapshots: Snapshots, *given: Any) -> None:
+        try:
+            await fetch(snapshots, *given)
+        except DatabaseError:
+            return
+
+    patch.wrap(Snapshots, "fetch", wrong)
+
+
+# Loads, and the log itself
+
+
+@bug(_LOADING)
+def the_clock_of_a_node_goes_back_with_a_load(patch: Patches) -> None:
+    """A load never takes the clock of a node back."""
+    patch.set(loads, "_CLOCK", loads._CLOCK.partition(" WHERE ")[0])
+
+
+@bug(_LOADING)
+def two_processes_close_a_store_at_once(patch: Patches) -> None:
+    """Of two processes that close a store at once one is refused."""
+    patch.wrap(loading, "_put", lambda put, shard, changes, allow: put(shard, changes, loading._always))
+
+
+@bug(_LOADING)
+def the_first_shard_is_told_last(patch: Patches) -> None:
+    """A store is open or closed as its first shard says, so that one is told first."""
+    patch.wrap(
+        moving,
+        "publish_facts",
+        lambda publish, shards, *given, **fields: publish(shards[::-1], *given, **fields),
+    )
+
+
+@bug(_LOADING)
+def a_store_counts_as_unchanged_though_its_first_shard_was_told(patch: Patches) -> None:
+    """If a store is opened or closed in part, the outcome is unknown."""
+
+    async def wrong(publish: Any, *given: Any, **fields: Any) -> None:
+        try:
+            await publish(*given, **fields)
+        except OutcomeUnknown as error:
+            raise error.__cause__ or error from None
+
+    patch.wrap(moving, "publish_facts", wrong)
+
+
+@bug(_LOADING)
+def entries_of_a_closed_store_fall_due(patch: Patches) -> None:
+    """Nothing of a closed store is removed."""
+
+    async def wrong(engine: ClusterEngine, *given: Any, **fields: Any) -> list[Any]:
+        return [due for shard in engine._shards for due in await shard.replica.file.due(*given, **fields)]
+
+    patch.set(ClusterEngine, "due", wrong)
+
+
+@bug("tests/engines/cluster/test_stream.py")
+def a_log_that_discards_by_its_size_is_accepted(patch: Patches) -> None:
+    """A store is not kept in a log that may lose messages."""
+    patch.wrap(
+        stream, "_checked", lambda checked, address, config: checked(address, config | {"max_bytes": -1})
+    )
+
+
+@bug("tests/engines/cluster/test_asking.py")
+def a_password_is_sent_over_a_network_in_plain_text(patch: Patches) -> None:
+    """A password goes over TLS, or stays on this machine."""
+
+    class Everywhere:
+        def __contains__(self, host: object) -> bool:
+            return True
+
+    patch.set(forgetting, "_HERE", Everywhere())

@@ -1,358 +1,101 @@
-"""Bugs in what the verbs on keys mean: expiry, versions, refusals, counters, the trash.
+"""`./dev mutate decide`: mutmut makes small changes to `holdfast.decide`, one at a time, and runs fast tests.
 
-Law: data; see `tests.mutate.plant`.
+It works in a copy below `.dev`. Some changes can't be noticed, so survivors are listed and are no failure.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
 from typing import Final
 
-from tests.mutate.plant import Plant
-
-_RULES: Final = ("tests/unit/test_decide.py", "tests/conformance/test_memory.py")
-_POLICIES: Final = ("tests/unit/test_policies.py", *_RULES)
-_KEPT: Final = ("tests/unit/test_kept.py", "-k", "not postgresql")
-_SQLITE: Final = ("tests/conformance/test_sqlite.py::TestSqlite",)
-
-_WORK: Final = ("tests/unit/test_work.py",)
-
-PLANTS: Final = (
-    Plant(
-        "a write with a dear condition is decided in one piece",
-        "decide/judging.py",
-        "        if draft.unchanged:\n",
-        "        if draft.command is None:\n",
-        _WORK,
+ROOT: Final = Path(__file__).resolve().parents[2]
+DECIDE: Final = Path("src", "holdfast", "decide")
+WORK: Final = ROOT / ".dev" / "mutmut" / "work"
+COPIED: Final = ("bench", "holdfast.toml.dist", "pyproject.toml", "src", "tests", "tools")
+TESTS: Final = (
+    "tests/unit/tables",
+    *(
+        f"tests/unit/test_{subject}.py"
+        for subject in (
+            *("audit", "audit_rotation", "audit_values", "blobs", "decide", "kept", "letters", "load"),
+            *("policies", "slices", "table_upkeep", "trash", "upkeep", "work"),
+        )
     ),
-    Plant(
-        "what a dear condition took is not counted",
-        "decide/judging.py",
-        "    draft.account.follow(sliced.account)\n",
-        "",
-        _WORK,
-    ),
-    Plant(
-        "a fence accepts a newer token",
-        "decide/decision.py",
-        "guard.version != fence.token",
-        "guard.version > fence.token",
-        _RULES,
-    ),
-    Plant(
-        "a request with an id ignores its fence",
-        "decide/decision.py",
-        "return once(draft, command, _apply_fenced)",
-        "return once(draft, command, lambda draft, command: _APPLY[type(command)](draft, command))",
-        _RULES,
-    ),
-    Plant(
-        "an entry lives at its deadline",
-        "rows.py",
-        "self.expires_at > now",
-        "self.expires_at >= now",
-        _RULES,
-    ),
-    Plant(
-        "a version goes back to what a load asks for",
-        "decide/draft.py",
-        "namespace.revision = following if following > at_least else at_least",
-        "namespace.revision = at_least or following",
-        ("tests/unit/test_load.py", *_RULES),
-    ),
-    Plant(
-        "a refusal leaves its counters behind",
-        "decide/draft.py",
-        "self._namespaces[self.name] = self.namespace = namespace",
-        "self.namespace = namespace",
-        _RULES,
-    ),
-    Plant(
-        "a refusal leaves its records behind",
-        "decide/draft.py",
-        "del self._journal[journal:]",
-        "del self._journal[journal + 1 :]",
-        _RULES,
-    ),
-    Plant(
-        "a refusal in a later slice leaves the earlier ones behind",
-        "decide/draft.py",
-        "            (namespace, undo, journal), self._suspended = self._suspended, None\n",
-        "            self._suspended = None\n"
-        "            namespace = msgspec.structs.replace(self.namespace)\n"
-        "            undo, journal = len(self._undo), len(self._journal)\n",
-        ("tests/unit/test_slices.py",),
-    ),
-    Plant(
-        "a command that goes on can't be taken back",
-        "decide/decision.py",
-        "                return count  # the undo log stays",
-        "                break  # the undo log stays",
-        ("tests/unit/test_slices.py",),
-    ),
-    Plant(
-        "every slice of a batch makes its checks",
-        "decide/keys.py",
-        "() if begun(draft, 1) else each(draft, 0, command.checks, _failed)",
-        "each(draft, 0, command.checks, _failed)",
-        ("tests/unit/test_slices.py",),
-    ),
-    Plant(
-        "a refusal leaves its first row behind",
-        "decide/draft.py",
-        "while len(self._undo) > length:",
-        "while len(self._undo) > length + 1:",
-        _RULES,
-    ),
-    Plant(
-        "a row that was there before is taken back wrongly",
-        "decide/draft.py",
-        "                self._rows[address] = row\n            else:",
-        "                self._rows[address] = None\n            else:",
-        _RULES,
-    ),
-    Plant(
-        "a namespace's time goes back with the clock",
-        "decide/draft.py",
-        "self.now = self._group_now if self._group_now > namespace.changed_at else namespace.changed_at",
-        "self.now = self._group_now",
-        _RULES,
-    ),
-    Plant(
-        "a value is not loaded if somebody else does without",
-        "decide/draft.py",
-        "self.rows[address] = value or self.rows.get(address, False)",
-        "self.rows[address] = value",
-        (*_RULES, *_SQLITE),
-    ),
-    Plant(
-        "a run begins with a version that was given",
-        "decide/draft.py",
-        "first, count = self.namespace.revision + 1, overdue.count",
-        "first, count = self.namespace.revision, overdue.count",
-        ("tests/engines/test_runs.py", "-k", "memory"),
-    ),
-    Plant(
-        "a run goes twice in a group",
-        "decide/draft.py",
-        "unchanged = self.namespace == self._found(self.name)",
-        "unchanged = True",
-        ("tests/engines/test_runs.py", "tests/unit/test_decide.py", "-k", "not postgres"),
-    ),
-    Plant(
-        "a trimmed journal reaches back too far",
-        "decide/draft.py",
-        "self.namespace.journal_floor = upto",
-        "self.namespace.journal_floor = upto - 1",
-        _RULES,
-    ),
-    Plant(
-        "a row of others is never counted",
-        "decide/entries.py",
-        "if before is None or before.version == 0:",
-        "if before is None:",
-        ("tests/engines/test_sqlite.py", *_RULES),
-    ),
-    Plant(
-        "a row of others is uncounted",
-        "decide/entries.py",
-        "if row.version > 0:  # a row written past",
-        "if row.version >= 0:  # rows written outside",
-        _RULES,
-    ),
-    Plant(
-        "an expiry does not tell how late it was noticed",
-        "decide/entries.py",
-        "lag_ms=draft.now - deadline",
-        "lag_ms=0",
-        _RULES,
-    ),
-    Plant(
-        "an expiry is noticed at the deadline",
-        "decide/entries.py",
-        'op="expired",\n        key=key,\n        at=draft.now,',
-        'op="expired",\n        key=key,\n        at=deadline,',
-        _RULES,
-    ),
-    Plant(
-        "an entry that expires uses no version",
-        "decide/entries.py",
-        "version=draft.version(),",
-        "version=draft.namespace.revision,",
-        _RULES,
-    ),
-    Plant(
-        "keys are weighed in characters",
-        "decide/entries.py",
-        "len(key) if key.isascii() else len(key.encode())",
-        "len(key)",
-        ("tests/engines/test_runs.py", *_RULES),
-    ),
-    Plant(
-        "entries that the trash keeps go in a run",
-        "decide/entries.py",
-        "if not overdue.count or kept or audited(namespace) or has_blobs(namespace.name):",
-        "if not overdue.count or audited(namespace) or has_blobs(namespace.name):",
-        _RULES,
-    ),
-    Plant(
-        "entries that are audited go in a run",
-        "decide/entries.py",
-        "if not overdue.count or kept or audited(namespace) or has_blobs(namespace.name):",
-        "if not overdue.count or kept or has_blobs(namespace.name):",
-        ("tests/unit/test_audit.py", *_RULES),
-    ),
-    Plant(
-        "the trash keeps from the old deadline on",
-        "decide/entries.py",
-        "expires_at=draft.now + seconds * 1000",
-        "expires_at=(row.expires_at or draft.now) + seconds * 1000",
-        _RULES,
-    ),
-    Plant(
-        "a restored entry stays in the trash",
-        "decide/keys.py",
-        "    draft.put(address, None)\n    return _store(",
-        "    return _store(",
-        _RULES,
-    ),
-    Plant(
-        "a restored entry is younger than it is",
-        "decide/keys.py",
-        "        created_at=kept.created_at,\n",
-        "",
-        _RULES,
-    ),
-    Plant(
-        "a trashed entry can be restored for ever",
-        "decide/keys.py",
-        "if kept is None or not kept.alive(draft.now):",
-        "if kept is None:",
-        _RULES,
-    ),
-    Plant(
-        "incr gives an entry a new deadline",
-        "decide/keys.py",
-        "expires_at, semantics, spec_ref = before.expires_at, before.semantics, before.spec_ref",
-        "expires_at, semantics, spec_ref = deadline(draft, command.ttl), before.semantics, before.spec_ref",
-        _RULES,
-    ),
-    Plant(
-        "expecting nothing accepts a row of others",
-        "decide/keys.py",
-        "if command.expected == row.version != 0:",
-        "if command.expected == row.version:",
-        ("tests/engines/test_sqlite.py", *_RULES),
-    ),
-    Plant(
-        "a check for nothing accepts a row of others",
-        "decide/keys.py",
-        " and (check.version or row is None):",
-        ":",
-        ("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_others.py", *_RULES),
-    ),
-    Plant(
-        "a lock is taken without a new token",
-        "decide/keys.py",
-        "Guard) -> Stored:\n    version = draft.version()",
-        "Guard) -> Stored:\n    version = draft.namespace.revision",
-        _RULES,
-    ),
-    Plant(
-        "a load brings back what has expired",
-        "decide/keys.py",
-        "        if not row.alive(draft.now):\n            continue\n",
-        "",
-        ("tests/unit/test_load.py", *_RULES),
-    ),
-    Plant(
-        "overwriting makes an entry new",
-        "decide/keys.py",
-        "created_at = draft.now if before is None else before.created_at",
-        "created_at = draft.now",
-        _RULES,
-    ),
-    Plant(
-        "a read shows what has expired",
-        "decide/keys.py",
-        "return Got(row if row is not None and row.alive(draft.now) else None)",
-        "return Got(row)",
-        _RULES,
-    ),
-    Plant(
-        "a quota of keys refuses the last one",
-        "decide/policies.py",
-        "after.keys > most and",
-        "after.keys >= most and",
-        _POLICIES,
-    ),
-    Plant(
-        "a full namespace may not shrink",
-        "decide/policies.py",
-        "or after.kept_bytes <= before.kept_bytes:",
-        "or False:",
-        _KEPT,
-    ),
-    Plant(
-        "a full namespace can't be emptied",
-        "decide/policies.py",
-        "if after.revision > before.revision and (command.removes",
-        "if after.revision > before.revision and (False",
-        _KEPT,
-    ),
-    Plant(
-        "a quota never sees what the journal holds",
-        "decide/draft.py",
-        "if record.purpose is None and record.detail is None:",
-        "if record.purpose is None:",
-        _KEPT,
-    ),
-    Plant(
-        "what the trash had of a key is counted for ever",
-        "decide/draft.py",
-        "before = None if address in self._looks else self.row(address)",
-        "before = None",
-        _KEPT,
-    ),
-    Plant(
-        "an entry that an index never had is subtracted",
-        "decide/index_entries.py",
-        "if sure or draft.look(address) is not None:",
-        "if sure or True:",
-        _KEPT,
-    ),
-    Plant(
-        "a journal that is trimmed gives nothing back",
-        "decide/draft.py",
-        "- self._loaded.trims.get((self.name, asked), 0)",
-        "- 0",
-        _KEPT,
-    ),
-    Plant(
-        "a default quota holds for nobody",
-        "decide/policies.py",
-        "return defaults.quota_bytes if asked is None and defaults is not None else asked",
-        "return asked",
-        _KEPT,
-    ),
-    Plant(
-        "the shortest lifetime is refused",
-        "decide/policies.py",
-        "seconds < policy.ttl_min",
-        "seconds <= policy.ttl_min",
-        _POLICIES,
-    ),
-    Plant(
-        "locks go to the trash",
-        "decide/policies.py",
-        'frozenset({"lock", "cache", "session"})',
-        'frozenset({"cache", "session"})',
-        _RULES,
-    ),
-    Plant(
-        "a lifetime is in tenths of a second",
-        "decide/entries.py",
-        "draft.now + ttl * 1000",
-        "draft.now + ttl * 100",
-        _RULES,
-    ),
+    "tests/engines/test_runs.py",
+    "tests/conformance/test_memory.py",
 )
+SETTINGS: Final = """
+[mutmut]
+source_paths=
+    src
+only_mutate=
+    {modules}
+also_copy=
+    bench
+    holdfast.toml.dist
+    tools
+pytest_add_cli_args=
+    -p
+    no:cacheprovider
+    --assert=plain
+    -k
+    not postgres
+pytest_add_cli_args_test_selection=
+    {tests}
+use_git_change_detection=false
+"""
+
+
+def main() -> int:
+    """Run mutmut over the modules that were named, or all of `holdfast.decide`."""
+    known = sorted(path.stem for path in (ROOT / DECIDE).glob("*.py") if path.stem != "__init__")
+    parser = argparse.ArgumentParser(prog="./dev mutate decide", description=__doc__.splitlines()[0])
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="such as entries; all if none is named")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="how many at a time")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.modules) - set(known):
+        parser.error(f"holdfast.decide has no module {', '.join(sorted(unknown))}")
+    _copy(arguments.modules or known)
+    code = _mutmut("run", "--max-children", str(arguments.jobs)).returncode
+    listed = _mutmut("results", "--all", "true", output=subprocess.PIPE).stdout
+    results = [line.strip().split(": ") for line in listed.splitlines() if ": " in line]
+    for name, word in results:
+        if word not in ("killed", "timeout"):
+            print(f"{word}: {name}")
+            shown = _mutmut("show", name, output=subprocess.PIPE).stdout
+            print("\n".join(line for line in shown.splitlines() if line.startswith(("- ", "+ "))))
+    counts = Counter(word for _, word in results)
+    print(f"mutate: {len(results)} changes: {', '.join(f'{count} {word}' for word, count in counts.items())}")
+    return code
+
+
+def _mutmut(*arguments: str, output: int | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mutmut", *arguments]
+    return subprocess.run(command, cwd=WORK, stdout=output, text=True, check=False)
+
+
+def _copy(modules: list[str]) -> None:
+    """Copy what the tests need and say what to change."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir(parents=True)
+    for name in COPIED:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, WORK / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, WORK / name)
+    settings = SETTINGS.format(
+        modules="\n    ".join(str(DECIDE / f"{module}.py") for module in modules),
+        tests="\n    ".join(TESTS),
+    )
+    (WORK / "setup.cfg").write_text(settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

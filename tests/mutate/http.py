@@ -1,167 +1,160 @@
-"""Bugs of the HTTP door and of its client.
-
-Law: data; see `tests.mutate.plant`.
-"""
+"""Bugs of the HTTP door: who is let in, watches, preconditions, bodies."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tests.mutate.plant import Plant
+from holdfast.edges.http import api, blobs, door, guard, responses, spoken
+from holdfast.edges.http.api import Api
+from holdfast.edges.http.guard import TokenGuard, UnknownTokens
+from holdfast.operators import tokens
+from holdfast.operators.tokens import Token
+from tests.mutate.planting import bug
 
-_KEYS: Final = ("tests/edges/http/test_keys.py",)
-_TOKENS: Final = ("tests/edges/http/test_tokens.py",)
-_WATCH: Final = ("tests/edges/http/test_watch.py",)
-_DOOR: Final = ("tests/edges/http/test_door.py",)
-_SHORTCUT: Final = ("tests/edges/http/test_shortcut.py",)
-_BODIES: Final = ("tests/edges/http/test_bodies.py",)
+if TYPE_CHECKING:
+    from tests.mutate.planting import Patches
 
-PLANTS: Final = (
-    Plant(
-        "a key that must not exist is overwritten over HTTP",
-        "edges/http/api.py",
-        "if expected is not None:",
-        "if expected:",
-        _KEYS,
-    ),
-    Plant(
-        "the id of a token is enough",
-        "operators/tokens.py",
-        "return hmac.compare_digest(msgspec.convert(entry.value, _Kept).hash, _hashed(secret))",
-        "return bool(msgspec.convert(entry.value, _Kept).hash)",
-        _TOKENS,
-    ),
-    Plant(
-        "a token opens the tables of others",
-        "operators/tokens.py",
-        'family != "admin" and owner == self.owner',
-        'family == "table" or owner == self.owner',
-        _TOKENS,
-    ),
-    Plant(
-        "open mode lets other machines in over HTTP",
-        "edges/http/guard.py",
-        'if not _near(scope["client"]) or scope.get("http_version", "1.1") != "1.1":',
-        'if scope.get("http_version", "1.1") != "1.1":',
-        _TOKENS,
-    ),
-    Plant(
-        "a proxy without headers lets everybody in",
-        "edges/http/guard.py",
-        '    return _named_here(host, scope.get("server"))',
-        "    return True",
-        _TOKENS,
-    ),
-    Plant(
-        "a watch outlives its token",
-        "edges/http/guard.py",
-        "if token is not None and valid.get(token.id) != token:",
-        "if token is not None and token.id not in valid and cookie:",
-        _WATCH,
-    ),
-    Plant(
-        "a token grants verbs that it lacks",
-        "operators/tokens.py",
-        "not (other.verbs and set(other.verbs) <= set(self.verbs))",
-        "not other.verbs",
-        _TOKENS,
-    ),
-    Plant(
-        "an address that tries many tokens keeps others waiting",
-        "edges/http/guard.py",
-        "waiting = self._waiting.get(source, {})",
-        'source = ""\n        waiting = self._waiting.get(source, {})',
-        _TOKENS,
-    ),
-    Plant(
-        "a revoked token is known for ever",
-        "edges/http/guard.py",
-        "now < since + FRESH",
-        "now > since",
-        _TOKENS,
-    ),
-    Plant(
-        "a web page of another site can write",
-        "edges/http/door.py",
-        "return said in _OWN_SITE",
-        "return bool(said)",
-        _DOOR,
-    ),
-    Plant(
-        "a resumed watch misses a change",
-        "edges/http/watching.py",
-        "return int(said)",
-        "return int(said) + 1",
-        _WATCH,
-    ),
-    Plant(
-        "a client that does not read is never cut off",
-        "edges/http/watching.py",
-        "async with asyncio.timeout(READ_SECONDS):",
-        "async with asyncio.timeout(READ_SECONDS * 1000):",
-        _WATCH,
-    ),
-    Plant(
-        "answers overtake each other on a connection",
-        "edges/http/turns.py",
-        "                if not come.done():\n                    await come\n",
-        "",
-        ("tests/security/test_http.py", "-k", "together"),
-    ),
-    Plant(
-        "a quick answer overtakes a slow one",
-        "edges/http/connections.py",
-        "if self._asked and isinstance(self._asked[-1], InTurn):",
-        "if self._asked and isinstance(self._asked[-1], str):",
-        _SHORTCUT,
-    ),
-    Plant(
-        "a client that asks and does not read fills the memory",
-        "edges/http/connections.py",
-        "room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused",
-        "room = True",
-        _SHORTCUT,
-    ),
-    Plant(
-        "bodies that arrive together fill the memory",
-        "edges/http/connections.py",
-        "room = room and not self._bodies.crowd_out(self)",
-        "room = room and True",
-        _BODIES,
-    ),
-    Plant(
-        "bodies of which each has arrived in part wait for each other",
-        "edges/http/bodies.py",
-        "if not held or (held < self._largest and next(iter(self._holders)) is holder):",
-        "if not held:",
-        _BODIES,
-    ),
-    Plant(
-        "a refused request stays in memory",
-        "edges/nats/replies.py",
-        "back, request.back = request.back, None",
-        "back = request.back",
-        _BODIES,
-    ),
-    Plant(
-        "the shortcut lets other machines in",
-        "edges/http/guard.py",
-        'return "" if self._open and _near(client) and _named_here(host, server) else None',
-        'return "" if self._open else None',
-        _TOKENS,
-    ),
-    Plant(
-        "the shortcut leads past the check of proxies",
-        "edges/http/shortcut.py",
-        "OF_PAGES | PASSED_ON |",
-        "OF_PAGES |",
-        _TOKENS,
-    ),
-    Plant(
-        "a write is sent again after a lost connection",
-        "engines/http/courier.py",
-        "if not repeat:\n                    raise OutcomeUnknown(",
-        "if not repeat and lost is None:\n                    raise OutcomeUnknown(",
-        ("tests/engines/test_http.py",),
-    ),
-)
+_TOKENS: Final = "tests/edges/http/test_tokens.py"
+_WATCH: Final = "tests/edges/http/test_watch.py"
+_LIMITS: Final = "tests/edges/http/test_limits.py"
+
+
+# Who is let in
+
+
+@bug(_TOKENS)
+def the_id_of_a_token_is_enough(patch: Patches) -> None:
+    """A token lets in whoever knows its secret."""
+    patch.set(tokens, "_is_of", lambda secret, entry: True)
+
+
+@bug(_TOKENS)
+def a_token_opens_the_tables_of_others(patch: Patches) -> None:
+    """A token of a plugin is for that plugin alone, in every family."""
+    patch.wrap(
+        Token,
+        "allows",
+        lambda allows, token, family, owner, verb: family == "table" or allows(token, family, owner, verb),
+    )
+
+
+@bug(_TOKENS)
+def a_token_grants_what_it_lacks(patch: Patches) -> None:
+    """A token can't make another one that allows more."""
+    patch.set(Token, "require_grant", lambda token, other: None)
+
+
+@bug(_TOKENS)
+def a_revoked_token_is_known_for_ever(patch: Patches) -> None:
+    """A revoked token is refused within a second."""
+    patch.set(guard, "FRESH", float("inf"))
+
+
+@bug(_TOKENS)
+def an_address_that_tries_many_tokens_keeps_others_waiting(patch: Patches) -> None:
+    """Unknown tokens of one address keep nobody else out."""
+    patch.wrap(UnknownTokens, "find", lambda find, unknown, text, source: find(unknown, text, ""))
+
+
+@bug(_TOKENS)
+def open_mode_lets_other_machines_in(patch: Patches) -> None:
+    """Without a token only a process of this machine is let in."""
+    patch.set(guard, "_near", lambda client: True)
+
+
+@bug(_TOKENS)
+def a_proxy_that_adds_no_header_lets_everybody_in(patch: Patches) -> None:
+    """Without a token the caller must use a name of this machine."""
+    patch.set(guard, "_named_here", lambda host, server: True)
+
+
+@bug("tests/edges/http/test_guard.py")
+def the_session_of_an_operator_opens_a_service_to_other_machines(patch: Patches) -> None:
+    """The session of an operator without a token holds for this machine alone."""
+    patch.wrap(
+        TokenGuard,
+        "_of_session",
+        lambda of_session, guard, scope, cookies, *, far: of_session(guard, scope, cookies, far=False),
+    )
+
+
+@bug("tests/edges/http/test_door.py")
+def a_page_of_another_site_can_write(patch: Patches) -> None:
+    """Only pages of this service use it from a browser."""
+    patch.set(door, "_own", lambda scope, name, said: True)
+
+
+# Watches
+
+
+@bug(_WATCH)
+def a_watch_outlives_its_token(patch: Patches) -> None:
+    """A stream ends with what let its client in."""
+    patch.set(TokenGuard, "_holds", lambda guard, held, valid: True)
+
+
+@bug(_WATCH)
+def where_a_watch_began_counts_more_than_what_was_seen(patch: Patches) -> None:
+    """A browser that comes back goes on after the last event that it saw."""
+    patch.wrap(
+        api, "start_of", lambda start_of, query, headers: query.get("since") or start_of(query, headers)
+    )
+
+
+# Requests and responses
+
+
+@bug("tests/edges/http/test_keys.py")
+def a_key_that_must_not_exist_is_overwritten(patch: Patches) -> None:
+    """`If-None-Match: *` writes only where nothing is."""
+    patch.wrap(api, "expected_version", lambda expected_version, fields: expected_version(fields) or None)
+
+
+@bug("tests/edges/http/test_spoken.py")
+def a_header_that_occurs_twice_is_accepted(patch: Patches) -> None:
+    """A header that gives a field occurs once."""
+    patch.wrap(spoken, "header_fields", lambda header_fields, headers: header_fields(dict(headers).items()))
+
+
+@bug("tests/edges/http/test_blobs.py")
+def any_version_of_a_blob_is_none(patch: Patches) -> None:
+    """`If-Match: *` accepts every version."""
+
+    def wrong(precondition: Any, transfer: Any, fields: dict[str, Any]) -> Any:
+        if transfer.given.get("if_match") == "*":
+            transfer.given["if_match"] = '"none"'
+        return precondition(transfer, fields)
+
+    patch.wrap(blobs, "_precondition", wrong)
+
+
+@bug("tests/edges/http/test_responses.py")
+def the_month_of_a_date_is_off_by_one(patch: Patches) -> None:
+    """Dates are in the form of HTTP."""
+    months = responses._MONTHS
+    patch.set(responses, "_MONTHS", (*months[1:], months[0]))
+
+
+@bug(_LIMITS)
+def a_body_of_exactly_the_limit_is_refused(patch: Patches) -> None:
+    """A body may be as large as the limit says."""
+    patch.wrap(api, "_length", lambda length, scope: length(scope) + 1)
+
+
+@bug(_LIMITS)
+def a_body_without_an_end_is_read_to_its_end(patch: Patches) -> None:
+    """A body that is too large is refused before all of it was received."""
+
+    async def wrong(body: Any, of: Api, scope: Any, receive: Any) -> Any:
+        parts, message = [], await receive()
+        while message["type"] == "http.request" and message.get("more_body"):
+            parts.append(message.get("body", b""))
+            message = await receive()
+        parts.append(message.get("body", b""))
+
+        async def received() -> Any:
+            return {"type": message["type"], "body": b"".join(parts)}
+
+        return await body(of, scope, received)
+
+    patch.wrap(Api, "_body", wrong)

@@ -1,265 +1,177 @@
-"""Bugs in locks, flags and retries.
-
-Law: data; see `tests.mutate.plant`.
-"""
+"""Bugs in locks, retries, mirrors and flags."""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Any, Final
 
-from tests.mutate.plant import Plant
+from holdfast.errors import VersionConflict
+from holdfast.handles.kv import KV
+from holdfast.handles.recipes import lease, names, retry
+from holdfast.handles.recipes.lease import Lease
+from holdfast.handles.recipes.lock import Lock
+from holdfast.handles.recipes.lock_news import News
+from holdfast.handles.recipes.lock_queue import QueuePlace
+from holdfast.handles.recipes.mirror import Mirror
+from holdfast.handles.recipes.retry import Attempts
+from tests.mutate.planting import bug
 
-_FAULTS: Final = ("tests/unit/recipes/test_lock_faults.py", "tests/unit/recipes/test_lock_cancelled.py")
-_LOCKS: Final = (*_FAULTS, "tests/conformance/test_memory.py", "-k", "lock or cancel or wait")
-_CROWD: Final = ("tests/unit/recipes/test_lock_crowd.py",)
-_RETRY: Final = ("tests/unit/recipes/test_retry.py",)
+if TYPE_CHECKING:
+    from tests.mutate.planting import Patches
+
+_LOCKS: Final = (
+    "tests/unit/recipes/test_lock_faults.py",
+    "tests/unit/recipes/test_lock_cancelled.py",
+    "tests/conformance/test_memory.py",
+    "-k",
+    "lock or cancel or wait",
+)
+_RETRY: Final = "tests/unit/recipes/test_retry.py"
 _MIRROR: Final = ("tests/unit/recipes/test_mirror.py", "tests/conformance/test_memory.py", "-k", "mirror")
 _FLAG: Final = ("tests/unit/recipes/test_flag.py", "tests/conformance/test_memory.py", "-k", "flag")
 
-PLANTS: Final = (
-    Plant(
-        "a renewal counts from its answer",
-        "handles/recipes/lock.py",
-        "lease.renewed(since)",
-        "lease.renewed(lease.mark())",
-        _FAULTS,
-    ),
-    Plant(
-        "a lock is renewed when it is over",
-        "handles/recipes/lease.py",
-        "RENEW_AT: Final = 1 / 3",
-        "RENEW_AT: Final = 1",
-        _LOCKS,
-    ),
-    Plant(
-        "a lease goes by the slower clock",
-        "handles/recipes/lease.py",
-        "elapsed = max((now.store",
-        "elapsed = min((now.store",
-        _LOCKS,
-    ),
-    Plant(
-        "a lease is held at its end",
-        "handles/recipes/lock.py",
-        "self._lost is None and self._lease.left > 0",
-        "self._lost is None and self._lease.left >= 0",
-        _LOCKS,
-    ),
-    Plant(
-        "a lock that was lost is held",
-        "handles/recipes/lock.py",
-        "self._lost is None and self._lease.left > 0",
-        "self._lease.left > 0",
-        _LOCKS,
-    ),
-    Plant(
-        "an old answer is a lock",
-        "handles/recipes/lock.py",
-        "        if lease.left <= 0:\n            return False\n",
-        "",
-        _LOCKS,
-    ),
-    Plant(
-        "two who take a lock share a request",
-        "handles/recipes/lock.py",
-        'request_id=f"lock-{self._holder}"',
-        'request_id=f"lock-{self.name}"',
-        _LOCKS,
-    ),
-    Plant(
-        "a holder takes another's entry for its own",
-        "handles/recipes/lock.py",
-        'return entry is not None and entry.value == {"holder": self._holder}',
-        "return entry is not None",
-        _LOCKS,
-    ),
-    Plant(
-        "a lost lock is said to have been held",
-        "handles/recipes/lock.py",
-        "                    return unknown\n",
-        "                    return True\n",
-        _LOCKS,
-    ),
-    Plant(
-        "a claim that was cut off is left behind",
-        "handles/recipes/lock.py",
-        "            await self._undo()\n            raise",
-        "            raise",
-        _LOCKS,
-    ),
-    Plant(
-        "a cancelled block hides who cancelled it",
-        "handles/recipes/lock.py",
-        "task.uncancel() <= self._cancelling",
-        "task.uncancel() < self._cancelling",
-        _LOCKS,
-    ),
-    Plant(
-        "a newcomer passes those who wait",
-        "handles/recipes/lock.py",
-        "return held is None and empty and await self._take(None)",
-        "return held is None and await self._take(None)",
-        _LOCKS,
-    ),
-    Plant(
-        "a waiter that gives up keeps its place",
-        "handles/recipes/lock.py",
-        "            await line.leave()\n",
-        "",
-        _LOCKS,
-    ),
-    Plant(
-        "a call is repeated after the lease is over",
-        "handles/recipes/lease.py",
-        "                if self.left <= 0:\n                    raise error\n",
-        "                if self.left < -60:\n                    raise error\n",
-        _LOCKS,
-    ),
-    Plant(
-        "a waiter does not hear of a gap",
-        "handles/recipes/lock_news.py",
-        "                        self._tell(*self._awaited)\n",
-        "                        continue\n",
-        _LOCKS,
-    ),
-    Plant(
-        "a waiter hears only what comes after it listens",
-        "handles/recipes/lock_news.py",
-        "kv.watch(prefix, since=since)",
-        "kv.watch(prefix)",
-        _LOCKS,
-    ),
-    Plant(
-        "a waiter does not hear of a release",
-        "handles/recipes/lock_news.py",
-        'change.op in ("deleted", "expired")',
-        'change.op in ("expired",)',
-        _LOCKS,
-    ),
-    Plant(
-        "a waiter's place is not renewed",
-        "handles/recipes/lock_queue.py",
-        "if self._due <= 0 and not await self._kept():",
-        "if self._due <= -1000 and not await self._kept():",
-        _LOCKS,
-    ),
-    Plant(
-        "all waiters keep their places at once",
-        "handles/recipes/lock_queue.py",
-        "self._ticket % SPREAD / SPREAD",
-        "1",
-        _CROWD,
-    ),
-    Plant(
-        "a crowd joins a line one by one",
-        "handles/recipes/lock_arrivals.py",
-        "MOST: Final = 32\n",
-        "MOST: Final = 1\n",
-        _CROWD,
-    ),
-    Plant(
-        "the first who comes joins a line last",
-        "handles/recipes/lock_arrivals.py",
-        "            self._waiting.appendleft(arrival)\n",
-        "            self._waiting.append(arrival)\n",
-        _CROWD,
-    ),
-    Plant(
-        "a waiter who went away while it joined gets a place",
-        "handles/recipes/lock_arrivals.py",
-        "[arrival for arrival in group if not arrival.seated.done()]",
-        "list(group)",
-        _CROWD,
-    ),
-    Plant(
-        "waiters are not told that the clock has jumped",
-        "handles/recipes/lock_news.py",
-        "if ahead > least + JUMP:",
-        "if ahead > least + 1_000_000:",
-        _LOCKS,
-    ),
-    Plant(
-        "every waiter waits for the holder",
-        "handles/recipes/lock_queue.py",
-        "                before = key\n",
-        "                pass\n",
-        _LOCKS,
-    ),
-    Plant(
-        "one conflict too many is waited for",
-        "handles/recipes/retry.py",
-        "CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)",
-        "CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)",
-        _RETRY,
-    ),
-    Plant(
-        "a retry comes before it was asked for",
-        "handles/recipes/retry.py",
-        "return max(self._random() * most, asked or 0.0)",
-        "return min(self._random() * most, asked or most)",
-        _RETRY,
-    ),
-    Plant(
-        "a used id is retried",
-        "handles/recipes/retry.py",
-        "return isinstance(error, VersionConflict) and error.reason is None",
-        "return isinstance(error, VersionConflict)",
-        _RETRY,
-    ),
-    Plant(
-        "an unknown outcome is given up at once",
-        "handles/recipes/retry.py",
-        "not isinstance(error, (Transient, OutcomeUnknown)):",
-        "not isinstance(error, Transient):",
-        _RETRY,
-    ),
-    Plant(
-        "what is given up is told one attempt short",
-        "handles/recipes/retry.py",
-        "raise await self._escalated(attempts.failed, error, command) from error",
-        "raise await self._escalated(attempts.failed - 1, error, command) from error",
-        _RETRY,
-    ),
-    Plant(
-        "a cached flag holds at its deadline",
-        "handles/recipes/mirror.py",
-        "milliseconds(entry.expires_at) > now",
-        "milliseconds(entry.expires_at) >= now",
-        _FLAG,
-    ),
-    Plant(
-        "a mirror begins to follow after its load",
-        "handles/recipes/mirror.py",
-        "self._follow(page.head)",
-        "self._follow(None)",
-        _MIRROR,
-    ),
-    Plant(
-        "a mirror does not load again after a gap",
-        "handles/recipes/mirror.py",
-        "if page.gap:",
-        "if page.gap and not self._entries:",
-        _MIRROR,
-    ),
-    Plant(
-        "a mirror is fresh though the storage is away",
-        "handles/recipes/mirror.py",
-        "return time.monotonic() - self._read_at",
-        "return 0.0",
-        _MIRROR,
-    ),
-    Plant(
-        "two names are one flag",
-        "handles/recipes/names.py",
-        '_SPELLED: Final = re.compile(r"[A-Z_]")',
-        '_SPELLED: Final = re.compile(r"[A-Z]")',
-        _FLAG,
-    ),
-    Plant(
-        "a flag of another type is called missing",
-        "handles/recipes/flag.py",
-        'FlagState(self.default, "wrong_type",',
-        'FlagState(self.default, "missing",',
-        _FLAG,
-    ),
-)
+
+def _always(result: Any) -> Any:
+    """A coroutine function that returns the same whatever it is given."""
+
+    async def same(*given: Any, **fields: Any) -> Any:
+        return result
+
+    return same
+
+
+class _NeverRaised(Exception):
+    """An error that nothing raises."""
+
+
+# Locks
+
+
+@bug(*_LOCKS)
+def a_renewed_lease_counts_from_the_answer(patch: Patches) -> None:
+    """A lease counts from before the request that renewed it, as the storage may have."""
+    patch.wrap(Lease, "renewed", lambda renewed, lease, since: renewed(lease, lease.mark()))
+
+
+@bug(*_LOCKS)
+def a_lease_is_renewed_when_it_is_over(patch: Patches) -> None:
+    """A lease is renewed early enough for two more attempts."""
+    patch.set(lease, "RENEW_AT", 1.0)
+
+
+@bug(*_LOCKS)
+def a_lease_goes_by_the_slower_clock(patch: Patches) -> None:
+    """A lease ends when the clock says so that has advanced further."""
+
+    def left(lease: Lease) -> float:
+        now, since = lease.mark(), lease._since
+        return lease.seconds - min((now.store - since.store) / 1000, now.machine - since.machine)
+
+    patch.set(Lease, "left", property(left))
+
+
+@bug(*_LOCKS)
+def a_lock_that_was_lost_is_held(patch: Patches) -> None:
+    """A lock that another holder has taken is not held."""
+    patch.set(Lock, "held", property(lambda lock: lock._lease is not None and lock._lease.left > 0))
+
+
+@bug(*_LOCKS)
+def a_holder_takes_the_entry_of_another_for_its_own(patch: Patches) -> None:
+    """A holder knows its own entry."""
+    patch.set(Lock, "_mine", lambda lock, entry: entry is not None)
+
+
+@bug(*_LOCKS)
+def two_who_take_a_lock_share_a_request(patch: Patches) -> None:
+    """The request that takes a lock is that of one holder."""
+    batch = KV.batch
+    patch.within(
+        (Lock, "_claim"), (KV, "batch"), lambda kv, **fields: batch(kv, **fields | {"request_id": "lock"})
+    )
+
+
+@bug(*_LOCKS)
+def a_claim_that_was_cut_off_is_left_behind(patch: Patches) -> None:
+    """A caller that is cancelled while it takes a lock does not hold it."""
+    patch.set(Lock, "_undo", _always(None))
+
+
+@bug(*_LOCKS)
+def a_newcomer_passes_those_who_wait(patch: Patches) -> None:
+    """Waiters of a lock are served in the order of their arrival."""
+    patch.set(QueuePlace, "empty", _always(True))
+
+
+@bug(*_LOCKS)
+def a_waiter_that_gives_up_keeps_its_place(patch: Patches) -> None:
+    """A waiter that gives up does not hold up those behind it."""
+    patch.set(QueuePlace, "leave", _always(None))
+
+
+@bug(*_LOCKS)
+def the_place_of_a_waiter_expires(patch: Patches) -> None:
+    """A waiter keeps its place for as long as it waits."""
+    patch.set(QueuePlace, "_kept", _always(True))
+
+
+@bug(*_LOCKS)
+def a_waiter_does_not_hear_of_a_release(patch: Patches) -> None:
+    """A lock that is released is taken by the next waiter at once."""
+    patch.set(News, "_tell", lambda news, *keys: None)
+
+
+# Retries
+
+
+@bug(_RETRY)
+def a_retry_comes_before_it_was_asked_for(patch: Patches) -> None:
+    """A retry waits for as long as the service asks."""
+
+    def wrong(pause: Any, attempts: Attempts, error: Any) -> float | None:
+        seconds: float | None = pause(attempts, error)
+        return seconds if seconds is None or getattr(error, "retry_after", None) is None else seconds / 2
+
+    patch.wrap(Attempts, "pause", wrong)
+
+
+@bug(_RETRY)
+def a_request_id_that_was_used_is_retried(patch: Patches) -> None:
+    """A conflict that never passes is not repeated."""
+    patch.set(retry, "_is_race", lambda error: isinstance(error, VersionConflict))
+
+
+@bug(_RETRY)
+def an_unknown_outcome_is_given_up_at_once(patch: Patches) -> None:
+    """A write whose outcome is unknown is repeated, since it takes effect once."""
+    patch.set(retry, "OutcomeUnknown", _NeverRaised)
+
+
+# Mirrors
+
+
+@bug(*_MIRROR)
+def a_mirror_misses_what_happens_while_it_is_loaded(patch: Patches) -> None:
+    """A mirror follows the journal from before its load."""
+    patch.wrap(Mirror, "_follow", lambda follow, mirror, since: follow(mirror, None))
+
+
+@bug(*_MIRROR)
+def a_mirror_does_not_load_again_after_a_gap(patch: Patches) -> None:
+    """Where the journal does not reach back, a mirror loads everything again."""
+    patch.set(Mirror, "_reload", _always(None))
+
+
+@bug(*_MIRROR)
+def a_mirror_is_fresh_though_the_storage_is_away(patch: Patches) -> None:
+    """A mirror says since when it does not know whether it holds everything."""
+    patch.set(Mirror, "stale_for", property(lambda mirror: 0.0))
+
+
+# Flags
+
+
+@bug(*_FLAG)
+def two_names_are_one_flag(patch: Patches) -> None:
+    """No two names of flags share a key."""
+    patch.set(names, "_SPELLED", re.compile(r"[A-Z]"))

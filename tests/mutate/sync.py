@@ -1,73 +1,102 @@
-"""Bugs in the handles without `await`.
-
-Law: data; see `tests.mutate.plant`.
-"""
+"""Bugs in the handles without `await`: threads, forks, iterators."""
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
-from tests.mutate.plant import Plant
+from holdfast.engines.sqlite.peeks import Peeks
+from holdfast.engines.sqlite.reader import SqliteReader
 
-_SYNC: Final = ("tests/sync/test_sync.py",)
-_STREAMS: Final = ("tests/sync/test_streams.py",)
-_PROCESS: Final = ("tests/sync/test_process.py",)
+from holdfast.engines.sqlite.files import WriterLock
+from holdfast.rows import Row
+from holdfast.sync import facade, feeding
+from holdfast.sync.thread import LoopThread, Process, Waiting
+from tests.mutate.planting import bug
 
-PLANTS: Final = (
-    Plant(
-        "a quick read is not counted",
-        "pipeline/pipeline.py",
-        "or self._refusal is not None or not self._rates.unlimited(namespace):",
-        "or self._refusal is not None:",
-        _SYNC,
-    ),
-    Plant(
-        "a quick read shows what has expired",
-        "engines/sqlite/reader.py",
-        "isinstance(row, Later) or row.alive(now) else None",
-        "isinstance(row, Later) or row else None",
-        _SYNC,
-    ),
-    Plant(
-        "threads share a connection",
-        "engines/sqlite/peeks.py",
-        "self._mine = threading.local()",
-        "self._mine = threading.Event()",
-        _SYNC,
-    ),
-    Plant(
-        "a child uses its parent's store",
-        "sync/thread.py",
-        "self.thread.running = False\n            self.parents",
-        "self.thread.running = True\n            self.parents",
-        _PROCESS,
-    ),
-    Plant(
-        "the thread of the loop keeps the process alive",
-        "sync/thread.py",
-        'self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=True)',
-        'self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=False)',
-        _PROCESS,
-    ),
-    Plant(
-        "tasks are left behind at the end",
-        "sync/thread.py",
-        "for task in left:\n            task.cancel()",
-        "for task in left:\n            task.get_name()",
-        _PROCESS,
-    ),
-    Plant(
-        "a handle that is passed on is taken for a file",
-        "sync/facade.py",
-        'file = hasattr(given, "read") and not isinstance(given, Facade)',
-        'file = hasattr(given, "read")',
-        _STREAMS,
-    ),
-    Plant(
-        "an iterator that fails is taken for one that has ended",
-        "sync/feeding.py",
-        "step = partial(_fail, answer, error)",
-        "step = partial(_give, answer, END)",
-        _STREAMS,
-    ),
-)
+if TYPE_CHECKING:
+    from tests.mutate.planting import Patches
+
+_THREAD: Final = "tests/sync/test_thread.py"
+
+
+@bug(_THREAD)
+def an_interrupted_call_goes_on(patch: Patches) -> None:
+    """A call whose caller was interrupted is cancelled."""
+    patch.set(Waiting, "cancel", lambda waiting: None)
+
+
+@bug(_THREAD)
+def a_fork_keeps_a_lock_that_another_thread_held(patch: Patches) -> None:
+    """A child can open a store although a thread of its parent was about to."""
+
+    def wrong(after_fork: Any, process: Process) -> None:
+        starting = process.starting
+        after_fork(process)
+        process.starting = starting
+
+    patch.wrap(Process, "after_fork", wrong)
+
+
+@bug(_THREAD)
+def a_child_uses_the_thread_of_its_parent(patch: Patches) -> None:
+    """The thread of a parent takes no calls in its child, where it does not run."""
+
+    def wrong(after_fork: Any, process: Process) -> None:
+        parent = process.thread
+        after_fork(process)
+        if parent is not None:
+            parent.running = True
+
+    patch.wrap(Process, "after_fork", wrong)
+
+
+@bug(_THREAD)
+def a_fork_does_not_wait_for_the_loop(patch: Patches) -> None:
+    """A process forks only while its loop stands still between two steps."""
+    patch.set(LoopThread, "pause", lambda thread: thread._paused.update({0: SimpleNamespace(set=id)}))
+
+
+@bug("tests/engines/test_sqlite_close.py")
+def a_child_of_a_fork_releases_the_lock_of_its_parent(patch: Patches) -> None:
+    """While a process has a store open for writing, no other process gets its lock."""
+
+    def wrong(release: Any, lock: WriterLock) -> None:
+        lock._process = os.getpid()
+        release(lock)
+
+    patch.wrap(WriterLock, "release", wrong)
+
+
+@bug("tests/sync/test_facade.py")
+def an_iteration_that_is_closed_leaves_its_source_running(patch: Patches) -> None:
+    """Closing an iterator stops what it follows."""
+
+    async def wrong(source: Any) -> None:
+        """Leave it running."""
+
+    patch.set(facade, "_stop", wrong)
+
+
+@bug("tests/sync/test_streams.py")
+def an_iterator_that_fails_counts_as_one_that_has_ended(patch: Patches) -> None:
+    """If an iterator of the caller fails, nothing is written, and the caller gets its error."""
+    patch.set(feeding, "_fail", lambda answer, error: feeding._give(answer, feeding.END))
+
+
+@bug("tests/sync/test_sync.py")
+def a_read_on_the_thread_of_its_caller_shows_what_has_expired(patch: Patches) -> None:
+    """A get finds nothing at a key whose deadline has passed, on whatever thread it runs."""
+    patch.within((SqliteReader, "peek"), (Row, "alive"), lambda row, now: True)
+
+
+@bug("tests/sync/test_sync.py")
+def threads_share_a_connection(patch: Patches) -> None:
+    """Every thread reads with a connection of its own."""
+
+    def wrong(init: Any, peeks: Any, *given: Any) -> None:
+        init(peeks, *given)
+        peeks._mine = SimpleNamespace()
+
+    patch.wrap(Peeks, "__init__", wrong)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
-from tests.completing import completed
-from tests.forking import fork
+from tests.forking import completed, fork
 from tests.jetstream import lasting_servers
 from tests.moves.contents import differing, fill
 

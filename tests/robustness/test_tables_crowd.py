@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import holdfast
-from tests.completing import completed
+from tests.forking import completed
 
 TASKS, TIMES = 10, 10
 

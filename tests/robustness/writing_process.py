@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.decide import Loaded, decide, needs
-from holdfast.engines.sqlite import SqliteEngine, reads, save_sql, sql
+from holdfast.engines.sqlite import SqliteEngine, reads, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,12 +48,12 @@ async def acknowledge_early(
     backlog: list[list[sql.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
     loaded = Loaded(namespaces={}, rows={})
-    await self._load(needs(commands), loaded, reads.Room(commands))
+    await self._load(needs(commands), loaded, reads.ByteBudget(commands))
     for name, namespace in loaded.namespaces.items():
         namespace.revision = max(namespace.revision, versions.get(name, 0))
     outcome = decide(loaded, commands, now())
     versions.update({namespace.name: namespace.revision for namespace in outcome.namespaces})
-    backlog.append(save_sql.save(outcome))
+    backlog.append(sql.save(outcome))
     if len(backlog) > 20:
         for plan in backlog:
             seen = self._writer.data_version

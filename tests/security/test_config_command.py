@@ -24,7 +24,6 @@ from holdfast.edges import cli
 from holdfast.edges.nats.server import find
 from holdfast.errors import PermissionDenied
 from tests.edges.test_link import CERTIFICATE, KEY
-from tests.launching import script
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -235,12 +234,10 @@ def up(
     said = config(*USERS, *options, "--listen", listen, "--out", tmp_path / "bus")
     [step] = re.findall(r"next: (.*)", said.err)
     [address] = re.findall(r"trivia then opens (.*)", said.err)
-    number = script(tmp_path / "holdfast", "holdfast")
-    run = step.replace("holdfast up", f"exec {shlex.quote(str(tmp_path / 'holdfast'))} up")
+    program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
+    run = step.replace("holdfast up", f"exec {program} up")
     settings = f"--http-port 0 --data-dir {shlex.quote(str(tmp_path / 'data'))}"
-    process = subprocess.Popen(
-        ["sh", "-c", f"{run} {settings}"], stdout=subprocess.PIPE, env=_bare(), pass_fds=[number]
-    )
+    process = subprocess.Popen(["sh", "-c", f"{run} {settings}"], stdout=subprocess.PIPE, env=_bare())
     try:
         assert process.stdout is not None
         assert process.stdout.readline()

@@ -19,7 +19,7 @@ import pytest
 
 import holdfast
 from holdfast.edges import cli
-from holdfast.edges.cli import nats_files
+from holdfast.edges.cli.commands import nats as nats_command
 from holdfast.edges.nats.credentials import credentials_of
 from holdfast.edges.nats.server import NatsServer, find
 from holdfast.edges.nats.server_config import SERVICE, Permissions
@@ -67,7 +67,7 @@ def folder(config: Callable[..., Said], kind: Kind, tmp_path: Path) -> Path:
     """A folder that the command has written, and in which the operator has edited the configuration."""
     path = tmp_path / "bus"
     assert config(*USERS, "--credentials", kind, "--out", path).code == 0
-    with (path / nats_files.NAME).open("a", encoding="utf-8") as file:
+    with (path / nats_command.NAME).open("a", encoding="utf-8") as file:
         file.write(EDIT)
     return path
 
@@ -84,7 +84,7 @@ def ending(kind: Kind) -> str:
 
 def shown(folder: Path, user: str, kind: Kind) -> Credentials:
     """The credentials of a user."""
-    file = folder / nats_files.file_of(user, kind)
+    file = folder / nats_command.file_of(user, kind)
     return credentials_of(user, file.read_text().strip(), kind)
 
 
@@ -97,12 +97,12 @@ def test_nothing_else_changes(config: Callable[..., Said], folder: Path, kind: K
     after = contents(folder)
     changed = {name for name in before if before[name] != after[name]}
     files = {f"plugins/trivia.{ending(kind)}", f"plugins/trivia.only.read.{ending(kind)}"}
-    assert (set(after), changed) == (set(before), files | {nats_files.NAME})
-    text = before[nats_files.NAME].decode()
+    assert (set(after), changed) == (set(before), files | {nats_command.NAME})
+    text = before[nats_command.NAME].decode()
     for user, old in users.items():
         new = shown(folder, user, kind)
         text = text.replace(old.public or old.secret, new.public or new.secret)
-    assert after[nats_files.NAME].decode() == text
+    assert after[nats_command.NAME].decode() == text
     assert text.endswith(EDIT)
 
 
@@ -113,14 +113,14 @@ def test_one_user_of_a_plugin(config: Callable[..., Said], folder: Path, kind: K
         assert config("--rotate", user, "--out", folder).code == 0
         after = contents(folder)
         changed = {name for name in before if before[name] != after[name]}
-        assert changed == {str(nats_files.file_of(user, kind)), nats_files.NAME}
+        assert changed == {str(nats_command.file_of(user, kind)), nats_command.NAME}
 
 
 def test_several_at_once(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
     """The option may be given several times, and the document says what was renewed."""
     said = config("--rotate", "quote-db", "--rotate", "acme/web", "--out", folder, "--json")
     told = json.loads(said.out)
-    assert told["configuration"] == str(folder / nats_files.NAME)
+    assert told["configuration"] == str(folder / nats_command.NAME)
     assert [one["user"] for one in told["rotated"]] == ["acme/web", "acme/web:get,set", "quote-db"]
     assert told["rotated"][-1]["file"] == str(folder / f"plugins/quote-db.{ending(kind)}")
     assert "reload" in told["reload"]
@@ -162,7 +162,7 @@ def test_without_a_folder(config: Callable[..., Said], tmp_path: Path) -> None:
     assert "--out" in config("--rotate", "trivia").err
     said = config("--rotate", "trivia", "--out", tmp_path)
     assert said.code == 2
-    assert f"{tmp_path / nats_files.NAME} does not exist" in said.err
+    assert f"{tmp_path / nats_command.NAME} does not exist" in said.err
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
@@ -170,7 +170,7 @@ def test_a_configuration_that_can_not_be_read(
     config: Callable[..., Said], folder: Path, content: bytes | None
 ) -> None:
     """What is in the place of the configuration and is none is named."""
-    path = folder / nats_files.NAME
+    path = folder / nats_command.NAME
     path.unlink()
     path.mkdir() if content is None else path.write_bytes(content)
     said = config("--rotate", "trivia", "--out", folder)
@@ -181,7 +181,7 @@ def test_a_configuration_that_can_not_be_read(
 def test_credentials_of_another_configuration(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
     """Where the configuration does not know a user's file, that is said and nothing is changed."""
     secret = "SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4" if kind == "nkeys" else "other"
-    (folder / nats_files.file_of("trivia", kind)).write_text(secret)
+    (folder / nats_command.file_of("trivia", kind)).write_text(secret)
     before = contents(folder)
     said = config("--rotate", "trivia", "--out", folder)
     assert said.code == 2
@@ -204,11 +204,11 @@ def test_after_an_interruption(
         patch.setattr(Path, "replace", full)
         assert config("--rotate", "quote-db", "--out", folder).code != 0
     stale = shown(folder, "quote-db", kind)
-    text = (folder / nats_files.NAME).read_text(encoding="utf-8")
+    text = (folder / nats_command.NAME).read_text(encoding="utf-8")
     assert (stale.public or stale.secret) not in text
     assert config("--rotate", "quote-db", "--out", folder).code == 0
     fresh = shown(folder, "quote-db", kind)
-    text = (folder / nats_files.NAME).read_text(encoding="utf-8")
+    text = (folder / nats_command.NAME).read_text(encoding="utf-8")
     assert text.count(f'"{fresh.public or fresh.secret}"') == 1
     assert not [name for name in contents(folder) if name.endswith(".next")]
 
@@ -223,7 +223,7 @@ async def test_a_running_server_that_reloads(
     who = Permissions(("trivia", "trivia:read", "quote-db"), mode=mode)
     old = {user: shown(folder, user, kind) for user in who.users}
     async with contextlib.AsyncExitStack() as stack:
-        server = NatsServer(tmp_path / "run", port=None, config=folder / nats_files.NAME)
+        server = NatsServer(tmp_path / "run", port=None, config=folder / nats_command.NAME)
         await stack.enter_async_context(server)
         await stack.enter_async_context(holdfast_service(server.url, old, who))
         other = await stack.enter_async_context(connection(server.url, old["quote-db"]))
@@ -250,7 +250,7 @@ async def test_under_holdfast_up(config: Callable[..., Said], kind: Kind, tmp_pa
     secret = shown(folder, SERVICE, kind).secret
     variables = {"HOLDFAST_REPLY_MODE": "accounts"}
     variables |= {"HOLDFAST_NATS_PASSWORD": secret} if kind == "passwords" else {}
-    options = ["--nats-config", folder / nats_files.NAME, *login]
+    options = ["--nats-config", folder / nats_command.NAME, *login]
     async with holdfast_up(tmp_path / "home", *options, **variables) as up:
         await _set(up.url, shown(folder, "trivia", kind), "trivia")
         assert config("--rotate", "trivia", "--out", folder).code == 0
@@ -271,7 +271,7 @@ async def test_a_client_with_the_file_comes_back(config: Callable[..., Said], tm
     who = Permissions(("trivia", "trivia:read", "quote-db"))
     old = {user: shown(folder, user, "nkeys") for user in who.users}
     async with contextlib.AsyncExitStack() as stack:
-        server = NatsServer(tmp_path / "run", port=None, config=folder / nats_files.NAME)
+        server = NatsServer(tmp_path / "run", port=None, config=folder / nats_command.NAME)
         await stack.enter_async_context(server)
         await stack.enter_async_context(holdfast_service(server.url, old, who))
         address = f"{server.url}?nkey={folder / 'plugins/trivia.nk'}&inbox=_INBOX.trivia"

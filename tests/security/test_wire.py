@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.bus import connection as connection_module
 from holdfast.bus import login as login_module
-from holdfast.bus import servers
 from holdfast.bus import session as session_module
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
@@ -42,7 +42,7 @@ FORGED = b'{"key": "forged", "value": 1}'
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever loses a connection looks for it soon."""
-    monkeypatch.setattr(servers, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(connection_module, "PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -235,7 +235,9 @@ async def test_a_nested_greeting(attacked: Middle, certificate: Path, depth: int
 
 async def test_a_certificate_of_somebody_else(attacked: Middle, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that can't be trusted is said to be that, with what can be done; it gets no password."""
-    monkeypatch.setattr("holdfast.bus.servers.ATTEMPT_SECONDS", PATIENCE)  # TLS takes long on a busy machine
+    monkeypatch.setattr(
+        "holdfast.bus.connection.ATTEMPT_SECONDS", PATIENCE
+    )  # TLS takes long on a busy machine
     address = attacked.url.replace("nats://", "tls://me:pa55@")
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(Unavailable, match=r"its certificate is not trusted: self-signed .*tls_ca"):

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast.sync
 from holdfast.clock import ManualClock
-from holdfast.engines.sqlite import peeks
+from holdfast.engines.sqlite import reads
 from holdfast.errors import RateLimited, Unavailable, ValidationError, VersionConflict
 from holdfast.testing.exact import present, refusal
 from tests.sync import sample
@@ -89,7 +89,7 @@ def test_a_long_read_of_one_thread_does_not_hold_back_another(tmp_path: Path) ->
         def read() -> None:
             kv.get("k")
             engine: Any = kv._handle.store._engine
-            connection = engine._peeks._mine.own.connection
+            connection = engine._thread_connections._mine.own.connection
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM plugin_kv_storage").fetchall()
             reading.set()
@@ -130,7 +130,7 @@ def test_a_batch_is_never_seen_in_part(kv: KV) -> None:
 
 def test_more_threads_than_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that gets no connection of its own reads through the loop."""
-    monkeypatch.setattr(peeks, "MOST", 1)
+    monkeypatch.setattr(reads, "MOST_THREADS", 1)
     with holdfast.sync.open(tmp_path / "store.db") as store:
         kv = store.kv("trivia")
         kv.set("k", 1)

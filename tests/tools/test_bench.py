@@ -17,8 +17,8 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_UV", "false")
     monkeypatch.setattr(door, "ensure", lambda: None)
-    monkeypatch.setattr(door, "fetch_redis", lambda: None)
-    monkeypatch.setattr(door, "become", lambda *command: 0)
+    monkeypatch.setattr(door.fetch, "redis", lambda: None)
+    monkeypatch.setattr(door, "become", lambda *command, where: 0)
     door.S3_LOCK.write_text("store==1.0 --hash=sha256:00\n")
     return door
 

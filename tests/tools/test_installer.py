@@ -5,23 +5,26 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tools.front_door import ROOT, front_door, require_pip
+from tests.tools.front_door import ROOT, environments
 
 SCRIPT = "#!/bin/sh\necho uv 9.9.9\n"
 
 
 def made(folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """A copy of `./dev` whose package index is a folder with one wheel of a uv that does nothing."""
+    """A copy of `tools/environments.py` whose package index is a folder with one wheel, of an empty uv."""
     clone = folder / "clone"
     clone.mkdir()
-    door = front_door(clone)
-    require_pip(door)
+    door = environments(clone)
+    command = [door.base_python(), "-c", "import pip"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:  # Debian's may have none
+        pytest.skip(f"{door.base_python()} has no pip, so uv can't be installed with it")
     patch.delenv("HOLDFAST_UV", raising=False)
     patch.setenv("PIP_NO_INDEX", "1")
     patch.setenv("PIP_FIND_LINKS", str(folder / "index"))
@@ -135,3 +138,18 @@ def test_every_locked_package_has_hashes(name: str) -> None:
     for entry in pinned:
         assert re.match(r"\S+==\S+ ", entry), entry
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry
+
+
+@pytest.mark.parametrize("developed", [False, True])
+def test_up_needs_no_environment_for_development(
+    door: Any, monkeypatch: pytest.MonkeyPatch, developed: bool
+) -> None:
+    """`./dev up` uses .venv if there is one, and otherwise makes an environment with what a service needs."""
+    made: list[tuple[Path, ...]] = []
+    monkeypatch.setattr(door, "make", lambda *parts: made.append(parts))
+    monkeypatch.setattr(door, "fingerprint", lambda *locks: "")
+    if developed:
+        door.VENV.mkdir()
+    place = door.VENV if developed else door.PRIVATE / "up"
+    assert door.ensure_for_service() == place
+    assert made == [(place, *([door.LOCK] if developed else door.SERVICE_LOCKS))]

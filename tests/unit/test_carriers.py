@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import Apart
+from holdfast.engine import CannotShareTransaction
 from holdfast.pipeline.batcher import Batcher, GroupDone
 from holdfast.verbs.caller import id_maker
 from tests.verbs import Verbs
@@ -35,7 +35,7 @@ class Sharing:
         names = [f"{command.namespace}:{getattr(command, 'key', '')}" for command in commands]
         if self.apart and len({command.namespace for command in commands}) > 1:
             self.groups.append(["apart"])
-            raise Apart
+            raise CannotShareTransaction
         self.groups.append(names)
         self.begun.set()
         for command in commands:

@@ -13,9 +13,10 @@ import pytest
 
 import holdfast.decide as heart
 from holdfast.commands import Deleted, Get, Got, Removed, Stored
-from holdfast.decide import Decision, Loaded, decide, needs
+from holdfast.decide import Decision, Loaded, decide, further, needs
 from holdfast.decide.requests import ReplyParts
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError, VersionConflict
+from holdfast.model import Policy
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
 from holdfast.upkeep_commands import Expire, Trim
 from holdfast.verbs.caller import id_maker
@@ -107,6 +108,13 @@ def test_a_row_written_outside_expires() -> None:
         ("expired", 10, 0),
         ("set", 11, None),
     ]
+
+
+@pytest.mark.parametrize(("deadline", "expired"), [(NOW - 5, True), (NOW + 5, False)])
+def test_an_outcome_says_whether_an_entry_has_expired(deadline: int, expired: bool) -> None:
+    """The log has a line for an entry whose expiry a write noticed, so an outcome says if there is one."""
+    outcome = decide(loaded(rows={K: row(version=3, expires_at=deadline)}), [VERBS.delete("k")], NOW)
+    assert outcome.expired is expired
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", "not json"])
@@ -371,6 +379,35 @@ def test_an_entry_without_a_deadline_can_be_expired_by_nobody() -> None:
     outcome = decide(given, [Expire(namespace=NAME, space=KV, keys=("k", "later", "none"))], NOW)
     assert outcome.results == [Removed(0)]
     assert outcome.empty
+
+
+@pytest.mark.parametrize(
+    ("semantics", "policy", "kept"),
+    [
+        (None, None, False),
+        (None, Policy(trash=True), True),
+        ({"purpose": "flag"}, None, True),
+        ({"purpose": "flag"}, Policy(trash=False), False),
+        ({"purpose": "lock"}, None, False),
+    ],
+)
+def test_what_goes_to_the_trash_is_decided_once(semantics: Any, policy: Policy | None, kept: bool) -> None:
+    """The row of the trash that a deleted entry replaces is loaded before the decision, if there is one."""
+    text = None if semantics is None else msgspec.json.encode(semantics).decode()
+    told = None if policy is None else msgspec.json.encode(policy).decode()
+    known = loaded(rows={K: row(version=3, semantics=text)}, policy=told)
+    commands = [VERBS.delete("k")]
+    more = further(commands, needs(commands), known)
+    assert (None if more is None else more.rows) == ({Address(NAME, TRASH, b"k"): False} if kept else None)
+
+
+def test_a_trashed_entry_of_a_new_namespace_is_decided_once() -> None:
+    """That holds as well where the namespace has no row yet, and so no policy."""
+    flag = row(version=3, semantics='{"purpose":"flag"}')
+    commands = [VERBS.delete("k")]
+    more = further(commands, needs(commands), Loaded(namespaces={}, rows={K: flag}))
+    assert more is not None
+    assert set(more.rows) == {Address(NAME, TRASH, b"k")}
 
 
 def test_the_names_of_the_package() -> None:

@@ -152,7 +152,7 @@ async def test_large_values_are_loaded_beside_the_loop(
     def noted(file: Any, wanted: Any, room: Any = None, *, most: int = 0) -> Any:
         try:
             rows = load_rows(file, wanted, room, most=most)
-        except reads.Rest as rest:
+        except reads.TooLargeToLoad as rest:
             loads.append((most, sum(row.size for row in rest.rows.values())))
             raise
         loads.append((most, sum(row.size for row in rows.values())))

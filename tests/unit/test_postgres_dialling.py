@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engines.postgres import dialling
-from holdfast.engines.postgres.dialling import Dialling
+from holdfast.engines.postgres import connections
 from holdfast.errors import Unavailable, Unsupported
 
 BOTH = "postgresql://a,b/db"
@@ -58,7 +57,7 @@ class Servers:
 async def test_the_one_found_last_is_tried_first() -> None:
     """A server that is down is tried once, not before every connection."""
     servers = Servers(a=Unavailable("a is down"), b=None)
-    found = Dialling(BOTH, servers.dial)
+    found = connections.Servers(BOTH, servers.dial)
     for _ in range(3):
         assert (await found.connection()).place == "b"  # type: ignore[attr-defined]
     assert servers.tried == ["a", "b", "b", "b"]
@@ -66,18 +65,18 @@ async def test_the_one_found_last_is_tried_first() -> None:
 
 async def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is gone costs a moment, and the attempt at it is ended."""
-    monkeypatch.setattr(dialling, "HEAD_START", 0.01)
+    monkeypatch.setattr(connections, "HEAD_START", 0.01)
     servers = Servers(a=asyncio.Event(), b=None)
-    assert (await Dialling(BOTH, servers.dial).connection()).place == "b"  # type: ignore[attr-defined]
+    assert (await connections.Servers(BOTH, servers.dial).connection()).place == "b"  # type: ignore[attr-defined]
     assert servers.cancelled == ["a"]
 
 
 async def test_two_that_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is not needed is closed."""
-    monkeypatch.setattr(dialling, "HEAD_START", 0.01)
+    monkeypatch.setattr(connections, "HEAD_START", 0.01)
     gate = asyncio.Event()
     servers = Servers(a=gate, b=gate)
-    task = asyncio.create_task(Dialling(BOTH, servers.dial).connection())
+    task = asyncio.create_task(connections.Servers(BOTH, servers.dial).connection())
     await servers.both_tried.wait()
     gate.set()
     kept: Any = await task
@@ -88,21 +87,21 @@ async def test_none_accepts_writes() -> None:
     """The message says of each server why it can't be used."""
     servers = Servers(a=Unavailable("a is down"), b=Unavailable("b is a standby"))
     with pytest.raises(Unavailable, match=r"^a is down; b is a standby$"):
-        await Dialling(BOTH, servers.dial).connection()
+        await connections.Servers(BOTH, servers.dial).connection()
 
 
 async def test_a_server_that_does_not_suit() -> None:
     """What only an operator can mend is said before what may pass by itself."""
     servers = Servers(a=Unavailable("a is down"), b=Unsupported("b is too old"))
     with pytest.raises(Unsupported):
-        await Dialling(BOTH, servers.dial).connection()
+        await connections.Servers(BOTH, servers.dial).connection()
 
 
 async def test_a_caller_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller that gives up leaves no attempt behind."""
-    monkeypatch.setattr(dialling, "HEAD_START", 0.001)
+    monkeypatch.setattr(connections, "HEAD_START", 0.001)
     servers = Servers(a=asyncio.Event(), b=asyncio.Event())
-    task = asyncio.create_task(Dialling(BOTH, servers.dial).connection())
+    task = asyncio.create_task(connections.Servers(BOTH, servers.dial).connection())
     await servers.both_tried.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from holdfast.commands import WriteCommand
-from holdfast.engines.cluster.forwarded import can_carry, group_as_bytes
+from holdfast.engines.cluster.forwarding import can_carry, group_as_bytes
 from holdfast.errors import HoldfastError
 from holdfast.letter_commands import Escalate
 from holdfast.wire.writes import message_of, write_of

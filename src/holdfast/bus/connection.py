@@ -3,34 +3,52 @@
 A server that is shutting down announces it. The connection then finds another server while the first one
 still serves, and leaves the first only when the other has taken over.
 
-Law: once established, a connection keeps reconnecting until it is closed. Nothing is queued for a later
-session: what can't be sent now is refused. Only `reach`, `flush`, `drain` and `close` wait.
+Once established, a connection keeps reconnecting until it is closed. Nothing is queued for a later session:
+what can't be sent now is refused. Only `reach`, `flush`, `drain` and `close` wait.
+
+`Servers` says which servers it tries, and `Requester` sends requests over it and delivers their replies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import secrets
 import ssl
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from holdfast.bus.errors import BusError, LoginRefused, Lost, Untrusted
-from holdfast.bus.login import Login
+from holdfast.bus.errors import BusError, LoginRefused, Lost, NoResponders, Untrusted
+from holdfast.bus.login import Login, server_at, servers_beside
 from holdfast.bus.protocol import USUAL_PAYLOAD, pub, sub, unsub
-from holdfast.bus.servers import Servers, patience, pause
 from holdfast.bus.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.bus.incoming import Take
     from holdfast.bus.login import Server
+    from holdfast.bus.protocol import Message
+    from holdfast.bus.session import Take
 
 OVERLAP_SECONDS: Final = 1.0
 """The time for which the connection still listens to a server that is shutting down, beside the new one. The
 servers of a cluster need a moment to exchange their subscriptions."""
 
+MOST_ANNOUNCED: Final = 32
+"""The maximum number of announced servers that are remembered."""
+ANNOUNCED_IN_A_ROUND: Final = 4
+"""The number of announced servers to try before the named ones are tried again."""
+ATTEMPT_SECONDS: Final = 5.0
+"""Timeout for a server that the user named."""
+ANNOUNCED_SECONDS: Final = 1.0
+"""Timeout for an announced server."""
+PAUSE_SECONDS: Final = 1.0
+"""The average interval between attempts at the same server."""
+SPREAD_SECONDS: Final = 0.1
+"""The time over which clients that lost their server together spread their first attempts."""
+
+_chance = random.SystemRandom()
 _log = logging.getLogger("holdfast.bus")
 
 
@@ -40,6 +58,62 @@ def _note(error: Exception) -> None:
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+class Servers:
+    """The servers that a connection tries, in their order.
+
+    The servers that the user named come first. Those that another server announces are bounded, and can't
+    keep a client from the named ones.
+
+    Args:
+        named: The addresses that the user gave.
+
+    Raises:
+        BusError: One of them is not an address.
+    """
+
+    def __init__(self, named: Sequence[str]) -> None:
+        self.named: list[Server] = [server_at(one) for one in named]
+        self._announced: deque[Server] = deque(maxlen=MOST_ANNOUNCED)
+        self.latest: Server | None = None
+
+    def hear(self, server: Server, announced: Sequence[str], *, encrypted: bool) -> None:
+        """Replace the announced servers by those that a server announces now."""
+        known = {(one.host, one.port) for one in self.named}
+        self._announced.clear()
+        for one in servers_beside(server, announced[:MOST_ANNOUNCED], encrypted=encrypted):
+            if (one.host, one.port) not in known:
+                self._announced.append(one)
+
+    def round(self, *, but: Server | None = None) -> list[Server]:
+        """Return the servers to try now: all named ones, then a few of the announced ones, in rotation.
+
+        Of the named ones, the server that was used last comes last.
+
+        Args:
+            but: A server to leave out.
+        """
+        named = sorted(self.named, key=lambda one: one == self.latest)
+        announced = list(self._announced)[:ANNOUNCED_IN_A_ROUND]
+        self._announced.rotate(-ANNOUNCED_IN_A_ROUND)
+        return [
+            one for one in (*named, *announced) if but is None or (one.host, one.port) != (but.host, but.port)
+        ]
+
+
+def patience(server: Server) -> float:
+    """Return the timeout for a server."""
+    return ANNOUNCED_SECONDS if server.announced else ATTEMPT_SECONDS
+
+
+def pause(since: float) -> float:
+    """Return the delay before the next round, given the seconds since the last attempt.
+
+    The delay is random, so that clients that lost their server together don't reconnect together.
+    """
+    soonest = _chance.uniform(0.0, SPREAD_SECONDS)
+    return max(soonest, PAUSE_SECONDS * _chance.uniform(0.5, 1.5) - since)
 
 
 class Subscription:
@@ -324,6 +398,58 @@ class Connection:
                     self.reconnects += 1
                     self._on_reconnected()
                 break
+
+
+class Requester:
+    """Sends requests over one connection and delivers the replies.
+
+    A request is sent once. What to do about one that was not sent, or that got no reply, is its sender's
+    decision, so the two raise different errors.
+
+    Args:
+        connection: The connection. It must not be closed before the last request has ended.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._inbox = connection.new_inbox()
+        self._number = 0
+        self._pending: dict[str, asyncio.Future[Message]] = {}
+        connection.listen(f"{self._inbox}.*", self._take)
+
+    async def ask(self, subject: str, payload: bytes = b"", *, seconds: float, head: bytes = b"") -> Message:
+        """Send a request and wait for the reply.
+
+        Args:
+            subject: The subject, which must be legal.
+            payload: The body, no larger than the server accepts.
+            seconds: The timeout.
+            head: The headers; see `protocol.block`.
+
+        Raises:
+            Lost: There is no connection: nothing was sent.
+            NoResponders: The server says that no one listens to the subject.
+            TimeoutError: No reply came in time. The request may have been received.
+        """
+        self._number += 1
+        token = str(self._number)
+        reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._pending[token] = reply
+        try:
+            if not self._connection.send(subject, payload, reply=f"{self._inbox}.{token}", head=head):
+                raise Lost("there is no connection, or it is congested")
+            async with asyncio.timeout(seconds):
+                message = await reply
+        finally:
+            del self._pending[token]
+        if message.status == "503":
+            raise NoResponders(f"no one listens to {subject}")
+        return message
+
+    def _take(self, message: Message) -> None:
+        reply = self._pending.get(message.subject.rpartition(".")[2])
+        if reply is not None and not reply.done():
+            reply.set_result(message)
 
 
 def _require_lasting(session: Session) -> None:

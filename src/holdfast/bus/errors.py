@@ -8,7 +8,7 @@
     ├── NoResponders       no one listens to the subject of a request
     └── Lost               the connection is gone
 
-Law: users of the bus translate these into Holdfast's errors; none of them reaches a caller.
+Users of the bus translate these into Holdfast's errors; none of them reaches a caller.
 """
 
 from __future__ import annotations
@@ -64,5 +64,5 @@ class Violation(NamedTuple):
 
 def violation(error: Exception) -> Violation | None:
     """Return the refusal that an error reports, or None. The protocol has no codes, only messages."""
-    found = _VIOLATION.search(str(error))
-    return None if found is None else Violation(found[1].lower(), found[2])
+    match = _VIOLATION.search(str(error))
+    return None if match is None else Violation(match[1].lower(), match[2])

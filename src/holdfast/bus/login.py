@@ -1,6 +1,6 @@
 """Login to NATS with a password, a token, an nkey or a JWT, and the parsing of servers' addresses.
 
-Law: whatever fails here raises an error of the bus. Secrets in files are read at every attempt, so that new
+Whatever fails here raises an error of the bus. Secrets in files are read at every attempt, so that new
 ones are used. `nkeys` is imported only when an nkey is used.
 """
 
@@ -41,7 +41,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         port: Its port.
         name: The name that its certificate must have.
         secure: Whether TLS is required.
-        told: Whether another server announced it; otherwise the user named it.
+        announced: Whether another server announced it; otherwise the user named it.
         user: The user, or the token.
         password: The user's password.
     """
@@ -50,7 +50,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     port: int = PORT
     name: str = ""
     secure: bool = False
-    told: bool = False
+    announced: bool = False
     user: str | None = None
     password: str | None = None
 
@@ -62,40 +62,40 @@ def server_at(url: str) -> Server:
         BusError: The text is not such an address.
     """
     try:
-        found = urlsplit(url.strip() if "://" in url else f"nats://{url.strip()}")
-        host, port = found.hostname or "", found.port
+        parts = urlsplit(url.strip() if "://" in url else f"nats://{url.strip()}")
+        host, port = parts.hostname or "", parts.port
         host.encode("idna")  # as the resolver will
     except ValueError:
         host = ""
-    if not host or found.scheme not in _SCHEMES:
+    if not host or parts.scheme not in _SCHEMES:
         raise BusError("the address is not that of a NATS server")
-    if found.query:
+    if parts.query:
         raise BusError("the address of a NATS server has no options after '?' here")
     return Server(
         host=host,
         port=port or PORT,
         name=host,
-        secure=found.scheme == "tls",
-        user=None if found.username is None else unquote(found.username),
-        password=None if found.password is None else unquote(found.password),
+        secure=parts.scheme == "tls",
+        user=None if parts.username is None else unquote(parts.username),
+        password=None if parts.password is None else unquote(parts.password),
     )
 
 
-def servers_beside(server: Server, told: Iterable[str], *, encrypted: bool) -> list[Server]:
+def servers_beside(server: Server, announced: Iterable[str], *, encrypted: bool) -> list[Server]:
     """Return the other servers of the cluster that a server announces. They accept the same users.
 
     If the connection is encrypted, theirs must be too. If it is not, the announcement may be forged: then the
     certificates of the others must have the name of the server that the user named.
     """
     beside = []
-    for where in told:
+    for where in announced:
         with contextlib.suppress(BusError):
             other = server_at(where)
             name = other.host if encrypted and re.search("[a-z]", other.host) else server.name
             secure = server.secure or encrypted
             beside.append(
                 msgspec.structs.replace(
-                    server, host=other.host, port=other.port, name=name, secure=secure, told=True
+                    server, host=other.host, port=other.port, name=name, secure=secure, announced=True
                 )
             )
     return beside
@@ -127,7 +127,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
             Unsupported: The package that signs is not installed.
         """
         shown = self._shown(server, info.nonce)
-        if server.told and not encrypted and not _SECRETS.isdisjoint(shown):
+        if server.announced and not encrypted and not _SECRETS.isdisjoint(shown):
             raise BusError(
                 "refusing to send a password in plain text to a server that only another server named: "
                 "name it in the URL, or use TLS"

@@ -4,8 +4,8 @@ A server passes vertical tabs, form feeds and bytes that are not UTF-8 in subjec
 splits lines at any white space can be tricked into assigning a message to another subscription. So this one
 splits at single spaces and ends lines at CRLF.
 
-Law: no I/O. A message that can't be read is dropped and counted, and reading continues with the next one. A
-line that violates the protocol ends the connection, since the start of the next line is unknown.
+There is no I/O here. A message that can't be read is dropped and counted, and reading continues with the next
+one. A line that violates the protocol ends the connection, since the start of the next line is unknown.
 """
 
 from __future__ import annotations
@@ -109,20 +109,20 @@ class Reader:
             if self.held < self.needed:
                 return []
             data = b"".join(self._pieces)
-        found: list[Event] = []
+        events: list[Event] = []
         try:
-            rest = self._read(data, found)
+            rest = self._read(data, events)
         except ProtocolError as error:
-            found.append(error)
+            events.append(error)
         except ValueError:
-            found.append(ProtocolError("the server sent a message with an unknown size"))
+            events.append(ProtocolError("the server sent a message with an unknown size"))
         else:
             self._pieces = [rest]
             self.held = len(rest)
-        return found
+        return events
 
-    def _read(self, data: bytes, found: list[Event]) -> bytes:
-        """Add complete events to `found` and return the rest of the data.
+    def _read(self, data: bytes, events: list[Event]) -> bytes:
+        """Add complete events to `events` and return the rest of the data.
 
         The usual message is parsed inline, without calling our own functions, since this runs for each one.
         """
@@ -138,12 +138,12 @@ class Reader:
             if words[0] == "MSG" and len(words) == 5 and readable:
                 after = start + int(words[4])
                 if start <= after <= last and data.startswith(_CRLF, after):
-                    found.append(Message(words[2], words[1], words[3], data[start:after]))
+                    events.append(Message(words[2], words[1], words[3], data[start:after]))
                     position = after + 2
                     continue
             head, size = _sizes(words)
             if size < 0:
-                found.append(control_of(data[position:end]))
+                events.append(control_of(data[position:end]))
                 position = start
                 continue
             body, after = start + head, start + size
@@ -154,7 +154,7 @@ class Reader:
                 raise ProtocolError("the server sent a message that does not end where it should")
             if readable:
                 reply = words[3] if len(words) == _WITH_REPLY[words[0]] else ""
-                found.append(Message(words[2], words[1], reply, data[body:after], data[start:body]))
+                events.append(Message(words[2], words[1], reply, data[body:after], data[start:body]))
             else:
                 self.unreadable += 1
             position = after + 2

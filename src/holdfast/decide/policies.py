@@ -1,6 +1,6 @@
-"""The effects of a namespace's policy: quotas, TTLs, the trash, the audit.
+"""The effects of a namespace's policy: quotas, TTLs, the trash, the audit, reveals.
 
-Law: within `decide`, only this module reads policies. A namespace without one has `Policy()`.
+Within `decide`, only this module reads policies. A namespace without one has `Policy()`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,23 @@ def audited_unasked(name: str) -> bool:
     return is_semantic(name)
 
 
+def audited_by(name: str, audit: bool | None) -> bool:
+    """Return whether a namespace is audited whose policy has this `audit`."""
+    return audited_unasked(name) if audit is None else audit
+
+
 def reveals(namespace: Namespace) -> str:
-    """Return whether people may look at values: `open`, `audited` or `never`."""
-    return policy_of(namespace.policy).reveal or "audited"
+    """Return how people may look at values: `open`, `audited` (they say why) or `never`."""
+    policy = policy_of(namespace.policy)
+    return reveals_by(namespace.name, reveal=policy.reveal, audit=policy.audit)
+
+
+def reveals_by(name: str, *, reveal: str | None, audit: bool | None) -> str:
+    """Return how people may look at values of a namespace whose policy has this `reveal` and this `audit`.
+
+    A policy that says nothing asks for a reason only where an audit records it.
+    """
+    return reveal or ("audited" if audited_by(name, audit) else "open")
 
 
 def check_value(namespace: Namespace, size: int) -> None:

@@ -1,7 +1,7 @@
-"""Reveals: a person looks at a value and says why.
+"""Reveals: a person looks at a value.
 
-Law: the policy says whether anyone may. A reveal changes nothing else, and the journal has no
-word of it; the audit has a record, whose `spec_ref` is the reason.
+The policy decides whether a person may, and whether they have to say why. A reveal changes no data and leaves
+nothing in the journal. In a namespace with an audit it leaves a record, whose `spec_ref` is the reason.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
+from holdfast.edges.nats.cluster_bootstrap import ClusterBootstrap, set_aside
 from holdfast.edges.nats.cluster_server import (
     StoppedEarly,
     cluster_config,
@@ -49,14 +50,12 @@ from holdfast.edges.nats.cluster_server import (
     require_new_server,
     server_name,
 )
-from holdfast.edges.nats.growing import FirstMeeting, set_aside
 from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.links import REST, Links
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService
 from holdfast.edges.settings.addresses import public_url
-from holdfast.edges.settings.read import open_mode, shown
-from holdfast.edges.settings.sources import settings_in_force
+from holdfast.edges.settings.read import open_mode, settings_in_force, shown
 from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
@@ -245,10 +244,10 @@ async def _log_kept(
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(_bus(config))
         if config.peers:
-            meeting = FirstMeeting(config, folder, brings=brings, say=say, stop=stop)
-            await stack.enter_async_context(meeting)
+            bootstrap = ClusterBootstrap(config, folder, brings=brings, say=say, stop=stop)
+            await stack.enter_async_context(bootstrap)
             await joined(config, say, stop, first=brings or is_new(config))
-            await meeting.end()
+            await bootstrap.end()
         yield url
 
 

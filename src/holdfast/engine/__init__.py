@@ -39,30 +39,19 @@ Guarantees:
 - Cancelling a caller never stops a commit half way.
 - An operation that an engine can't perform raises `Unsupported`. It never does something weaker instead.
 
-Law: this folder holds the protocols and the plain data that passes through them, and does nothing. Import
-their names from here. `holdfast.testing` certifies an implementation.
+This folder holds the protocols and the plain data that passes through them. Import their names from here.
+`holdfast.testing` certifies an implementation.
 """
 
-from holdfast.engine.contract import (
-    LATER,
-    Capabilities,
-    Engine,
-    Later,
-    loadable,
-    no_hint,
-)
+from holdfast.engine.contract import LATER, Capabilities, Engine, Later, loadable, no_hint
+from holdfast.engine.moving import Checkup, Movable
 from holdfast.engine.optional import (
-    Announcer,
-    Apart,
-    Checkup,
-    Clustered,
+    CannotShareTransaction,
     ClusterFigures,
-    Examined,
     KeyKeeper,
     LineKeeper,
-    Onlooker,
-    Peeker,
-    Rescuer,
+    LocalFile,
+    SharedStorage,
     Sharer,
 )
 from holdfast.engine.queries import (
@@ -80,41 +69,32 @@ from holdfast.engine.queries import (
     row_size,
     successor,
 )
-from holdfast.engine.service import (
-    AuditPart,
-    AuditQuery,
-    Removal,
-    ServiceEngine,
-    service_of,
-)
+from holdfast.engine.service import AuditPart, AuditQuery, Removal, ServiceEngine, service_of
 
 __all__ = [
     "LATER",
-    "Announcer",
-    "Apart",
     "AuditPart",
     "AuditQuery",
+    "CannotShareTransaction",
     "Capabilities",
     "Checkup",
     "ClusterFigures",
-    "Clustered",
     "Due",
     "Engine",
-    "Examined",
     "Filter",
     "JournalPage",
     "JournalQuery",
     "KeyKeeper",
     "Later",
     "LineKeeper",
-    "Onlooker",
-    "Peeker",
+    "LocalFile",
+    "Movable",
     "Removal",
-    "Rescuer",
     "Scan",
     "Scanned",
     "Selected",
     "ServiceEngine",
+    "SharedStorage",
     "Sharer",
     "Swept",
     "Totals",

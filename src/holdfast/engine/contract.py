@@ -1,6 +1,6 @@
-"""The protocol of an engine, and the properties by which a store treats one differently from another.
+"""What every engine implements, and the properties by which a store treats one differently from another.
 
-Law: this module holds what every engine implements. `holdfast.engine` explains how.
+`holdfast.engine` explains how.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.audit.chain import SigningKeys
-    from holdfast.clock import Reading
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine.queries import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
@@ -121,17 +120,6 @@ class Engine(Protocol):
         """Check that a write would be accepted now, and raise the error that would refuse it."""
         ...
 
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` when others may have changed a namespace.
-
-        Returns a function that stops that. May do nothing.
-        """
-        ...
-
-    async def clock(self, ticks: Callable[[], float]) -> Reading | None:
-        """Read the storage's own clock at a tick; None if it has no clock or its time is unknown."""
-        ...
-
     async def remembered(self) -> int:
         """Return the latest time that the storage knows, either remembered or that of a change."""
         ...
@@ -157,4 +145,4 @@ def loadable(commands: Sequence[Command]) -> int | None:
 
 
 def no_hint() -> None:
-    """Do nothing. Engines that give no hints return this from `hint`."""
+    """Do nothing: stop hints that nobody gives."""

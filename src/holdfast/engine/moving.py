@@ -1,10 +1,10 @@
-"""Raw access to everything that a store keeps, for backups, copies and comparisons.
+"""Raw access to everything that a store keeps, for backups, copies, comparisons and checks.
 
 A store is a set of shelves. Each namespace has four of them: its entries, its other rows, the parts of its
 blobs, and its journal. What stands on a shelf has a mark, and a shelf is ordered by marks, in every engine
 alike. Beside the shelves there are the rows of the namespaces themselves and a few facts about the store.
 
-Law: this module holds protocols and plain data. Nothing here interprets a row, and a deadline hides nothing.
+Nothing here interprets a row, and a deadline hides nothing.
 """
 
 from __future__ import annotations
@@ -118,9 +118,21 @@ class RawLoader(Protocol):
         ...
 
 
+class Checkup(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check of the storage: its scope, the problems found, and whether it was complete."""
+
+    checked: str
+    troubles: list[str] = []
+    complete: bool = True
+
+
 @runtime_checkable
 class Movable(Engine, Protocol):
-    """An optional interface for engines whose whole contents can be read and loaded as they are."""
+    """An optional interface for engines whose whole contents an operator can read and load as they are."""
+
+    def open_read_only(self) -> None:
+        """Make `start` open the storage for reading: it then creates no files and changes nothing."""
+        ...
 
     def open_unfinished(self) -> None:
         """Let `start` open a store into which a copy is under way. Otherwise `start` refuses it."""
@@ -151,6 +163,13 @@ class Movable(Engine, Protocol):
 
         Raises:
             Busy: Another process has closed or opened the store in between. Nothing was changed.
+        """
+        ...
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup | None:
+        """Check the storage for corruption: thoroughly, or as far as a quick check gets in so many seconds.
+
+        Returns None if this storage can't be examined.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Abilities that only some engines have, each a protocol of its own.
 
-Law: a store asks with `isinstance` whether an engine has the methods. An engine without them lacks the
-ability and imitates nothing.
+A store asks with `isinstance` whether an engine has the methods. An engine without them lacks the ability and
+imitates nothing. `holdfast.engine.moving` has one more: `Movable`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,29 @@ import msgspec
 from holdfast.engine.contract import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.audit.keyring import Keyring
-    from holdfast.clock import KeptLine, SystemClock
+    from holdfast.clock import KeptLine, Reading, SystemClock
     from holdfast.engine.contract import Later
     from holdfast.model import Rescued
     from holdfast.rows import Address, Row
 
 
 @runtime_checkable
-class Rescuer(Protocol):
-    """An optional interface for engines that can copy their whole storage while it is in use."""
+class LocalFile(Protocol):
+    """An optional interface for engines whose storage is a file of this machine."""
+
+    def peek(self, address: Address, now: int) -> Row | Later | None:
+        """Return an entry that is alive as `read` would, or `LATER` if the loop has to be asked.
+
+        It may be called from any thread, and sees every write whose result was returned before the call.
+        """
+        ...
+
+    def announce(self, url: str) -> None:
+        """Tell other processes of this machine where the store is served. The URL must hold no secrets."""
+        ...
 
     async def rescue(self, path: str) -> Rescued:
         """Copy everything from the open storage into a new file, whatever is at its own path now.
@@ -36,16 +47,42 @@ class Rescuer(Protocol):
         ...
 
 
-@runtime_checkable
-class Onlooker(Protocol):
-    """An optional interface for engines that would create files when opened, but can do without."""
+class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node knows of its cluster. Numbers by shard are those of this node."""
 
-    def look_on(self) -> None:
-        """Make `start` open the storage read-only: it then creates and changes nothing."""
+    nodes: int
+    """The nodes that answered at the last look, this one included."""
+    skew: float
+    """The seconds by which the clocks of the nodes differ at most."""
+    behind: dict[int, int]
+    """The messages of the log that are not applied yet."""
+    leads: dict[int, bool]
+    """Whether this node was the last to write."""
+    stopped: dict[int, bool]
+    """Whether this node does not serve the shard."""
+
+
+@runtime_checkable
+class SharedStorage(Protocol):
+    """An optional interface for engines whose storage other machines use too."""
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call `ring` when others may have changed a namespace.
+
+        Returns a function that stops that. May do nothing: changes are also found by polling.
+        """
+        ...
+
+    async def clock(self, ticks: Callable[[], float]) -> Reading | None:
+        """Read the storage's own clock at a tick; None if it has no clock or its time is unknown."""
+        ...
+
+    def figures(self) -> ClusterFigures | None:
+        """Return what this node knows of its cluster, without asking anyone; None if there is no cluster."""
         ...
 
 
-class Apart(Exception):
+class CannotShareTransaction(Exception):
     """The groups of several namespaces can't share a transaction now. Nothing was kept."""
 
 
@@ -54,7 +91,8 @@ class Sharer(Protocol):
     """An optional interface for engines with a lane per namespace whose transactions can hold several.
 
     `transact` then also gets commands of several namespaces, plain changes of keys and nothing else. All of
-    them are kept or none. It may raise `Apart` instead, and gets the commands of each namespace alone.
+    them are kept or none. It may raise `CannotShareTransaction` instead, and then gets the commands of each
+    namespace alone.
     """
 
     shared: int
@@ -62,18 +100,6 @@ class Sharer(Protocol):
 
     def shares(self, namespace: str) -> bool:
         """Return whether commands of a namespace may share a transaction with those of others now."""
-        ...
-
-
-@runtime_checkable
-class Peeker(Protocol):
-    """An optional interface for engines that can be read from threads other than the event loop's."""
-
-    def peek(self, address: Address, now: int) -> Row | Later | None:
-        """Return an entry that is alive as `read` would, or `LATER` if the loop has to be asked.
-
-        It may be called from any thread, and sees every write whose result was returned before the call.
-        """
         ...
 
 
@@ -95,56 +121,6 @@ class LineKeeper(Protocol):
 
     async def close_line(self, clock: SystemClock) -> None:
         """Keep that the store is closed: nobody was answered with a later time than this clock has now."""
-        ...
-
-
-@runtime_checkable
-class Announcer(Protocol):
-    """An optional interface for engines that can tell other local processes where their store is served."""
-
-    def announce(self, url: str) -> None:
-        """Publish the URL, which must not contain secrets."""
-        ...
-
-
-class Checkup(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check of the storage: its scope, the problems found, and whether it was complete."""
-
-    checked: str
-    troubles: list[str] = []
-    complete: bool = True
-
-
-@runtime_checkable
-class Examined(Protocol):
-    """An optional interface for engines that can check the integrity of their storage."""
-
-    async def examine(self, *, seconds: float | None = None) -> Checkup:
-        """Check for corruption: thoroughly, or as far as a quick check gets in this many seconds."""
-        ...
-
-
-class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node knows of its cluster. Numbers by shard are those of this node."""
-
-    nodes: int
-    """The nodes that answered at the last look, this one included."""
-    skew: float
-    """The seconds by which the clocks of the nodes differ at most."""
-    behind: dict[int, int]
-    """The messages of the log that are not applied yet."""
-    leads: dict[int, bool]
-    """Whether this node was the last to write."""
-    stopped: dict[int, bool]
-    """Whether this node does not serve the shard."""
-
-
-@runtime_checkable
-class Clustered(Protocol):
-    """An optional interface for engines whose storage is replicated among nodes."""
-
-    def figures(self) -> ClusterFigures:
-        """Return what this node knows of its cluster, without asking anyone."""
         ...
 
 

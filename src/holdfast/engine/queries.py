@@ -1,6 +1,6 @@
 """The questions that a store asks an engine, and the forms of the answers.
 
-Law: plain data, and the functions that every engine needs to build it.
+Plain data, and the functions that every engine needs to build it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The abilities of an engine whose other side is a service.
 
-Law: these methods pass a whole call on, because the service answers it better than its rows would: with its
+These methods pass a whole call on, because the service answers it better than its rows would: with its
 keys, its clock and its filters. An engine has all of them or none.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.audit.results import AuditPage
     from holdfast.engine.queries import Filter, Scan, Selected
-    from holdfast.model import Letter, LetterPage, Page, SlowPage, TrashPage
+    from holdfast.model import Letter, LetterPage, Page, Rescued, SlowPage, TrashPage
     from holdfast.origin import Origin
 
 
@@ -105,6 +105,10 @@ class ServiceEngine(Protocol):
 
     async def drop_letter(self, namespace: str, number: int) -> bool:
         """Remove a dead letter. Returns whether it was there."""
+        ...
+
+    async def rescue(self, path: str) -> Rescued:
+        """Have the service copy its store into a new file of its own machine; see `LocalFile.rescue`."""
         ...
 
     async def require_able(self, place: str) -> None:

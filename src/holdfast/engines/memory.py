@@ -1,6 +1,6 @@
 """The reference engine, in dictionaries, without persistence. Read it to learn what an engine has to do.
 
-Law: clarity before speed. Where another engine disagrees with this one, assume that the other is wrong.
+Clarity comes before speed. Where another engine disagrees with this one, assume that the other is wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from holdfast.engine import (
     Scanned,
     Totals,
     fitting,
-    no_hint,
     row_size,
 )
 from holdfast.families import is_semantic
@@ -166,13 +165,6 @@ class MemoryEngine:
 
     async def ready(self) -> None:
         """Do nothing: writes are always accepted."""
-
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: no other process can change anything."""
-        return no_hint
-
-    async def clock(self, ticks: Callable[[], float]) -> None:
-        """Return None: there is no clock but this machine's."""
 
     async def remembered(self) -> int:
         """See `Engine.remembered`: the time is lost with the process, as the rows are."""

@@ -145,7 +145,7 @@ class Blobs:
     async def reveal(
         self, name: str, why: str | None = None, **viewing: Unpack[Viewing]
     ) -> BlobReader | None:
-        """Open a blob for a person, who says why; see `KV.reveal`.
+        """Open a blob for a person; `KV.reveal` explains when they have to say why.
 
         Args:
             name: The blob's name.

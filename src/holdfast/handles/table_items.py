@@ -104,7 +104,7 @@ class TableItems(TableHandle):
         why: str | None = None,
         **viewing: Unpack[Viewing],
     ) -> Item | None:
-        """Get an item for a person, who says why; see `KV.reveal`.
+        """Get an item for a person; `KV.reveal` explains when they have to say why.
 
         Args:
             table: The table.

@@ -16,7 +16,7 @@ from holdfast.audit.chain import address_of, head_of
 from holdfast.clock import moment
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
-from holdfast.engine import Clustered
+from holdfast.engine import SharedStorage
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats
 from holdfast.rows import SYSTEM
@@ -91,7 +91,7 @@ class Survey:
 
     def cluster(self) -> ClusterFigures | None:
         """Return what this node knows of its cluster; None if the store is not part of one."""
-        return self._engine.figures() if isinstance(self._engine, Clustered) else None
+        return self._engine.figures() if isinstance(self._engine, SharedStorage) else None
 
     async def page(self, *, limit: object = None, cursor: object = None) -> StatsPage:
         """Return the numbers of as many namespaces as fit one reply."""

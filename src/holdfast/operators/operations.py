@@ -11,7 +11,7 @@ from holdfast import operators, rules
 from holdfast.clock import moment
 from holdfast.commands import Removed, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import Announcer, Examined, Rescuer, service_of
+from holdfast.engine import LocalFile, Movable, service_of
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.families import has_blobs
 from holdfast.model import Policy, Stats
@@ -208,7 +208,10 @@ class Operations(Pipeline):
             Unsupported: The store is not a SQLite file.
         """
         engine = self._reading()
-        if isinstance(engine, Rescuer):
+        service = service_of(engine)
+        if service is not None:
+            return await service.rescue(str(path))
+        if isinstance(engine, LocalFile):
             return await engine.rescue(str(path))
         raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
 
@@ -222,7 +225,7 @@ class Operations(Pipeline):
             What was found, or None if this storage can't be examined.
         """
         engine = self._reading()
-        return await engine.examine(seconds=seconds) if isinstance(engine, Examined) else None
+        return await engine.examine(seconds=seconds) if isinstance(engine, Movable) else None
 
     def announce(self, url: str) -> None:
         """Announce to other processes of this machine where this store is served.
@@ -233,7 +236,7 @@ class Operations(Pipeline):
             url: The service's URL.
         """
         engine = self._reading()
-        if isinstance(engine, Announcer):
+        if isinstance(engine, LocalFile):
             engine.announce(url)
 
     @property

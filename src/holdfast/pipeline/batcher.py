@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.commands import SetPolicy
-from holdfast.engine import Apart
+from holdfast.engine import CannotShareTransaction
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.pace import ALONE, MAX_GROUP, gather
 from holdfast.pipeline.carriers import Carriers
@@ -322,7 +322,7 @@ class Batcher:
             self.grouped(len(commands))
         try:
             done = await self._run(commands) if commands else GroupDone([])
-        except Apart:
+        except CannotShareTransaction:
             raise
         except HoldfastError as error:
             done = GroupDone([error] * len(commands))

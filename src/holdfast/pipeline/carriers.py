@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.engine import Apart
+from holdfast.engine import CannotShareTransaction
 from holdfast.pace import CARRIERS, LANES_WORTH_A_GROUP, SHARED_GROUP, gather
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class LaneOwner(Protocol):
         ...
 
     async def carry(self, group: list[Any]) -> None:
-        """Execute a group. Raises `Apart` if its namespaces can't share it."""
+        """Execute a group. Raises `CannotShareTransaction` if its namespaces can't share it."""
         ...
 
     def drain_alone(self, lane: Any) -> None:
@@ -125,7 +125,7 @@ class Carriers:
     async def _execute(self, taken: list[tuple[Lane, list[Any]]]) -> None:
         try:
             await self._owner.carry([waiting for _, some in taken for waiting in some])
-        except Apart:
+        except CannotShareTransaction:
             for lane, some in taken:
                 lane.waiting.extendleft(reversed(some))
                 self._owner.drain_alone(lane)

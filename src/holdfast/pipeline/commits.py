@@ -19,7 +19,7 @@ from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Many, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
-from holdfast.engine import Apart, JournalQuery, KeyKeeper, Swept
+from holdfast.engine import CannotShareTransaction, JournalQuery, KeyKeeper, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
 from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.pipeline.batcher import GroupDone
@@ -80,7 +80,7 @@ class Groups:
                 outcome = await self._engine.transact(commands, self._clock.now)
             except Unsettled:
                 outcome = await self._settled(commands)
-        except Apart:
+        except CannotShareTransaction:
             raise
         except Exception as error:
             # A group may be too expensive to load although each of its commands alone is not.

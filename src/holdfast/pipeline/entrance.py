@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast import rules
 from holdfast.clock import SystemClock
 from holdfast.commands import WriteCommand
-from holdfast.engine import Peeker, Sharer, service_of
+from holdfast.engine import LocalFile, SharedStorage, Sharer, no_hint, service_of
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.pipeline.batcher import Batcher
 from holdfast.pipeline.commits import Groups
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.decide import Outcome
-    from holdfast.engine import (
-        Capabilities,
-        Engine,
-        ServiceEngine,
-        Swept,
-    )
+    from holdfast.engine import Capabilities, Engine, ServiceEngine, Swept
     from holdfast.model import Policy
     from holdfast.rows import Record
 
@@ -84,7 +79,7 @@ class Entrance:
         self._refusal: str | None = CLOSED
         self.timekeeper: Timekeeper = Timekeeper(self._clock, engine, self._trust_time)
         self._gets = 0
-        self._peeker = engine if isinstance(engine, Peeker) else None
+        self._peeker = engine if isinstance(engine, LocalFile) else None
         self._batching = self.capabilities.batching
 
     @property
@@ -264,7 +259,9 @@ class Entrance:
             Unavailable: The store is not open, or its time is not known.
         """
         bell = Bell(lambda: self._put_away(namespace, bell))
-        self._bells[namespace][bell] = self._reading().hint(namespace, bell.ring)
+        engine = self._reading()
+        stop = engine.hint(namespace, bell.ring) if isinstance(engine, SharedStorage) else no_hint
+        self._bells[namespace][bell] = stop
         return bell
 
     def _put_away(self, namespace: str, bell: Bell) -> None:

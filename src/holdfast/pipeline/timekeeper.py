@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.clock import NEVER, UNREMEMBERED, Reading, SystemClock
-from holdfast.engine import LineKeeper
+from holdfast.engine import LineKeeper, SharedStorage
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Timekeeper:
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._engine = engine
         self._lines = engine if isinstance(engine, LineKeeper) else None
+        self._shared = engine if isinstance(engine, SharedStorage) else None
         self._trust = trust
         self._drift = 0.0
         self._begun = self._line_kept = False
@@ -142,7 +143,7 @@ class Timekeeper:
 
     async def listen(self) -> None:
         """Follow the time of a service, which sends it with every reply."""
-        told = None if self._clock is None else await self._engine.clock(self._clock.ticks)
+        told = None if self._clock is None else await self._read_clock(self._clock)
         if self._clock is None or told is None:
             return
         if self._begun:
@@ -151,11 +152,15 @@ class Timekeeper:
             self._clock.start(told)
             self._begun = True
 
+    async def _read_clock(self, clock: SystemClock) -> Reading | None:
+        """Read the storage's own clock, if it has one."""
+        return None if self._shared is None else await self._shared.clock(clock.ticks)
+
     async def _begin(self, clock: SystemClock) -> None:
         try:
             remembered = await self._engine.remembered()
             kept = None if self._lines is None else await self._lines.kept_line()
-            measured = await self._engine.clock(clock.ticks)
+            measured = await self._read_clock(clock)
         except HoldfastError as error:
             self._complain("the storage's time could not be read", error)
             self._be(sure=False)
@@ -216,7 +221,7 @@ class Timekeeper:
         if self.steady and not at_once and age < INTERVAL:
             return
         try:
-            reading = await self._engine.clock(clock.ticks)
+            reading = await self._read_clock(clock)
         except HoldfastError as error:
             self._complain("the database's clock could not be measured", error)
             if age > STALE:

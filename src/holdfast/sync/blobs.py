@@ -107,7 +107,7 @@ class Blobs(Facade):
         return None if found is None else BlobReader(self._thread, found)
 
     def reveal(self, name: str, why: str | None = None, **viewing: Unpack[Viewing]) -> BlobReader | None:
-        """Open a blob for a person, who says why; see `KV.reveal`.
+        """Open a blob for a person; `KV.reveal` explains when they have to say why.
 
         Args:
             name: The blob's name.

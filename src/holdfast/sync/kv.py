@@ -291,14 +291,15 @@ class KV(KeysFacade):
         return self._quickly(self._quick.get(key), self._handle.get, key)
 
     def reveal(self, key: str, why: str | None = None, **viewing: Unpack[Viewing]) -> Entry | None:
-        """Get an entry for a person, who says why. The policy `reveal` of the namespace decides.
+        """Get an entry for a person. The policy `reveal` of the namespace decides if they have to say why.
 
-        In a namespace with an audit, a record `revealed` says who looked, when and why, unless the policy is
-        `open`.
+        In a namespace with an audit they have to, and a record `revealed` says who looked, when and why,
+        unless the policy is `open`.
 
         Args:
             key: The entry's key.
-            why: The reason, with 3 letters or digits, to 500 characters. The policy `open` needs none.
+            why: The reason, with 3 letters or digits, to 500 characters. None is needed where nothing is
+                audited, or where the policy is `open`.
             **viewing: `writer`, the name of the person, and `timeout` in seconds.
 
         Returns:

@@ -282,7 +282,7 @@ class Letters(Facade):
     def reveal(
         self, number: int, why: str | None = None, *, writer: str | None = None, deadline: int | None = None
     ) -> Letter | None:
-        """Get a letter for a person, who says why; see `KV.reveal`.
+        """Get a letter for a person; `KV.reveal` explains when they have to say why.
 
         Args:
             number: The letter's number.

@@ -498,12 +498,6 @@ class Retry(Facade):
     without a `request_id` gets one, so that it takes effect at most once. A `timeout` is that of each
     attempt. A conflict is repeated unchanged; use `update` to compute the value again.
 
-    Args:
-        kv: The handle whose verbs are repeated.
-        sleep: Waits for a number of seconds.
-        random: Returns a number from 0 to below 1.
-        count: Called with `retried`, `fatal` or `escalated` and the code of the error.
-
     Raises:
         Escalated: By every verb, if a conflict or a transient error has not passed.
         HoldfastError: By every verb at once, if any other error occurs.

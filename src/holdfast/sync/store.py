@@ -33,15 +33,6 @@ class Store(Facade):
 
     Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. The methods
     that take commands, queries or addresses are for edges and recipes.
-
-    Args:
-        engine: Where rows are kept.
-        clock: The clock to use instead of the machine's, for tests.
-        writer: Name of the writer if a call does not give one.
-        sweep_interval: Longest time in seconds until plain entries that have expired are removed.
-        reap: Whether this store notices expiry by itself.
-        defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies have none. Its other
-            fields have no effect.
     """
 
     __slots__ = ()

@@ -46,11 +46,6 @@ class Tables(Facade):
     Besides the errors of its own, every verb on a table that does not exist raises `TableNotFound`. Any verb
     may raise `ValidationError` for an argument that breaks its rule, `TooExpensive` if it would examine more
     than one request may, and a `Transient` error. A write may raise what the writing verbs of `KV` may.
-
-    Args:
-        namespace: The namespace that the handle is bound to.
-        ask: Performs a call and returns its reply.
-        own: Takes charge of a task for as long as the store is open.
     """
 
     __slots__ = ()
@@ -368,7 +363,7 @@ class Tables(Facade):
         why: str | None = None,
         **viewing: Unpack[Viewing],
     ) -> Item | None:
-        """Get an item for a person, who says why; see `KV.reveal`.
+        """Get an item for a person; `KV.reveal` explains when they have to say why.
 
         Args:
             table: The table.

@@ -22,7 +22,7 @@ Path: TypeAlias = tuple[str | int, ...]
 Tree: TypeAlias = "dict[str | int, Tree]"
 
 MAX_PATHS: Final = 1_000
-_MAX_POSITION: Final = 999_999
+MAX_POSITION: Final = 999_999
 _PART: Final = re.compile(r"([^.\[\]]+)((?:\[(?:0|[1-9][0-9]{0,5})\])*)(?:\.(?=.)|\Z)", re.DOTALL)
 
 
@@ -168,7 +168,7 @@ def _read(text: str, field: str) -> Path:
 
 
 def _listed(given: object, field: str) -> Path:
-    steps = list(given) if isinstance(given, (list, tuple)) else []
+    steps = [_whole(step) for step in given] if isinstance(given, (list, tuple)) else []
     if not steps or not isinstance(steps[0], str) or not all(_is_step(step) for step in steps):
         raise ValidationError(
             f"{field} holds {rules.shown(given)} for a path, which is text or a list of names and positions "
@@ -178,5 +178,10 @@ def _listed(given: object, field: str) -> Path:
     return tuple(steps)
 
 
+def _whole(step: object) -> object:
+    """Return a position such as 5.0, which JSON does not tell from 5, as a whole number."""
+    return int(step) if isinstance(step, float) and step.is_integer() else step
+
+
 def _is_step(step: object) -> bool:
-    return isinstance(step, str) or (type(step) is int and 0 <= step <= _MAX_POSITION)
+    return isinstance(step, str) or (type(step) is int and 0 <= step <= MAX_POSITION)

@@ -50,7 +50,8 @@ async def _poison(console: Console) -> None:
     """Store scripts wherever a caller can put text."""
     store = console.store
     kv, tables, blobs = store.kv("attacker"), store.tables("attacker"), store.blobs("attacker")
-    await store.set_policy("kv/attacker", {"audit": True, "trash": True})
+    for family in ("kv", "table", "blob"):
+        await store.set_policy(f"{family}/attacker", {"audit": True, "trash": True})
     await tables.create_table("loot", partition_key=("id", "string"))
     for number, script in enumerate((BOTH, *SCRIPTS)):
         await kv.set(

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 ALICE: Final = {"name": "Alice", "city": "Basel", "tags": ["a", "b"], "note": "x" * 60}
 
 
-async def reveal(page: Page) -> None:
-    """Reveal the value as a person would."""
-    await page.get_by_label("Why do you need to see it?").fill("OPS-12")
+async def reveal(page: Page, why: str | None = None) -> None:
+    """Reveal the value as a person would; the page asks for a reason only where an audit records it."""
+    asked = page.get_by_label("Why do you need to see it?")
+    await expect(asked).to_have_count(0 if why is None else 1)
+    if why is not None:
+        await asked.fill(why)
     await page.get_by_role("button", name="Reveal").click()
     await expect(page.get_by_role("button", name="Hide")).to_be_visible()
 
@@ -38,11 +41,12 @@ async def edit(page: Page, old: str, new: str) -> None:
 
 async def test_a_value_is_hidden_until_it_is_revealed(service: Served, look: Look) -> None:
     """The value is nowhere in the page before; after, it can be searched, folded and hidden again."""
+    await service.store.set_policy("kv/masked", {"audit": True})
     await service.store.kv("masked").set("user", ALICE)
     window = await look("/ui/kv/masked/user")
     page = window.page
     assert "Basel" not in await page.content()
-    await reveal(page)
+    await reveal(page, "OPS-12")
     await expect(page.locator(".json")).to_contain_text("Basel")
     assert "OPS-12" not in page.url
     await page.get_by_label("Search in the value").fill("basel")
@@ -121,7 +125,7 @@ async def test_a_conflict_reveals_nothing_by_itself(service: Served, look: Look)
     await expect(told.get_by_label("Yours")).to_have_text('"mine"')
     assert "theirs-secret" not in await page.content()
     await page.get_by_role("button", name="Keep theirs").click()
-    await reveal(page)
+    await reveal(page, "OPS-12")
     await edit(page, "theirs", "mine")
     await kv.set("user", "theirs-again")
     await page.get_by_role("button", name="Write over version 2").click()

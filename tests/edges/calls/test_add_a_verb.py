@@ -23,7 +23,7 @@ from holdfast.decide.draft import Draft
 from holdfast.decide.key_needs import _needs_key
 from holdfast.decide.keys import _expected, _store
 from holdfast.declare import DECLARED, Says, verb
-from holdfast.edges.calls import Verb, asyncapi, keys, pages, reading
+from holdfast.edges.calls import Verb, keys, reading
 from holdfast.edges.calls.key_fields import KeyFields
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
@@ -37,6 +37,8 @@ from holdfast.stored import value_of
 from holdfast.verbs.fields import Provenance, required
 from tests.docs.test_examples import blocks_of
 from tests.edges.nats.ground import Running, calling, serving
+from tools.pages import asyncapi
+from tools.pages.verbs import verb_tables
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/howto/add-a-verb.md"
 
@@ -211,7 +213,7 @@ def test_it_is_documented_and_granted() -> None:
     assert told["channels"]["kv_multiply"]["address"] == "db.kv.{plugin}.multiply"
     assert "MultiplyFields" in told["components"]["schemas"]
     row = "| `multiply` | writes | Multiply a number. | **`key`**, **`by`**, `expected_version`, *write* |"
-    assert row in pages.verbs_text(keys.VERBS)
+    assert any(line.startswith(row) for line in verb_tables(keys.VERBS))
     assert "multiply" not in reading("kv")
 
 

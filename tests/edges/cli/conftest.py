@@ -21,9 +21,8 @@ import pytest
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.edges import cli as command_line
-from tests.completing import completed
 from tests.edges.nats.ground import serving
-from tests.launching import command
+from tests.forking import completed
 from tests.nats import nats_server
 from tests.parsing import quick_parser
 
@@ -107,18 +106,10 @@ class Program:
             **options,
         )
 
-    def begin(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        """Begin a command that goes on, in a process that is forked; it is ended by Ctrl-C, not killed."""
-        words, number = command("holdfast")
-        return self._popen([*words, *map(str, arguments)], pass_fds=[number], **options)
-
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
         """Begin a command that goes on, in an interpreter that is started for it."""
-        return self._popen([*PROGRAM, *map(str, arguments)], **options)
-
-    def _popen(self, words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            words,
+            [*PROGRAM, *map(str, arguments)],
             env=self.environment,
             text=True,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},

@@ -1,4 +1,4 @@
-"""`holdfast audit`: records on a line each, a verdict with an exit code, exports and keys."""
+"""`holdfast audit`: records on a line each, a verdict with an exit code, and keys."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_log_in_parts(cli: Cli, filled: str) -> None:
     """A log that ends before the audit does says where to go on."""
     part = cli("audit", "log", *ON, "--limit", "3")
     assert (part.code, part.out.count("\n")) == (0, 3)
-    assert part.err == "holdfast: there may be more: go on with --after 3\n"
+    assert part.err == "holdfast: there may be more: --all shows everything, --after 3 goes on\n"
     assert cli.did("audit", "log", *ON, "--after", "3").out.startswith("4\t")
     assert cli("audit", "log", *ON, "--limit", "0").code == 2
     assert cli("audit", "log", "elsewhere").code == 2
@@ -204,39 +204,49 @@ def test_heads_of_a_log_are_compared(
     assert cli("audit", "verify", *ON, "--head", "5").code == 2
 
 
-def test_export_and_verify_later(cli: Cli, filled: str, tmp_path: Path) -> None:
-    """An export holds what is needed to verify it without the store, with the store's keys."""
+def test_a_printed_log_verifies_later(cli: Cli, filled: str, tmp_path: Path) -> None:
+    """What `audit log --all --json` prints can be verified without the store, with the store's keys."""
+    printed = cli.did("audit", "log", *ON, "--all", "--json", "--limit", "1").out
+    assert printed == cli.did("audit", "log", WEB, "--json").out
+    lines = printed.splitlines(keepends=True)
+    assert len(lines) == 4
     out = tmp_path / "audit.jsonl"
-    assert (
-        cli("audit", "export", *ON, "--out", out).err == f"holdfast: exported 4 records of {WEB} to {out}\n"
-    )
-    assert (
-        out.read_text(encoding="utf-8").splitlines()[1:]
-        == cli.did("audit", "export", WEB).out.splitlines()[1:]
-    )
-    refused = cli("audit", "export", WEB, "--out", out)
-    assert (refused.code, refused.err) == (2, f"holdfast: {out} already exists; --force replaces it\n")
-    told = cli.did("audit", "export", WEB, "--out", out, "--force", "--json").json
-    assert told == {"namespace": WEB, "records": 4, "file": str(out)}
+    out.write_text(printed, encoding="utf-8")
     head = verified(cli, *ON, "--json").json["head"]
     cli.did("delete", "k0", "--yes", *ON)
     later = verified(cli, *ON, "--json").json["head"]
-    assert verified(cli, "--file", out, "--head", head).out == f"{WEB}\twhole\t4\t{head}\n"
-    cut = cli("audit", "verify", "--file", out, "--head", later)
-    assert (cut.code, "the export was cut off" in cut.out) == (1, True)
-    lines = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    for namespace in (ON, [WEB]):
+        whole = verified(cli, *namespace, "--file", out, "--head", head)
+        assert whole.out == f"{WEB}\twhole\t4\t{head}\n"
+    cut = cli("audit", "verify", WEB, "--file", out, "--head", later)
+    assert (cut.code, "the file was cut off" in cut.out) == (1, True)
+    assert cli("audit", "verify", "kv/jobs", "--file", out).code == 1, "the records are of another namespace"
     for name, changed, number in (
-        ("edited", [*lines[:2], lines[2].replace('"alice"', '"mallory"'), *lines[3:]], 2),
-        ("removed", [*lines[:2], *lines[3:]], 2),
-        ("swapped", [*lines[:2], lines[3], lines[2], lines[4]], 2),
+        ("edited", [lines[0], lines[1].replace('"alice"', '"mallory"'), *lines[2:]], 2),
+        ("removed", [lines[0], *lines[2:]], 2),
+        ("swapped", [lines[0], lines[2], lines[1], lines[3]], 2),
     ):
         out.write_text("".join(changed), encoding="utf-8")
-        found = cli("audit", "verify", "--file", out)
+        found = cli("audit", "verify", WEB, "--file", out)
         assert (found.code, f"{WEB}\tbroken\t{number}\t" in found.out) == (1, True), name
-    out.write_text("no header\n", encoding="utf-8")
-    assert cli("audit", "verify", "--file", out).code == 2
-    out.write_text(lines[0] + "no record\n", encoding="utf-8")
-    assert "line 2 is not a record" in cli("audit", "verify", "--file", out).err
+    for name, content, message in (
+        ("empty", "", f"{out} has no record"),
+        ("no record", lines[0] + "no record\n", "line 2 is not a record"),
+        ("unknown field", lines[0].replace("{", '{"more":1,', 1), "line 1 is not a record"),
+        ("repeated field", lines[0].replace("{", '{"number":9,', 1), "line 1 is not a record"),
+    ):
+        out.write_text(content, encoding="utf-8")
+        refused = cli("audit", "verify", WEB, "--file", out)
+        assert (refused.code, message in refused.err) == (2, True), name
+
+
+def test_a_printed_log_of_odd_names_verifies(cli: Cli, filled: str, tmp_path: Path) -> None:
+    """Characters that are escaped for terminals do not change what a record says."""
+    cli.did("set", "k", "1", *ON, "--writer", "me\u202e\u00e9\U0001f600", "--spec-ref", "a\u2028b")
+    out = tmp_path / "audit.jsonl"
+    out.write_text(cli.did("audit", "log", WEB, "--json").out, encoding="utf-8")
+    assert "\\u202e" in out.read_text(encoding="utf-8")
+    assert verified(cli, WEB, "--file", out).out.startswith(f"{WEB}\twhole\t5\t")
 
 
 def test_rotate(cli: Cli, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +316,7 @@ async def test_tampering_is_told_over_nats(
 
 
 async def test_over_nats(cli: Cli, nats_server: NatsServer, tmp_path: Path) -> None:
-    """The audit of a service is read, verified and exported with the service's keys."""
+    """The audit of a service is read and verified with the service's keys."""
     async with serving(nats_server.url):
         await asyncio.to_thread(_over_nats, cli, nats_server.url, tmp_path / "out")
 
@@ -321,8 +331,8 @@ def _over_nats(cli: Cli, url: str, out: Path) -> None:
     head = verified(cli, "--json", *on).json["head"]
     assert verified(cli, "--head", head, *on).out == f"kv/jobs\twhole\t2\t{head}\n"
     assert cli("audit", "verify", "--head", "9:feed", *on).code == 1
-    cli("audit", "export", "--out", out, *on)
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 3
+    out.write_text(cli.did("audit", "log", "--all", "--json", *on).out, encoding="utf-8")
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 2
     assert "where the service runs" in cli("audit", "verify", "--file", out, *on).err
     assert "ttl_default\t60\n" in cli.did("namespace", "show", *on).out
     assert cli.did("namespace", "list", *on).out.startswith("kv/jobs\t1\t2\t1\t")

@@ -66,9 +66,9 @@ def test_an_anchor_is_printed_and_holds(cli: Cli, filled: str, tmp_path: Path) -
         assert verified(cli, "--anchor", given).out.count("\twhole\t") == 2
     head = documents[1]["head"]
     assert verified(cli, *ON, "--anchor", head).out.startswith(f"{WEB}\twhole\t4\t")
-    out = tmp_path / "export"
-    cli("audit", "export", *ON, "--out", out)
-    assert verified(cli, "--file", out, "--anchor", plain).out.startswith(f"{WEB}\twhole\t4\t")
+    out = tmp_path / "audit.jsonl"
+    out.write_text(cli.did("audit", "log", *ON, "--json").out, encoding="utf-8")
+    assert verified(cli, *ON, "--file", out, "--anchor", plain).out.startswith(f"{WEB}\twhole\t4\t")
     for wrong in ("nonsense", "elsewhere 3:feed", "{}", "3"):
         refused = cli("audit", "verify", "--anchor", wrong)
         assert (refused.code, "neither a file nor a line" in refused.err) == (2, True), wrong

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.edges import opening
 from holdfast.engine import JournalQuery
-from holdfast.engines.cluster import loading
+from holdfast.engines.cluster import moves
 from tests.cluster import Nodes, at_one_place, engine_of, equal
 from tests.jetstream import lasting_servers
 from tests.moves.contents import KEY, differing, fill, looked_at
@@ -96,18 +96,18 @@ async def test_a_copy_into_a_cluster_that_is_interrupted(
     one = await nodes.open(1, shards=2)
     url = nodes.url(0)
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "BYTES", 1_000)
-        load = loading.ClusterLoader.flush
+        patch.setattr(moves, "BYTES", 1_000)
+        load = moves.ClusterLoader.flush
         count = 0
 
-        async def flush(self: loading.ClusterLoader) -> None:
+        async def flush(self: moves.ClusterLoader) -> None:
             nonlocal count
             count += 1
             if count > 12:
                 raise holdfast.Unavailable("killed")
             await load(self)
 
-        patch.setattr(loading.ClusterLoader, "flush", flush)
+        patch.setattr(moves.ClusterLoader, "flush", flush)
         killed = await run(cli, "copy", full, url)
         assert (killed.code, "killed" in killed.err) == (5, True)
     for call in (one.kv("plain").get("k"), one.kv("plain").set("k", 1), one.ready()):

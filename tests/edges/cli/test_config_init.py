@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.settings.pages import example, toml
+from holdfast.edges.cli.commands.config import example_json, example_toml
 from holdfast.edges.settings.read import read_config
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def test_it_writes_the_example_for_the_owner_alone(cli: Cli, tmp_path: Path) -> 
         outcome.err
         == "holdfast: wrote holdfast.toml; edit it, then run: holdfast up --config holdfast.toml\n"
     )
-    assert path.read_text() == toml()
+    assert path.read_text() == example_toml()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert read_config(config=str(path), environment={}) == read_config(environment={})
 
@@ -35,7 +35,7 @@ def test_a_name_in_json_gets_json(cli: Cli, tmp_path: Path) -> None:
     """The ending chooses the form, as it does when the file is read."""
     assert cli("config", "init", "my.json").code == 0
     path = tmp_path / "my.json"
-    assert path.read_text() == example()
+    assert path.read_text() == example_json()
     assert read_config(config=str(path), environment={}) == read_config(environment={})
 
 
@@ -47,7 +47,7 @@ def test_a_file_that_is_there_is_kept_without_force(cli: Cli, tmp_path: Path) ->
     assert (outcome.code, outcome.err) == (2, "holdfast: holdfast.toml already exists; --force replaces it\n")
     assert path.read_text() == "mine"
     assert cli("config", "init", "--force").code == 0
-    assert path.read_text() == toml()
+    assert path.read_text() == example_toml()
     assert [one.name for one in tmp_path.iterdir()] == ["holdfast.toml"]
 
 

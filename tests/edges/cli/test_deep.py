@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.edges.cli import checks
-from holdfast.edges.cli.deep import deep
+from holdfast.edges.cli.commands import doctor
 from holdfast.edges.cli.schema import schema_of
 from holdfast.registry import engine_for
 from holdfast.store import Store
@@ -35,9 +34,8 @@ SOUND = ["pages", "values", "counters", "audit"]
 
 @pytest.fixture(autouse=True)
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the clocks and the disk for a moment only."""
-    monkeypatch.setattr(checks, "LOOK", 0.001)
-    monkeypatch.setattr(checks, "SYNCS", 1)
+    """Look at the disk for a moment only."""
+    monkeypatch.setattr(doctor, "SYNCS", 1)
 
 
 def found(outcome: Outcome) -> list[tuple[str, str]]:
@@ -162,7 +160,7 @@ async def test_a_namespace_that_changes_all_the_time(url: str, monkeypatch: pyte
                 return page
 
             monkeypatch.setattr(engine, "scan", scan_and_write)
-            levels = {finding.check: finding.level async for finding in deep(store, engine)}
+            levels = {finding.check: finding.level async for finding in doctor.check_contents(store, engine)}
     assert levels == {"pages": "ok", "values": "ok", "counters": "warn", "audit": "ok"}
 
 
@@ -255,7 +253,11 @@ async def _told(path: Path) -> list[str]:
     engine = engine_for(path)
     try:
         async with Store(engine, reap=False) as store:
-            return [finding.message async for finding in deep(store, engine) if finding.level == "fail"]
+            return [
+                finding.message
+                async for finding in doctor.check_contents(store, engine)
+                if finding.level == "fail"
+            ]
     except holdfast.HoldfastError as error:  # it does not even open, which the doctor tells as well
         return [error.message]
 

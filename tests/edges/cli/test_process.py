@@ -87,7 +87,7 @@ def test_a_watch_follows_and_ends_with_ctrl_c(program: Program, url: str) -> Non
 def test_a_watch_shows_lines(program: Program, url: str) -> None:
     """Without --json a change is a line with its time, what was done, version, key and writer."""
     fill(url, ("a:1", 1, {}), ("b:1", 1, {"writer": "me"}))
-    with program.begin("watch", "b:", "--since", "0") as watching:
+    with program.start("watch", "b:", "--since", "0") as watching:
         assert watching.stdout is not None
         line = watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
@@ -98,7 +98,7 @@ def test_a_watch_shows_lines(program: Program, url: str) -> None:
 def test_top_ends_with_ctrl_c(program: Program, url: str) -> None:
     """Samples follow each other, with an empty line between, until Ctrl-C: exit code 130, no traceback."""
     fill(url, ("a", 1, {}))
-    with program.begin("top", "--interval", "0.05") as running:
+    with program.start("top", "--interval", "0.05") as running:
         assert running.stdout is not None
         shown = [running.stdout.readline() for _ in range(3)]
         running.send_signal(signal.SIGINT)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.cli import completing
-from holdfast.edges.cli.commands import shell
-from holdfast.edges.cli.kept import KeptStore
+from holdfast.edges.cli.commands import completion, shell
+from holdfast.edges.cli.commands.shell import KeptStore
 from holdfast.edges.cli.target import HERE
 from holdfast.edges.screen import HARMFUL
 from tests.edges.cli.conftest import EVERYWHERE, fill
@@ -163,7 +162,7 @@ def test_a_history_that_others_could_read(program: Program, tmp_path: Path) -> N
 
 async def offered(text: str) -> list[str]:
     """What a line could go on with."""
-    return [offer.text for offer in await completing.offers(text, HERE)]
+    return [offer.text for offer in await completion.offers(text, HERE)]
 
 
 async def test_commands_and_options(cli: Cli) -> None:
@@ -188,7 +187,7 @@ def test_names_of_the_store(cli: Cli, url: str) -> None:
 
 
 async def _complete() -> None:
-    found = await completing.offers("get a", HERE)
+    found = await completion.offers("get a", HERE)
     assert sorted(shlex.split(offer.text)[0] for offer in found) == sorted(NASTY)
     assert not any(HARMFUL.search(offer.shown) for offer in found)
     assert await offered('history --limit 5 "a b') == ["'a b'"]

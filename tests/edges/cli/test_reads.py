@@ -31,7 +31,6 @@ READS = (
     "deadletter list",
     "audit log",
     "audit verify",
-    "audit export",
     "table list",
     "table describe t",
     "ping",

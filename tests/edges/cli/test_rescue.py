@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.cli import checks
 from tests.edges.running import ask, get, holdfast_up, plain_client
 from tests.vanishing import entries, unlinked
 
@@ -19,11 +18,8 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
 
 
-async def test_the_file_of_a_service_is_removed(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_file_of_a_service_is_removed(cli: Cli, tmp_path: Path) -> None:
     """It is not ready, the doctor fails, the log has a line; what was acknowledged is in the rescued copy."""
-    monkeypatch.setattr(checks, "LOOK", 0.001)
     async with holdfast_up(tmp_path / "home") as up:
         data = tmp_path / "home" / "holdfast"
         async with plain_client(up.url) as client:

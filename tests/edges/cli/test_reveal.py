@@ -28,8 +28,10 @@ def test_an_entry_is_revealed(cli: Cli) -> None:
 
 
 def test_a_reveal_is_refused(cli: Cli) -> None:
-    """A missing reason, a policy that forbids it and a missing key are refused and say so."""
+    """A reason that the audit lacks, a policy that forbids it and a missing key are refused and say so."""
     cli.did("set", "a", "1")
+    assert cli.did("reveal", "a").out == "1\n"
+    cli("namespace", "set", "kv/jobs", "--audit")
     asked = cli("reveal", "a")
     assert (asked.code, "say why" in asked.err) == (2, True)
     assert cli("reveal", "nothing", "--why", "OPS-1").code == 3

@@ -14,7 +14,6 @@ import pytest
 
 import holdfast
 from holdfast import masking
-from holdfast.edges.cli import checks
 from holdfast.edges.settings.read import shown
 from tests.edges.running import Up
 from tests.ports import free_port
@@ -114,7 +113,6 @@ def test_commands_print_no_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A command that fails says why in one line, without a traceback and without the secret."""
-    monkeypatch.setattr(checks, "LOOK", 0.001)
     monkeypatch.setattr(metadata, "entry_points", lambda **wanted: [])  # looking for engines takes 10 ms
     every = list(addresses(scheme))
     some = (

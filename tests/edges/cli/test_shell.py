@@ -131,7 +131,7 @@ def test_commands_do_not_read_the_pipe(cli: Cli) -> None:
 def test_ctrl_c_ends_a_pipe(program: Program) -> None:
     """Ctrl-C ends all, while a command runs and while none does."""
     for line in ("set a 1", "watch --since 0"):
-        process = program.begin("shell", stdin=-1)
+        process = program.start("shell", stdin=-1)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(f"{line}\n")
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_a_pipe(program: Program) -> None:
 
 def test_a_pipe_that_is_read_as_it_comes(program: Program) -> None:
     """A line is run when it comes, not when the last one has."""
-    process = program.begin("shell", stdin=-1)
+    process = program.start("shell", stdin=-1)
     assert process.stdin is not None
     assert process.stdout is not None
     for number in range(1, 4):

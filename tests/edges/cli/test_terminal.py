@@ -84,6 +84,21 @@ def test_the_bar_of_an_export(terminal: Terminal) -> None:
     assert '"key":"a[bold]"' in shown
 
 
+def test_the_bar_of_an_export_of_tables(terminal: Terminal, url: str) -> None:
+    """An export of tables shows how many of all items it has written."""
+    asyncio.run(_scores(url))
+    assert "3/3" in terminal.show("export", "--tables")
+
+
+async def _scores(url: str) -> None:
+    async with holdfast.open(url, reap=False) as store:
+        tables = store.tables("jobs")
+        await tables.create_table("scores", partition_key=("user", "string"))
+        await tables.create_index("scores", "by_team", key=("team", "string"))
+        for user in ("ada", "grace", "alan"):
+            await tables.put_item("scores", {"user": user, "team": "a"})
+
+
 def test_the_bars_of_whole_stores(terminal: Terminal, url: str, tmp_path: Path) -> None:
     """A backup, its restore, a copy, a switch and a comparison show how much of how much is done."""
     file, two, three = (str(tmp_path / name) for name in ("b", "two.db", "three.db"))
@@ -120,7 +135,6 @@ COMMANDS = (
     "trash list --json",
     "audit log",
     "audit log --json",
-    "audit export",
     "export",
 )
 

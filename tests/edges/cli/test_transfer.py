@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.cli import import_entries
+from holdfast.edges.cli.commands import transfer
 from tests.edges.cli.conftest import fill, lines
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def test_input_that_is_not_there(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of two entries."""
-    monkeypatch.setattr(import_entries, "MAX_BATCH", 2)
+    monkeypatch.setattr(transfer, "MAX_BATCH", 2)
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -21,7 +21,7 @@ def main(folder: str, url: str, token: str) -> None:
     print("put", stored.parsed.version, stored.headers["etag"], stored.parsed.expires_at is not None)
     found = call("kv", "get_value", "trivia", "game/42 é")
     print("get", found.parsed, found.headers["etag"])
-    refused = call("kv", "put_value", "trivia", "game/42 é", body=1, if_none_match="*")
+    refused = call("kv", "put_value", "trivia", "game/42 é", body=1, if_match='"0"')
     print("refused", refused.status_code.value, refused.parsed.code.value, refused.parsed.current["version"])
     body = models.IncrFields(key="n", by=2)
     print("incr", call("kv", "incr", "trivia", body=body).parsed.value)

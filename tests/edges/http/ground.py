@@ -28,8 +28,7 @@ from holdfast.edges.http.server import USUAL_LIMITS, http_server
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.edges.settings.read import read_settings
-from holdfast.edges.settings.sources import settings_in_force
+from holdfast.edges.settings.read import read_settings, settings_in_force
 from holdfast.store import Store
 from tests.ports import free_port
 

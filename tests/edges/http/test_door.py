@@ -166,7 +166,8 @@ async def test_before_and_after_there_is_a_service(here: Served) -> None:
 
 
 async def test_dead_letters_are_masked(here: Served) -> None:
-    """An operator over HTTP sees what a dead letter would write only by saying why."""
+    """An operator over HTTP sees what a dead letter would write only by saying why, if there is an audit."""
+    await here.store.set_policy("kv/trivia", {"audit": True})
     request = {"key": "a", "value": "secret", "request_id": "r1"}
     given_up = {"verb": "set", "request": request, "error_code": "BUSY", "attempts": 5}
     number = (await here.call("/v1/kv/trivia:escalate", **given_up)).json()["letter"]

@@ -64,10 +64,7 @@ async def test_the_document_is_served_and_valid(here: Served, tmp_path: Path) ->
     found = response.json()
     (tmp_path / "openapi.json").write_bytes(response.content)
     await run(sys.executable, "-c", VALIDATE, cwd=tmp_path)
-    fields = found["components"]["schemas"]["SetFields"]["properties"]
-    least = fields["deadline"]["minimum"]
-    assert here.store.now() < least < here.store.now() + 3 * 3_600_000
-    assert (found["openapi"], found) == ("3.1.0", json.loads(json.dumps(document(least - 3_600_000))))
+    assert (found["openapi"], found) == ("3.1.0", json.loads(json.dumps(document())))
 
 
 def test_every_verb_is_described() -> None:

@@ -21,7 +21,6 @@ from holdfast.edges.mcp.server import Handlers
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.mcp.agents import Agent
 from tests.forking import ForkedProcess
-from tests.near import near_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,10 +34,10 @@ def environment(home: Path) -> dict[str, str]:
     return kept | {"HOME": str(home)}
 
 
-def command(home: Path, *arguments: str, python: str = sys.executable) -> StdioServerParameters:
+def command(home: Path, *arguments: str) -> StdioServerParameters:
     """How a client starts the server."""
     words = ["-m", "holdfast", "mcp", *arguments]
-    return StdioServerParameters(command=python, args=words, env=environment(home), cwd=home)
+    return StdioServerParameters(command=sys.executable, args=words, env=environment(home), cwd=home)
 
 
 @pytest.mark.unmeasured
@@ -68,8 +67,7 @@ async def test_an_agent_works_over_stdio(tmp_path: Path) -> None:
 async def test_two_servers_on_one_postgresql(tmp_path: Path, pg_url: str) -> None:
     """Servers on PostgreSQL share locks and tables, and a subscriber of one hears of changes by the other."""
     async with contextlib.AsyncExitStack() as stack:
-        python = stack.enter_context(near_python(tmp_path))
-        server = command(tmp_path, "--plugin", "trivia", "--url", pg_url, python=python)
+        server = command(tmp_path, "--plugin", "trivia", "--url", pg_url)
         store = await stack.enter_async_context(holdfast.open(pg_url))
         tables = store.tables("trivia")
         await tables.create_table("t", partition_key=("k", "string"))

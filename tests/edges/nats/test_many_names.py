@@ -16,8 +16,9 @@ from holdfast.edges.intake import request_log
 from holdfast.edges.intake.lines import Limits
 from holdfast.edges.nats import callers
 from holdfast.edges.nats.service import Settings
-from holdfast.engines.postgres import marks
-from holdfast.engines.sqlite import SqliteEngine, last_written
+from holdfast.engines.postgres import transaction
+from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import engine as sqlite_engine
 from holdfast.pipeline.rates import Bucket, Rates
 from holdfast.store import Store
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
@@ -155,8 +156,8 @@ def test_lines_that_are_left_out_are_counted_for_a_bounded_number(monkeypatch: p
 
 def test_marks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of namespaces in PostgreSQL is bounded; a namespace that was forgotten is not known."""
-    monkeypatch.setattr(marks, "MOST", FEW)
-    found = marks.Marks()
+    monkeypatch.setattr(transaction, "MOST_MARKS", FEW)
+    found = transaction.Marks()
     for number in range(NAMES):
         found.left(f"kv/p{number}", number)
         found.found(f"kv/p{number}", number + number % 2)
@@ -179,7 +180,7 @@ async def test_heads_of_audits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_namespaces_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes to ever new namespaces of a SQLite file stay right, though few namespaces are kept in mind."""
-    monkeypatch.setattr(last_written, "MOST_NAMESPACES", 4)
+    monkeypatch.setattr(sqlite_engine, "RECENT_NAMESPACES", 4)
     engine = SqliteEngine(tmp_path / "state.db")
     async with Store(engine, reap=False) as store:
         for version in (1, 2, 3):

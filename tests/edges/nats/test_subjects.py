@@ -9,7 +9,7 @@ import pytest
 from holdfast.bus.protocol import Message
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.edges.nats.subscriptions import Way
+from holdfast.edges.nats.subscriptions import Listener
 from tests.edges.nats.ground import Caller, Running, calling, serving
 from tests.nats import library_client
 
@@ -133,9 +133,9 @@ async def test_the_service_hears_no_event(nats_server: NatsServer, monkeypatch: 
     heard: list[str] = []
     take = NatsService._take
 
-    def counting(service: NatsService, way: Way, message: Message) -> None:
+    def counting(service: NatsService, listener: Listener, message: Message) -> None:
         heard.append(message.subject)
-        take(service, way, message)
+        take(service, listener, message)
 
     monkeypatch.setattr(NatsService, "_take", counting)
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.engines.cluster import contents
-from holdfast.engines.cluster.contents import Contents, contents_of
+from holdfast.engines.cluster import operators
+from holdfast.engines.cluster.operators import Contents, contents_of
 from tests.moves.contents import fill
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def test_the_contents_are_those_of_the_moment_of_the_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading them may take long, and what is written meanwhile does not show."""
-    monkeypatch.setattr(contents, "ROWS", 1)
+    monkeypatch.setattr(operators, "ROWS", 1)
     path = tmp_path / "one.db"
     async with holdfast.open(path, reap=False) as store:
         for number in range(20):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.bus.protocol import Message, block
-from holdfast.engines.cluster import follower
-from holdfast.engines.cluster.follower import Follower
+from holdfast.engines.cluster import log as log_module
+from holdfast.engines.cluster.log import Follower
 
 if TYPE_CHECKING:
     from holdfast.engines.cluster.messages import Logged
@@ -95,7 +95,7 @@ class Node:
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not pause before the log is asked again."""
-    monkeypatch.setattr(follower, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(log_module, "FOLLOW_PAUSE_SECONDS", 0.0)
 
 
 async def until_caught_up(node: Node) -> None:
@@ -132,7 +132,7 @@ async def test_deliveries_that_are_lost_are_fetched_again(lost: set[int]) -> Non
 
 async def test_a_log_that_lacks_what_was_applied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has just started may not know all of its files; one that never does has lost them."""
-    monkeypatch.setattr(follower, "LACKING_SECONDS", 0.05)
+    monkeypatch.setattr(log_module, "LACKING_SECONDS", 0.05)
     log = Log(2)
     node = Node(log, at=5)
     async with asyncio.timeout(60):

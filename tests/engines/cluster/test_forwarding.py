@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.commands import Deleted, Get, Incr, Set
 from holdfast.decide import Outcome
-from holdfast.engines.cluster import forwarded, forwarding
+from holdfast.engines.cluster import forwarding
 from holdfast.errors import Busy, OutcomeUnknown, QuotaExceeded, Unavailable, ValidationError, VersionConflict
 from holdfast.origin import Origin
 from holdfast.rows import Record
@@ -37,15 +37,15 @@ async def test_a_group_that_may_be_stored_is_not_done_by_its_sender(
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").incr("sum")
     await at_one_place([one, other])
-    turns = shard_of(one).turns
-    take = turns.take
+    queue = shard_of(one).queue
+    take = queue.take
 
     async def stored_without_a_word(*given: Any, **named: Any) -> Outcome:
         await take(*given, **named)
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(turns, "take", stored_without_a_word)
+        patch.setattr(queue, "take", stored_without_a_word)
         with pytest.raises(OutcomeUnknown, match="the write is in the log"):
             await other.kv("trivia").incr("sum")
     assert await value_of(other, "sum") == 2
@@ -64,7 +64,7 @@ async def test_a_group_that_is_not_stored_is_done_by_its_sender(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_of(one).turns, "take", refused)
+        patch.setattr(shard_of(one).queue, "take", refused)
         assert (await asyncio.wait_for(other.kv("trivia").incr("sum"), 60)).value == 2
     assert await value_of(one, "sum") == 2
 
@@ -76,10 +76,10 @@ def test_a_group_arrives_as_it_was_sent() -> None:
         Get(namespace="kv/a", key="k"),
         Incr(namespace="kv/a", key="n", by=-(2**63), origin=Origin(writer="w", request_id="s")),
     ]
-    found = forwarded.group_of_bytes(forwarded.group_as_bytes("name", 7, commands))
+    found = forwarding.group_of_bytes(forwarding.group_as_bytes("name", 7, commands))
     assert found == ("name", 7, commands)
-    assert forwarded.can_carry(commands)
-    assert not forwarded.can_carry([*commands, Expire(namespace="kv/a", space="kv", keys=("k",))])
+    assert forwarding.can_carry(commands)
+    assert not forwarding.can_carry([*commands, Expire(namespace="kv/a", space="kv", keys=("k",))])
 
 
 @pytest.mark.parametrize(
@@ -87,15 +87,15 @@ def test_a_group_arrives_as_it_was_sent() -> None:
     [
         b"",
         b"\xff",
-        msgspec.msgpack.encode((forwarded.FORMAT + 1, "name", 7, [])),
-        msgspec.msgpack.encode((forwarded.FORMAT, "name", 7, [{"type": "Dance"}])),
-        msgspec.msgpack.encode((forwarded.FORMAT, "name", 7, [], "more")),
+        msgspec.msgpack.encode((forwarding.FORMAT + 1, "name", 7, [])),
+        msgspec.msgpack.encode((forwarding.FORMAT, "name", 7, [{"type": "Dance"}])),
+        msgspec.msgpack.encode((forwarding.FORMAT, "name", 7, [], "more")),
     ],
 )
 def test_a_group_of_another_version_is_refused_whole(data: bytes) -> None:
     """A node decides nothing of a group that it can't read in full; its sender does it then."""
     with pytest.raises(msgspec.DecodeError):
-        forwarded.group_of_bytes(data)
+        forwarding.group_of_bytes(data)
 
 
 def test_results_and_refusals_arrive_as_they_were_decided() -> None:
@@ -112,7 +112,7 @@ def test_results_and_refusals_arrive_as_they_were_decided() -> None:
         trims={},
         expired=True,
     )
-    seq, found = forwarded.outcome_of_bytes(forwarded.outcome_as_bytes(outcome, 9))
+    seq, found = forwarding.outcome_of_bytes(forwarding.outcome_as_bytes(outcome, 9))
     assert (seq, found.journal, found.expired, found.results[0]) == (9, [record], True, Deleted(version=3))
     refusals = found.results[1:]
     assert [type(one) for one in refusals] == [QuotaExceeded, VersionConflict, ValidationError]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.bus.errors import NoResponders
-from holdfast.engines.cluster import publishing
+from holdfast.engines.cluster import log
 from holdfast.engines.cluster.jetstream import WRONG_SEQUENCE, Ack, Fault
+from holdfast.engines.cluster.log import Publisher, never
 from holdfast.engines.cluster.messages import LogPlace, Proposal
-from holdfast.engines.cluster.publishing import Publisher, never
 from holdfast.errors import OutcomeUnknown, StorageFull, Unavailable
 from tests.cluster import engine_of
 from tests.engines.cluster.test_shard import shard_of
@@ -59,7 +59,7 @@ class Followed:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait between attempts."""
-    monkeypatch.setattr(publishing, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(log, "ATTEMPT_PAUSE_SECONDS", 0.0)
 
 
 @pytest.fixture

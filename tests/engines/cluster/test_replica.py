@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from holdfast.engines.cluster import bringing
+from holdfast.engines.cluster import snapshots
 from holdfast.engines.cluster.messages import Logged, LogPlace
-from holdfast.engines.cluster.replica import LogGap
-from holdfast.engines.cluster.stream import Differs
+from holdfast.engines.cluster.replica import Differs, LogGap
 from tests.cluster import at_one_place, engine_of, tables
 from tests.engines.cluster.test_shard import shard_of, stop_following
 
@@ -30,8 +29,8 @@ async def test_a_replica_that_was_replaced_knows_what_its_file_shows(
     for number in range(3):
         await one.kv("trivia").set("key", number)
     await engine_of(one).answers._maker.make([shard_of(one)])
-    monkeypatch.setattr(bringing, "FAR", 0)
-    assert await shard._brought(LogGap("the log was trimmed"))
+    monkeypatch.setattr(snapshots, "FAR", 0)
+    assert await shard._renewed(LogGap("the log was trimmed"))
     assert shard.replica.at == shard_of(one).replica.at
     assert shard.replica.latest == shard.replica.at.seq
 

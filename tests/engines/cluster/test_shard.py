@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.engine import LATER
-from holdfast.engines.cluster import bringing, forwarding
+from holdfast.engines.cluster import forwarding, snapshots
 from holdfast.engines.cluster.lease import ShardLease, ticks
 from holdfast.engines.cluster.messages import ForwardedName
 from holdfast.engines.cluster.replica import LogGap
@@ -96,8 +96,8 @@ async def test_a_forwarded_group_that_came_with_a_snapshot_is_not_done_twice(
     await writer.replica.reach(writer.replica.at.seq + 1)
     await one.kv("trivia").set("later", 1)
     await engine_of(one).answers._maker.make([writer])
-    monkeypatch.setattr(bringing, "FAR", 0)
-    assert await shard._brought(LogGap("the log was trimmed"))
+    monkeypatch.setattr(snapshots, "FAR", 0)
+    assert await shard._renewed(LogGap("the log was trimmed"))
     shard._following = asyncio.create_task(shard._follow())
     await one.kv("trivia").set("later", 2)
     await at_one_place([one, other])
@@ -158,15 +158,15 @@ async def test_a_node_whose_replica_is_replaced_answers_nothing_meanwhile(
     shard, held = shard_of(store), []
     await stop_following(shard)
 
-    async def bring(*given: Any) -> bool:
+    async def install() -> bool:
         held.append(shard.lease.held())
         with pytest.raises(Unavailable, match="is fetching a snapshot"):
             shard.require()
         return True
 
-    monkeypatch.setattr(shard._bringer, "bring", bring)
+    monkeypatch.setattr(shard.replica, "_install", install)
     assert shard.lease.held()
-    assert await shard._brought(LogGap("the log was trimmed"))
+    assert await shard._renewed(LogGap("the log was trimmed"))
     assert held == [False]
 
 

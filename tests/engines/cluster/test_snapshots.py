@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.engines.cluster import asking, bringing, snapshot_maker, trimming
+from holdfast.engines.cluster import log, reports
+from holdfast.engines.cluster import snapshots as snapshots_module
 from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.snapshots import KEPT
 from holdfast.errors import Busy, DatabaseError, Unavailable
@@ -20,7 +21,7 @@ from tests.engines.cluster.test_shard import shard_of, stop_following, value_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
+    from holdfast.engines.cluster.snapshots import SnapshotMaker
     from holdfast.store import Store
     from tests.cluster import Nodes
 
@@ -30,10 +31,10 @@ def close_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep no more of the log than is needed, and do not wait long for nodes that do not answer."""
 
     async def trim(*given: Any, needed: int) -> int:
-        return await trimming.trim(*given, needed=needed, margin=0)
+        return await log.trim(*given, needed=needed, margin=0)
 
-    monkeypatch.setattr(snapshot_maker, "trim", trim)
-    monkeypatch.setattr(asking, "ANSWER_SECONDS", 0.6)
+    monkeypatch.setattr(snapshots_module, "trim", trim)
+    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.6)
 
 
 def maker_of(store: Store) -> SnapshotMaker:
@@ -45,7 +46,7 @@ async def first_of(store: Store) -> int:
     """The sequence of the first message that the log still has."""
     engine = engine_of(store)
     told = await engine._jetstream.api(f"STREAM.INFO.{engine._address.stream}", seconds=5)
-    assert told["config"].get(trimming.LIMIT, -1) == -1, "a limit would remove messages later"
+    assert told["config"].get(log.LIMIT, -1) == -1, "a limit would remove messages later"
     return int(told["state"]["first_seq"])
 
 
@@ -105,9 +106,9 @@ async def test_trimming_keeps_what_is_needed(nodes: Nodes) -> None:
     await fill(store, 10)
     engine, last = engine_of(store), shard_of(store).replica.at.seq
     for needed, margin, first in ((last - 4, 3, last - 7), (last - 4, 0, last - 4), (last, 0, last)):
-        assert await trimming.trim(engine._address, engine._jetstream, needed=needed, margin=margin) > 0
+        assert await log.trim(engine._address, engine._jetstream, needed=needed, margin=margin) > 0
         assert await first_of(store) == first
-    assert await trimming.trim(engine._address, engine._jetstream, needed=1) == 0
+    assert await log.trim(engine._address, engine._jetstream, needed=1) == 0
     await store.kv("trivia").set("key", "after")
     assert await first_of(store) == last
 
@@ -123,13 +124,13 @@ async def test_a_limit_is_lifted_though_trimming_failed(
 
     async def done_but_not_answered(call: str, body: Any = None, *, seconds: float) -> Any:
         told = await api(call, body, seconds=seconds)
-        if "STREAM.UPDATE" in call and body[trimming.LIMIT] > 0:
+        if "STREAM.UPDATE" in call and body[log.LIMIT] > 0:
             raise TimeoutError
         return told
 
     monkeypatch.setattr(jetstream, "api", done_but_not_answered)
     with pytest.raises(Unavailable, match="the log can't be trimmed"):
-        await trimming.trim(engine_of(store)._address, jetstream, needed=4, margin=0)
+        await log.trim(engine_of(store)._address, jetstream, needed=4, margin=0)
     await first_of(store)
 
 
@@ -224,7 +225,7 @@ async def test_a_node_begins_with_the_newest_snapshot(nodes: Nodes, monkeypatch:
         await fetch(note, target)
 
     monkeypatch.setattr("holdfast.engines.cluster.snapshots.Snapshots.fetch", noted)
-    monkeypatch.setattr(bringing, "FAR", 1)
+    monkeypatch.setattr(snapshots_module, "FAR", 1)
     other = await nodes.open(2)
     assert fetched == [newest]
     assert await value_of(other, "key") == 2
@@ -236,7 +237,7 @@ def test_the_write_ahead_log_of_a_replaced_file_goes_with_it(tmp_path: Path) -> 
     new.write_text("new")
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).write_text(f"old{suffix}")
-    bringing._replace(path, new)
+    snapshots_module.replace_file(path, new)
     found = {file.name: file.read_text() for file in tmp_path.iterdir()}
     replaced = {f"shard-0.db.replaced{suffix}": f"old{suffix}" for suffix in ("", "-wal", "-shm")}
     assert found == {"shard-0.db": "new", **replaced}

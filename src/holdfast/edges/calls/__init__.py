@@ -1,6 +1,6 @@
 """The catalogue of verbs: what every door answers.
 
-Law: nothing here knows a transport. A door adds transport, identity and spelling, and nothing else. A new
+Nothing here knows a transport. A door adds transport, identity and spelling, and nothing else. A new
 verb is declared in the module of its family.
 """
 
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.schemas import SCHEMAS
 from holdfast.errors import ValidationError
-from holdfast.forms import RULES
+from holdfast.forms import RULES, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,17 +28,25 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
 }
 """The verbs of each family of subjects."""
 
+ESCALATED: Final = [name for name, verb in keys.VERBS.items() if verb.in_order and name != "escalate"]
+"""The verbs whose calls may be given up."""
 # Schemas name verbs only from here on, where all of them are known.
 RULES["EscalateFields"] = {
     "allOf": [
         {
-            "if": {"properties": {"verb": {"const": name}}},
-            "then": {"properties": {"request": {"$ref": f"{SCHEMAS}{verb.fields.__name__}"}}},
+            "anyOf": [
+                {
+                    "properties": {
+                        "verb": {"const": name},
+                        "request": {"$ref": f"{SCHEMAS}{keys.VERBS[name].fields.__name__}"},
+                    }
+                }
+                for name in ESCALATED
+            ]
         }
-        for name, verb in keys.VERBS.items()
-        if verb.in_order and name != "escalate"
     ]
 }
+keys.VERBS["escalate"].holds("request", [keys.VERBS[name] for name in ESCALATED])
 RULES["TokenCreateFields"]["allOf"].append(
     {"properties": {"verbs": {"items": {"enum": sorted({"watch"}.union(*FAMILIES.values()))}}}}
 )

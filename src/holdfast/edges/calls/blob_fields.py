@@ -1,6 +1,6 @@
 """The fields and replies of the verbs on blobs.
 
-Law: only declarations; see `holdfast.edges.calls.catalogue`.
+Only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
@@ -26,6 +26,7 @@ from holdfast.forms import (
     TtlSeconds,
     WriteFields,
     ruled,
+    unsaid,
 )
 from holdfast.replies import EntryReply
 
@@ -51,8 +52,19 @@ UploadId = Annotated[int, Meta(description="The id of the upload.", ge=1, le=rul
 Number = Annotated[
     int, Meta(description="The number of the part, from 0.", ge=0, lt=parts_in(MAX_BLOB_BYTES))
 ]
-Checksum = Annotated[
-    str, Meta(description="The SHA-256 of the bytes, in hexadecimal.", pattern="^[0-9a-f]{64}$")
+PutNumber = Annotated[
+    Number,
+    Meta(extra_json_schema=unsaid("a `number` far ahead of the parts that are there, or after a short part")),
+]
+_SHA256: Final = "^[0-9a-f]{64}$"
+Checksum = Annotated[str, Meta(description="The SHA-256 of the bytes, in hexadecimal.", pattern=_SHA256)]
+GivenChecksum = Annotated[
+    str,
+    Meta(
+        description="The SHA-256 of the bytes, in hexadecimal. Bytes with another one are refused.",
+        pattern=_SHA256,
+        extra_json_schema=unsaid("a `checksum` of other bytes"),
+    ),
 ]
 
 
@@ -93,7 +105,7 @@ class PutBlobFields(AboutFields, kw_only=True):
     """The fields of `put`."""
 
     data: Data
-    checksum: Checksum | UnsetType = UNSET
+    checksum: GivenChecksum | UnsetType = UNSET
 
 
 @ruled(*TTLS)
@@ -101,17 +113,25 @@ class CommitFields(AboutFields, kw_only=True):
     """The fields of `commit`."""
 
     upload: UploadId
-    size: Annotated[int, Meta(description="The number of bytes of all parts.", ge=0, le=MAX_BLOB_BYTES)]
-    checksum: Annotated[str, Meta(description="The checksum of the whole blob.", pattern="^[0-9a-f]{64}$")]
+    size: Annotated[
+        int,
+        Meta(
+            description="The number of bytes of all parts.",
+            ge=0,
+            le=MAX_BLOB_BYTES,
+            extra_json_schema=unsaid("a `size` or `checksum` that is not that of the parts"),
+        ),
+    ]
+    checksum: Annotated[str, Meta(description="The checksum of the whole blob.", pattern=_SHA256)]
 
 
 class PutPartFields(WriteFields, kw_only=True):
     """The fields of `put_part`."""
 
     upload: UploadId
-    number: Number
+    number: PutNumber
     data: PartData
-    checksum: Checksum | UnsetType = UNSET
+    checksum: GivenChecksum | UnsetType = UNSET
 
 
 class UploadFields(WriteFields, kw_only=True):

@@ -17,7 +17,7 @@ from msgspec import inspect
 from holdfast import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -27,11 +27,13 @@ class Shape(msgspec.Struct, frozen=True):
         plain: The names of fields that need no further check.
         within: The shapes of objects in other fields, single or in a list.
         whole: The names of fields that are whole numbers.
+        open: Whether any other name is allowed too.
     """
 
     plain: frozenset[str]
     within: dict[str, Shape] = {}
     whole: frozenset[str] = frozenset()
+    open: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -55,6 +57,8 @@ class Shape(msgspec.Struct, frozen=True):
 
     def unknown(self, fields: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, Shape]]:
         """Yield the path of every unknown field, such as `items[3].ttl_second`, and the shape around it."""
+        if self.open:
+            return
         for name, field in fields.items():
             if name in self.plain or field is None:
                 continue
@@ -104,7 +108,21 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a request that need no further check. The same as `shape.plain`, with one lookup less."""
 
     def __post_init__(self) -> None:
-        shape = shape_of(self.fields)
+        self._know(shape_of(self.fields))
+
+    def holds(self, field: str, verbs: Iterable[Verb]) -> None:
+        """Note that a field holds the fields of any of several verbs."""
+        shapes = [verb.shape for verb in verbs]
+        held = Shape(
+            plain=frozenset().union(*(shape.plain for shape in shapes)),
+            within={name: inner for shape in shapes for name, inner in shape.within.items()},
+            whole=frozenset().union(*(shape.whole for shape in shapes)),
+            open=True,
+        )
+        known = msgspec.structs.replace(self.shape, plain=self.shape.plain - {field})
+        self._know(msgspec.structs.replace(known, within=known.within | {field: held}))
+
+    def _know(self, shape: Shape) -> None:
         msgspec.structs.force_setattr(self, "shape", shape)
         msgspec.structs.force_setattr(self, "plain", shape.plain)
 

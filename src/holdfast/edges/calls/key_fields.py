@@ -1,6 +1,6 @@
 """The fields and replies of the verbs on keys.
 
-Law: only declarations; see `holdfast.edges.calls.catalogue`.
+Only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
@@ -24,7 +24,7 @@ from holdfast.forms import (
     Prefix,
     Purpose,
     Since,
-    SpecRef,
+    SpecText,
     Timestamp,
     Viewer,
     Why,
@@ -42,7 +42,7 @@ class KeyFields(CallFields, kw_only=True):
 class RevealFields(KeyFields, kw_only=True):
     """The fields of `reveal`."""
 
-    why: Why
+    why: Why | UnsetType = UNSET
     last_writer: Viewer | UnsetType = UNSET
 
 
@@ -64,7 +64,7 @@ class ListFields(CallFields, kw_only=True):
         Identity | UnsetType, Meta(description="Only entries whose semantics name this producer.")
     ] = UNSET
     last_writer: LastWriter | UnsetType = UNSET
-    spec_ref: Annotated[SpecRef | UnsetType, Meta(description="Only entries with this `spec_ref`.")] = UNSET
+    spec_ref: Annotated[SpecText | UnsetType, Meta(description="Only entries with this `spec_ref`.")] = UNSET
     expires_before: Annotated[
         Timestamp | UnsetType, Meta(description="Only entries that expire before this time, in ISO 8601.")
     ] = UNSET

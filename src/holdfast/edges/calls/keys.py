@@ -234,7 +234,7 @@ VERBS: Final = catalogue(
     ),
     Verb(
         name="reveal",
-        help="Return an entry to a person, who says why; the audit records it.",
+        help="Return an entry to a person; an audit records who looked and why.",
         fields=RevealFields,
         reply=EntryReply,
         answer=_reveal,

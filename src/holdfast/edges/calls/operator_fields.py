@@ -1,6 +1,6 @@
 """The fields and replies of the verbs for operators.
 
-Law: only declarations; see `holdfast.edges.calls.catalogue`.
+Only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
@@ -23,15 +23,17 @@ from holdfast.forms import (
     Key,
     LastWriter,
     Limit,
+    PageLimit,
     Purpose,
     SemanticsFields,
-    SpecRef,
+    SpecText,
     Timestamp,
     Viewer,
     Why,
     WriteFields,
     one_of,
     ruled,
+    unsaid,
 )
 from holdfast.model import Letter, Policy, SlowRequest, Stats, TrashEntry
 from holdfast.replies import Count, Next, NextCursor, Truncated
@@ -45,6 +47,14 @@ Prefix = Annotated[
 ]
 _Quota = Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]
 _Count = Annotated[int, Meta(ge=1, le=rules.MAX_TTL)]
+_Lifetime = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=rules.MAX_TTL,
+        extra_json_schema=unsaid("`ttl_min`, `ttl_default` and `ttl_max` that are not in this order"),
+    ),
+]
 
 
 @ruled(closed=True)
@@ -57,9 +67,9 @@ class PolicyFields(Struct, kw_only=True):
         Annotated[int, Meta(ge=rules.MAX_VALUE_BYTES, le=rules.MAX_RAISED_VALUE_BYTES)] | None
     ) = None
     rate_limit: _Count | None = None
-    ttl_default: _Count | None = None
-    ttl_min: _Count | None = None
-    ttl_max: _Count | None = None
+    ttl_default: _Lifetime | None = None
+    ttl_min: _Lifetime | None = None
+    ttl_max: _Lifetime | None = None
     ttl_required: bool | None = None
     trash: bool | None = None
     trash_retention: _Count | None = None
@@ -79,7 +89,7 @@ class NamespacesFields(CallFields, kw_only=True):
     """The fields of `namespaces`."""
 
     limit: Annotated[
-        Annotated[int, Meta(ge=1, le=rules.MAX_LIMIT)] | UnsetType,
+        PageLimit | UnsetType,
         Meta(description="The most to return; at most 1,024."),
     ] = UNSET
     cursor: Cursor | UnsetType = UNSET
@@ -138,7 +148,7 @@ class LoadedEntry(Struct, kw_only=True):
     last_writer: Annotated[Identity, Meta(description="Who wrote it last.")]
     semantics: Annotated[SemanticsFields | None, Meta(description="Why it exists and for whom.")]
     request_id: Annotated[Identity | None, Meta(description="The request that wrote it.")]
-    spec_ref: Annotated[SpecRef | None, Meta(description="The document that the write followed.")]
+    spec_ref: Annotated[SpecText | None, Meta(description="The document that the write followed.")]
     purpose: Annotated[
         str | UnsetType | None, Meta(description="Ignored: the purpose comes from `semantics`.")
     ] = UNSET
@@ -156,7 +166,14 @@ class LoadFields(WriteFields, kw_only=True):
 
     namespace: Namespace
     entries: Annotated[
-        list[LoadedEntry], Meta(description="At most 1,000 entries.", max_length=rules.MAX_BATCH)
+        list[LoadedEntry],
+        Meta(
+            description="At most 1,000 entries.",
+            max_length=rules.MAX_BATCH,
+            extra_json_schema=unsaid(
+                "a `key` of a project that has more than 128 characters in full, with its tenant and project"
+            ),
+        ),
     ]
     keep_versions: Annotated[
         bool | UnsetType, Meta(description="Keep versions that are above the last one of the namespace.")
@@ -188,7 +205,7 @@ class LetterFields(NamespaceFields, kw_only=True):
 class RevealLetterFields(LetterFields, kw_only=True):
     """The fields of `deadletter_reveal`."""
 
-    why: Why
+    why: Why | UnsetType = UNSET
     last_writer: Viewer | UnsetType = UNSET
 
 
@@ -198,11 +215,17 @@ class RescueFields(CallFields, kw_only=True):
 
     path: Annotated[
         Annotated[str, Meta(min_length=1, pattern=TEXT)] | UnsetType,
-        Meta(description="The new file, on the service's machine; begins a copy."),
+        Meta(
+            description="The new file, on the service's machine; begins a copy.",
+            extra_json_schema=unsaid("a `path` at which no new file can be made"),
+        ),
     ] = UNSET
     number: Annotated[
         Annotated[int, Meta(ge=1, le=rules.MAX_VERSION)] | UnsetType,
-        Meta(description="The number in an earlier reply; asks how far that copy is."),
+        Meta(
+            description="The number in an earlier reply; asks how far that copy is.",
+            extra_json_schema=unsaid("a `number` of no copy, or not of the newest one"),
+        ),
     ] = UNSET
 
 
@@ -210,8 +233,11 @@ class OperatorReadyFields(CallFields, kw_only=True):
     """The fields of `ready`, as operators ask it."""
 
     place: Annotated[
-        str | UnsetType,
-        Meta(description="The URL of another store: succeed only if the service has the driver to open it."),
+        Annotated[str, Meta(min_length=1, pattern=TEXT)] | UnsetType,
+        Meta(
+            description="The URL of another store: succeed only if the service has the driver to open it.",
+            extra_json_schema=unsaid("a `place` that is not the `url` of a store"),
+        ),
     ] = UNSET
 
 
@@ -219,7 +245,7 @@ class SlowlogFields(CallFields, kw_only=True):
     """The fields of `slowlog`."""
 
     limit: Annotated[
-        Annotated[int, Meta(ge=1, le=rules.MAX_LIMIT)] | UnsetType,
+        PageLimit | UnsetType,
         Meta(description="The most to return; at most 200."),
     ] = UNSET
     before: Annotated[

@@ -281,7 +281,7 @@ VERBS: Final = catalogue(
     ),
     _verb(
         _deadletter_reveal,
-        "Return a dead letter to a person, who says why; the audit records it.",
+        "Return a dead letter to a person; an audit records who looked and why.",
         RevealLetterFields,
         RevealedLetterReply,
         writes=True,

@@ -1,6 +1,6 @@
 """The fields of the verbs on tables.
 
-Law: only declarations; see `holdfast.edges.calls.catalogue`.
+Only declarations; see `holdfast.edges.calls.catalogue`.
 """
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.forms import (
+    GRAMMARS,
     TEXT,
     CallFields,
     Cursor,
@@ -21,56 +22,196 @@ from holdfast.forms import (
     Viewer,
     Why,
     WriteFields,
+    grammar,
     one_of,
     ruled,
+    unsaid,
 )
+from holdfast.tables.condition_json import MAX_TESTS, TYPES
+from holdfast.tables.paths import MAX_PATHS, MAX_POSITION
+from holdfast.tables.updates import MAX_ACTIONS
 
 _NAME = "^[A-Za-z0-9_.-]{1,100}$"
 Table = Annotated[str, Meta(description="The name of the table.", pattern=_NAME)]
 CommonTable = Annotated[str, Meta(description="The table of the writes that name none.", pattern=_NAME)]
 Index = Annotated[str, Meta(description="The name of the index.", pattern=_NAME)]
 Attribute = Annotated[str, Meta(min_length=1, max_length=255, pattern=TEXT)]
-PartitionKey = Annotated[str | int | float, Meta(description="The partition key; a binary is base64.")]
-SortKey = Annotated[str | int | float, Meta(description="The sort key, if the table has one.")]
-ConditionField = Annotated[
-    dict[str, Any], Meta(description="What the item that is there must meet; else `CONDITION_FAILED`.")
+_OF_THE_KEY = (
+    "a `partition_key` or `sort_key` that the key of the table does not have, or has in another type"
+)
+PartitionKey = Annotated[
+    str | int | float,
+    Meta(description="The partition key; a binary is base64.", extra_json_schema=unsaid(_OF_THE_KEY)),
+]
+SortKey = Annotated[
+    str | int | float,
+    Meta(description="The sort key, if the table has one.", extra_json_schema=unsaid(_OF_THE_KEY)),
 ]
 ReturnValues = Annotated[
     Literal["none", "old", "new"], Meta(description="The item to return; `none` if not given.")
 ]
-_PATH = r"^[^.\[\]\x00]+(\[(0|[1-9][0-9]{0,5})\])*(\.[^.\[\]\x00]+(\[(0|[1-9][0-9]{0,5})\])*)*$"
-_PATHS = {
-    "items": {
+_STEPS = rules.MAX_NESTING - 1  # after the first one
+_PATH = rf"[^.\[\]]+(\.[^.\[\]]+|\[(0|[1-9][0-9]{{0,5}})\]){{0,{_STEPS}}}$"
+_ORDERABLE = {"type": ["string", "number"]}
+_COMPARISONS = {
+    "eq": {},
+    "ne": {},
+    "lt": _ORDERABLE,
+    "lte": _ORDERABLE,
+    "gt": _ORDERABLE,
+    "gte": _ORDERABLE,
+    "between": {"type": "array", "items": _ORDERABLE, "minItems": 2, "maxItems": 2},
+    "in": {"type": "array", "items": {}, "minItems": 1, "maxItems": MAX_TESTS},
+}
+_TESTS = {
+    **_COMPARISONS,
+    "begins_with": {"type": "string"},
+    "contains": {},
+    "exists": {"type": "boolean"},
+    "not_exists": {"type": "boolean"},
+    "type": {"type": "string", "enum": list(TYPES)},
+    "size": grammar("SizeTests"),
+}
+_CONDITIONS = {"type": "array", "items": grammar("Condition"), "minItems": 1, "maxItems": MAX_TESTS}
+GRAMMARS |= {
+    "Path": {
+        "description": "A path to a value within an item: text such as `meta.tag` or `list[0].x`, or the "
+        "list of its steps.",
         "anyOf": [
-            {"type": "string", "minLength": 1, "maxLength": 255, "pattern": _PATH},
+            {"type": "string", "pattern": f"^{_PATH}"},
             {
                 "type": "array",
                 "minItems": 1,
-                "maxItems": 64,
+                "maxItems": rules.MAX_NESTING,
+                "prefixItems": [{"type": "string"}],
                 "items": {
-                    "anyOf": [
-                        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": TEXT},
-                        {"type": "integer", "minimum": 0, "maximum": 999_999},
-                    ]
+                    "anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": MAX_POSITION}]
                 },
             },
+        ],
+    },
+    "Condition": {
+        "description": 'What an item must meet, such as `{"score": {"gt": 5}}`; all of it must hold.',
+        "anyOf": [grammar("ConditionOnPaths"), grammar("ConditionOnOnePath")],
+    },
+    "ConditionOnPaths": {
+        "type": "object",
+        "description": "Tests by path, as text, and `and`, `or` and `not` of other conditions.",
+        "properties": {"and": _CONDITIONS, "or": _CONDITIONS, "not": grammar("Condition")},
+        "patternProperties": {f"^(?!(and|or|not)$){_PATH}": grammar("Tests")},
+        "additionalProperties": False,
+        "minProperties": 1,
+    },
+    "ConditionOnOnePath": {
+        "type": "object",
+        "description": "Tests beside the `path` that they are about.",
+        "properties": {"path": grammar("Path"), **_TESTS},
+        "required": ["path"],
+        "additionalProperties": False,
+        "minProperties": 2,
+    },
+    "SizeTests": {
+        "type": "object",
+        "description": "Comparisons of the length of a text, a list or an object. All must hold.",
+        "properties": _COMPARISONS,
+        "additionalProperties": False,
+        "minProperties": 1,
+    },
+    "Tests": {
+        "type": "object",
+        "description": "Operators with their operands. All must hold.",
+        "properties": _TESTS,
+        "additionalProperties": False,
+        "minProperties": 1,
+    },
+}
+_RANGED = ("eq", "lt", "lte", "gt", "gte", "between")
+GRAMMARS["SortKeyCondition"] = {
+    "type": "object",
+    "description": "Operators with their operands, which are of the sort key's type. All must hold.",
+    "properties": {name: _COMPARISONS[name] or _ORDERABLE for name in _RANGED}
+    | {"begins_with": {"type": "string"}},
+    "additionalProperties": False,
+    "minProperties": 1,
+}
+_MANY = "a `condition` or `filter` of more than 1,000 comparisons or 64 levels"
+_APART = "paths of `set`, `remove` and `add` that overlap, or lead where the item has another kind of value"
+_Path = Annotated[Any, Meta(extra_json_schema=grammar("Path"))]
+_SET = {"type": "array", "minItems": 1}
+_ADDED = {
+    "anyOf": [
+        {"type": "number"},
+        _SET | {"items": {"type": "string"}},
+        _SET | {"items": {"type": "number"}},
+    ]
+}
+
+
+def _by_path(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of values by path: an object, or a list of pairs of a path and a value."""
+    pair = {"type": "array", "prefixItems": [grammar("Path"), value], "minItems": 2, "maxItems": 2}
+    return {
+        "anyOf": [
+            {
+                "type": "object",
+                "patternProperties": {f"^{_PATH}": value},
+                "additionalProperties": False,
+                "maxProperties": MAX_ACTIONS,
+            },
+            {"type": "array", "items": pair, "maxItems": MAX_ACTIONS},
         ]
     }
-}
-# Not as limits of the types: msgspec damages its memory with limits on a text and on a list in one union.
-Projection = Annotated[
-    list[str | list[str | int]],
-    Meta(description="The paths to return; the whole item if not given.", extra_json_schema=_PATHS),
+
+
+GRAMMARS |= {"ValuesByPath": _by_path({}), "AddedByPath": _by_path(_ADDED)}
+ConditionField = Annotated[
+    dict[str, Any],
+    Meta(
+        description="What the item that is there must meet; else `CONDITION_FAILED`.",
+        extra_json_schema=grammar("Condition") | unsaid(_MANY),
+    ),
 ]
-SetPaths = Annotated[dict[str, Any] | list[list[Any]], Meta(description="Values by path.")]
+Projection = Annotated[
+    list[_Path],
+    Meta(description="The paths to return; the whole item if not given.", min_length=1, max_length=MAX_PATHS),
+]
+SetPaths = Annotated[
+    Any,
+    Meta(description="Values by path.", extra_json_schema=grammar("ValuesByPath") | unsaid(_APART)),
+]
 RemovePaths = Annotated[
-    list[str | list[str | int]], Meta(description="Paths to remove.", extra_json_schema=_PATHS)
+    list[_Path],
+    Meta(description="Paths to remove.", max_length=MAX_PATHS, extra_json_schema=unsaid(_APART)),
 ]
 AddPaths = Annotated[
-    dict[str, Any] | list[list[Any]], Meta(description="Numbers to add, or members of sets, by path.")
+    Any,
+    Meta(
+        description="Numbers to add, or members of sets, by path.",
+        extra_json_schema=grammar("AddedByPath") | unsaid(_APART),
+    ),
 ]
-ItemField = Annotated[dict[str, Any], Meta(description="The item, with its key.")]
-Binary = Annotated[list[str], Meta(description="The key attributes that the caller gave as bytes.")]
+_ACTS = {
+    "anyOf": [
+        {"required": [name], "properties": {name: {"minItems": 1, "minProperties": 1}}}
+        for name in ("set", "remove", "add")
+    ]
+}
+"""An update does something."""
+ItemField = Annotated[
+    dict[str, Any],
+    Meta(
+        description="The item, with its key.",
+        extra_json_schema=unsaid("an `item` without the attributes of the table's key, in their types"),
+    ),
+]
+Binary = Annotated[
+    list[str],
+    Meta(
+        description="The key attributes that the caller gave as bytes.",
+        max_length=rules.MAX_BATCH,
+        extra_json_schema=unsaid("a name in `binary` that is not a binary of the `item`'s key"),
+    ),
+]
 
 
 class KeyDefinitionFields(Struct, kw_only=True):
@@ -97,10 +238,18 @@ class CreateTableFields(TableWriteFields, kw_only=True):
 
     partition_key: Annotated[KeyDefinitionFields, Meta(description="The attribute that items are found by.")]
     sort_key: Annotated[
-        KeyDefinitionFields | UnsetType, Meta(description="The attribute that orders items of a partition.")
+        KeyDefinitionFields | UnsetType,
+        Meta(
+            description="The attribute that orders items of a partition.",
+            extra_json_schema=unsaid("a `sort_key` of the same name as the partition key"),
+        ),
     ] = UNSET
     ttl_attribute: Annotated[
-        Attribute | UnsetType, Meta(description="The attribute that holds when an item expires.")
+        Attribute | UnsetType,
+        Meta(
+            description="The attribute that holds when an item expires.",
+            extra_json_schema=unsaid("a `ttl_attribute` that is part of the key"),
+        ),
     ] = UNSET
     stream: Annotated[
         Literal["keys", "new", "old", "both"] | UnsetType,
@@ -130,12 +279,13 @@ class ItemWriteFields(ExpectingItemFields, kw_only=True):
     sort_key: SortKey | UnsetType = UNSET
 
 
+@ruled(_ACTS)
 class UpdateItemFields(ItemWriteFields, kw_only=True):
     """The fields of `update_item`."""
 
-    set: SetPaths | UnsetType = UNSET
+    set: SetPaths = UNSET
     remove: RemovePaths | UnsetType = UNSET
-    add: AddPaths | UnsetType = UNSET
+    add: AddPaths = UNSET
 
 
 class SetItemTtlFields(ItemWriteFields, kw_only=True):
@@ -162,7 +312,7 @@ class GetItemFields(ItemKeyFields, kw_only=True):
 class RevealItemFields(ItemKeyFields, kw_only=True):
     """The fields of `reveal_item`."""
 
-    why: Why
+    why: Why | UnsetType = UNSET
     last_writer: Viewer | UnsetType = UNSET
 
 
@@ -170,7 +320,11 @@ class WalkFields(TableCallFields, kw_only=True):
     """A walk over items; all fields except `table` are optional."""
 
     filter: Annotated[
-        dict[str, Any] | UnsetType, Meta(description="Only items that meet this condition.")
+        dict[str, Any] | UnsetType,
+        Meta(
+            description="Only items that meet this condition.",
+            extra_json_schema=grammar("Condition") | unsaid(_MANY),
+        ),
     ] = UNSET
     projection: Projection | UnsetType = UNSET
     limit: Limit | UnsetType = UNSET
@@ -183,7 +337,12 @@ class QueryFields(WalkFields, kw_only=True):
 
     partition_key: PartitionKey
     sort_key_condition: Annotated[
-        dict[str, Any] | UnsetType, Meta(description='What the sort key must meet, such as `{"gte": 7}`.')
+        dict[str, Any] | UnsetType,
+        Meta(
+            description='What the sort key must meet, such as `{"gte": 7}`.',
+            extra_json_schema=grammar("SortKeyCondition")
+            | unsaid("a `sort_key_condition` on a table without a sort key, or of another type"),
+        ),
     ] = UNSET
 
 
@@ -192,14 +351,18 @@ class QueryIndexFields(WalkFields, kw_only=True):
 
     index: Index
     key_value: Annotated[
-        str | int | float, Meta(description="The value of the index's attribute; a binary is base64.")
+        str | int | float,
+        Meta(
+            description="The value of the index's attribute; a binary is base64.",
+            extra_json_schema=unsaid("a `key_value` of another type than the index has"),
+        ),
     ]
 
 
 class CreateIndexFields(TableWriteFields, kw_only=True):
     """The fields of `create_index`."""
 
-    index: Index
+    index: Annotated[Index, Meta(extra_json_schema=unsaid("an `index` that the table has already"))]
     index_key: Annotated[KeyDefinitionFields, Meta(description="The attribute that is indexed.")]
 
 
@@ -250,15 +413,16 @@ class KeyedMember(Struct, kw_only=True):
     return_values: ReturnValues | UnsetType = UNSET
 
 
+@ruled(_ACTS)
 class UpdateMember(KeyedMember, kw_only=True):
     """An item to update."""
 
-    set: SetPaths | UnsetType = UNSET
+    set: SetPaths = UNSET
     remove: RemovePaths | UnsetType = UNSET
-    add: AddPaths | UnsetType = UNSET
+    add: AddPaths = UNSET
 
 
-@ruled(one_of(("put",), ("delete",)))
+@ruled(one_of(("put",), ("delete",)), closed=True)
 class BatchItemWrite(Struct, kw_only=True):
     """One of the writes of `batch_write_item`: exactly one field is set."""
 
@@ -266,7 +430,7 @@ class BatchItemWrite(Struct, kw_only=True):
     delete: Annotated[KeyedMember | UnsetType, Meta(description="Remove an item.")] = UNSET
 
 
-@ruled(one_of(("put",), ("delete",), ("update",), ("check",)))
+@ruled(one_of(("put",), ("delete",), ("update",), ("check",)), closed=True)
 class TransactItemWrite(BatchItemWrite, kw_only=True):
     """One of the writes of `transact_write`: exactly one field is set."""
 
@@ -301,7 +465,11 @@ class TransactWriteFields(WriteFields, kw_only=True):
 
     writes: Annotated[
         list[TransactItemWrite],
-        Meta(description="At most 1,000 writes, all or none.", max_length=rules.MAX_BATCH),
+        Meta(
+            description="At most 1,000 writes, all or none.",
+            max_length=rules.MAX_BATCH,
+            extra_json_schema=unsaid("two `writes` about the same item"),
+        ),
     ]
     table: CommonTable | UnsetType = UNSET
 

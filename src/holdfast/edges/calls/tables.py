@@ -95,7 +95,7 @@ VERBS: Final = catalogue(
     _verb("get_item", "Return an item by its key.", of.GetItemFields, to.ItemReply),
     _verb(
         "reveal_item",
-        "Return an item to a person, who says why; the audit records it.",
+        "Return an item to a person; an audit records who looked and why.",
         of.RevealItemFields,
         to.ItemReply,
     ),

@@ -1,7 +1,7 @@
 """The command line: one file per group of commands.
 
-Law: a command reads its arguments, calls a store and prints. Only this module turns an outcome into an exit
-code, whichever parser read the arguments.
+A command reads its arguments, calls a store and prints. Only this module turns an outcome into an exit code,
+whichever parser read the arguments.
 """
 
 from __future__ import annotations

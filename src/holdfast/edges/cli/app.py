@@ -1,7 +1,7 @@
 """Every command by its name, registered with the library that parses the command line.
 
-Law: a command is registered here and imported when it runs, so that every command starts quickly. Errors of
-the library become errors of ours.
+A command is registered here and imported when it runs, so that every command starts quickly. Errors of the
+library become errors of ours.
 """
 
 from __future__ import annotations
@@ -15,18 +15,62 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCom
 import holdfast
 from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.fast_parser import leading
-from holdfast.edges.cli.help import Help
 from holdfast.edges.cli.options import EVERY, Long
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from cyclopts.help import DefaultFormatter, HelpPanel, PlainFormatter
+    from rich.console import Console, ConsoleOptions
+
+_WIDE = 10_000
+"""Longer than any line of help, so that lines are never wrapped in output for programs."""
+
+
+class Help:
+    """Shows help: in boxes on a terminal, elsewhere as plain text with one line for each option."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Show one group of commands or options; a command and its aliases are on one line."""
+        if panel.format == "command":
+            entries = [entry.copy(positive_names=_joined(entry.positive_names)) for entry in panel.entries]
+            panel = panel.copy(entries=entries)
+        _style(console)(console, options, panel)
+
+    def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
+        """Show the usage of the command."""
+        _style(console).render_usage(console, options, usage)
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+        """Show the description of the command."""
+        style = _style(console)
+        if console.is_terminal:
+            style.render_description(console, options, description)
+            return
+        with console.capture() as captured:
+            style.render_description(console, options, description)
+        console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _joined(names: tuple[str, ...]) -> tuple[str, ...]:
+    return (", ".join(names),) if names else ()
+
+
+def _style(console: Console) -> DefaultFormatter | PlainFormatter:
+    # late: it takes 12 ms, and only help needs it
+    from cyclopts.help import DefaultFormatter, PlainFormatter
+
+    if console.is_terminal:
+        return DefaultFormatter()
+    console.width = _WIDE
+    return PlainFormatter()
+
 
 START: Final = Group("Starting a service", sort_key=10)
 KEYS: Final = Group("Keys", sort_key=20)
-CHANGES: Final = Group("What changed, and taking it back", sort_key=30)
-RECIPES: Final = Group("Working together", sort_key=35)
+CHANGES: Final = Group("History and undo", sort_key=30)
+RECIPES: Final = Group("Coordination", sort_key=35)
 TABLES: Final = Group("Tables", sort_key=40)
 BLOBS: Final = Group("Blobs", sort_key=45)
 OPERATE: Final = Group("Operating a store", sort_key=50)
@@ -77,7 +121,6 @@ _commands(
         "watch": "changes:watch",
         "history": "changes:history",
         "restore": "keys:restore",
-        "revert": "revert:revert",
     },
 )
 _commands(
@@ -88,7 +131,6 @@ _commands(
         "ping": "stats:ping",
         "top": "stats:top",
         "slowlog": "slowlog:slowlog",
-        "bench": "bench:bench",
     },
 )
 _commands(
@@ -106,7 +148,7 @@ _commands(
 _commands(
     OWN,
     {
-        "help": "help:show",
+        "help": "commands:show_help",
         "shell": "shell:shell",
         "commands": "commands:commands",
         "completion": "completion:completion",
@@ -116,9 +158,7 @@ _commands(
 
 app.command("holdfast.edges.cli.commands.completion:complete", name="complete", show=False)
 app.command(
-    ttl := App(
-        name="ttl", group=KEYS, help="Print the seconds that an entry has left; set and remove deadlines."
-    )
+    ttl := App(name="ttl", group=KEYS, help="Print, set or remove the time an entry has left to live.")
 )
 ttl.default(get_ttl)
 get.__annotations__["long"] = Annotated[bool, Long]
@@ -126,47 +166,47 @@ ttl.command("holdfast.edges.cli.commands.get:get_ttl", name="get")
 ttl.command("holdfast.edges.cli.commands.ttl:set_ttl", name="set")
 ttl.command("holdfast.edges.cli.commands.ttl:remove_ttl", name="remove")
 
-app.command(lock := App(name="lock", group=RECIPES, help="Run a program while a lock is held."))
+app.command(lock := App(name="lock", group=RECIPES, help="Run a program while holding a lock."))
 lock.command("holdfast.edges.cli.commands.lock:run", name="run")
 lock.command("holdfast.edges.cli.commands.lock:show", name="show")
 
-app.command(flag := App(name="flag", group=RECIPES, help="Values that steer programs."))
+app.command(flag := App(name="flag", group=RECIPES, help="Feature flags."))
 flag.command("holdfast.edges.cli.commands.recipes:flag_get", name="get")
 flag.command("holdfast.edges.cli.commands.recipes:flag_list", name="list", alias="ls")
 flag.command("holdfast.edges.cli.commands.recipes:flag_set", name="set")
 flag.command("holdfast.edges.cli.commands.recipes:flag_use", name="use")
 flag.command("holdfast.edges.cli.commands.recipes:flag_clear", name="clear")
 
-app.command(checkpoint := App(name="checkpoint", group=RECIPES, help="How far some work has come."))
+app.command(checkpoint := App(name="checkpoint", group=RECIPES, help="Saved progress of a job."))
 checkpoint.command("holdfast.edges.cli.commands.recipes:checkpoint_get", name="get")
 checkpoint.command("holdfast.edges.cli.commands.recipes:checkpoint_set", name="set")
 
-app.command(counter := App(name="counter", group=RECIPES, help="Numbers that many add to."))
+app.command(counter := App(name="counter", group=RECIPES, help="Shared counters."))
 counter.command("holdfast.edges.cli.commands.recipes:counter_get", name="get")
 counter.command("holdfast.edges.cli.commands.recipes:counter_add", name="add")
 
-app.command(table := App(name="table", group=TABLES, help="Tables of items, and the indexes on them."))
+app.command(table := App(name="table", group=TABLES, help="Tables, their items and their indexes."))
 table.command("holdfast.edges.cli.commands.table:create", name="create")
 table.command("holdfast.edges.cli.commands.table:drop", name="drop")
 table.command("holdfast.edges.cli.commands.table:list_tables", name="list", alias="ls")
 table.command("holdfast.edges.cli.commands.table:describe", name="describe")
 table.command("holdfast.edges.cli.commands.table:sweep", name="sweep")
-table.command("holdfast.edges.cli.commands.table_items:put", name="put")
-table.command("holdfast.edges.cli.commands.table_items:get", name="get")
+table.command("holdfast.edges.cli.commands.table:put", name="put")
+table.command("holdfast.edges.cli.commands.table:get", name="get")
 table.command("holdfast.edges.cli.commands.reveal:reveal_item", name="reveal")
-table.command("holdfast.edges.cli.commands.table_items:update", name="update")
-table.command("holdfast.edges.cli.commands.table_items:delete", name="delete")
-table.command("holdfast.edges.cli.commands.table_pages:query", name="query")
-table.command("holdfast.edges.cli.commands.table_pages:scan", name="scan")
-table.command("holdfast.edges.cli.commands.table_pages:changes", name="changes")
+table.command("holdfast.edges.cli.commands.table:update", name="update")
+table.command("holdfast.edges.cli.commands.table:delete", name="delete")
+table.command("holdfast.edges.cli.commands.table:query", name="query")
+table.command("holdfast.edges.cli.commands.table:scan", name="scan")
+table.command("holdfast.edges.cli.commands.table:changes", name="changes")
 
 table.command(index := App(name="index", help="Indexes on a table."))
 index.command("holdfast.edges.cli.commands.table:create_index", name="create")
 index.command("holdfast.edges.cli.commands.table:drop_index", name="drop")
 index.command("holdfast.edges.cli.commands.table:check_index", name="check")
-index.command("holdfast.edges.cli.commands.table_pages:query_index", name="query")
+index.command("holdfast.edges.cli.commands.table:query_index", name="query")
 
-app.command(blob := App(name="blob", group=BLOBS, help="Bytes of any size, from and to files."))
+app.command(blob := App(name="blob", group=BLOBS, help="Store and fetch bytes of any size."))
 blob.command("holdfast.edges.cli.commands.blob:put", name="put")
 blob.command("holdfast.edges.cli.commands.blob:get", name="get")
 blob.command("holdfast.edges.cli.commands.reveal:reveal_blob", name="reveal")
@@ -174,49 +214,42 @@ blob.command("holdfast.edges.cli.commands.blob:head", name="head")
 blob.command("holdfast.edges.cli.commands.blob:list_blobs", name="list", alias="ls")
 blob.command("holdfast.edges.cli.commands.blob:delete", name="delete")
 
-table.command(item_ttl := App(name="ttl", help="Read, set and remove the deadlines of items."))
-item_ttl.command("holdfast.edges.cli.commands.table_items:get_ttl", name="get")
-item_ttl.command("holdfast.edges.cli.commands.table_items:set_ttl", name="set")
-item_ttl.command("holdfast.edges.cli.commands.table_items:remove_ttl", name="remove")
+table.command(item_ttl := App(name="ttl", help="Print, set or remove the time an item has left to live."))
+item_ttl.command("holdfast.edges.cli.commands.table:get_ttl", name="get")
+item_ttl.command("holdfast.edges.cli.commands.table:set_ttl", name="set")
+item_ttl.command("holdfast.edges.cli.commands.table:remove_ttl", name="remove")
 
-app.command(
-    trash := App(name="trash", group=CHANGES, help="Look through what was removed and can be restored.")
-)
+app.command(trash := App(name="trash", group=CHANGES, help="List removed entries that can be restored."))
 trash.command("holdfast.edges.cli.commands.trash:list_trash", name="list", alias="ls")
 
-app.command(
-    deadletter := App(
-        name="deadletter", group=OPERATE, help="Writes that were given up: look, do again, drop."
-    )
-)
+app.command(deadletter := App(name="deadletter", group=OPERATE, help="Inspect, retry or drop failed writes."))
 deadletter.command("holdfast.edges.cli.commands.deadletter:list_letters", name="list", alias="ls")
 deadletter.command("holdfast.edges.cli.commands.deadletter:show", name="show")
 deadletter.command("holdfast.edges.cli.commands.deadletter:retry", name="retry")
 deadletter.command("holdfast.edges.cli.commands.deadletter:drop", name="drop")
 
-app.command(migrate := App(name="migrate", group=MOVE, help="Move a store between revisions of its schema."))
+app.command(migrate := App(name="migrate", group=MOVE, help="Upgrade or downgrade the schema of a store."))
 migrate.command("holdfast.edges.cli.commands.migrate:up", name="up")
 migrate.command("holdfast.edges.cli.commands.migrate:down", name="down")
 migrate.command("holdfast.edges.cli.commands.migrate:current", name="current")
 migrate.command("holdfast.edges.cli.commands.migrate:check", name="check")
-migrate.command("holdfast.edges.cli.commands.reset_clock:reset_clock", name="--reset-clock")
+migrate.command("holdfast.edges.cli.commands.migrate:reset_clock", name="--reset-clock")
 
-app.command(namespace := App(name="namespace", group=OPERATE, help="Namespaces, and what is asked of each."))
+app.command(namespace := App(name="namespace", group=OPERATE, help="Namespaces and their policies."))
 namespace.command("holdfast.edges.cli.commands.namespace:list_namespaces", name="list", alias="ls")
 namespace.command("holdfast.edges.cli.commands.namespace:show", name="show")
 namespace.command("holdfast.edges.cli.commands.namespace:set_policy", name="set")
 namespace.command("holdfast.edges.cli.commands.namespace:recount", name="recount")
 
 app.command(
-    audit := App(name="audit", group=OPERATE, help="Who changed what, and whether the record of it is whole.")
+    audit := App(name="audit", group=OPERATE, help="Read, verify and export the record of who changed what.")
 )
 audit.command("holdfast.edges.cli.commands.audit:log", name="log")
 audit.command("holdfast.edges.cli.commands.audit:verify", name="verify")
 audit.command("holdfast.edges.cli.commands.audit:anchor", name="anchor")
-audit.command("holdfast.edges.cli.commands.audit:export", name="export")
 audit.command("holdfast.edges.cli.commands.audit:rotate", name="rotate")
 
-app.command(token := App(name="token", group=OPERATE, help="Tokens that let callers in over HTTP."))
+app.command(token := App(name="token", group=OPERATE, help="Tokens for callers over HTTP."))
 token.command("holdfast.edges.cli.commands.token:create", name="create")
 token.command("holdfast.edges.cli.commands.token:list_tokens", name="list", alias="ls")
 token.command("holdfast.edges.cli.commands.token:revoke", name="revoke")
@@ -230,7 +263,7 @@ cluster.command("holdfast.edges.cli.commands.cluster:add", name="add")
 cluster.command("holdfast.edges.cli.commands.cluster:remove", name="remove")
 
 app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
-config.command("holdfast.edges.cli.commands.config_init:init", name="init")
+config.command("holdfast.edges.cli.commands.config:init", name="init")
 config.command("holdfast.edges.cli.commands.config:show", name="show")
 
 app.command(nats := App(name="nats", group=START, help="Set up a NATS server for Holdfast."))

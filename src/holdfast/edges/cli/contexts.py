@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from holdfast import private
+from holdfast.edges.cli.files import whole_file
 from holdfast.edges.cli.output import file_trouble
 from holdfast.errors import ValidationError
 
@@ -79,15 +80,12 @@ def read_contexts() -> dict[str, Context]:
 def write_contexts(contexts: dict[str, Context]) -> None:
     """Replace the file atomically, so that no reader ever sees a part of it."""
     path = contexts_path()
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         private.make_folder(path.parent)
-        with open(private.create(unfinished), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n")
-        unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise file_trouble(error, path, field="context") from None
+    with whole_file(path, field="context") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n")
 
 
 def require_name(name: str) -> str:

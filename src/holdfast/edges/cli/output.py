@@ -29,7 +29,12 @@ _DELICATE: Final = re.compile(f'^"|{HARMFUL.pattern}')
 
 def document(content: object) -> None:
     """Print a document as one line of JSON, and flush."""
-    print(_json(content), flush=True)
+    print(document_text(content), flush=True)
+
+
+def document_text(content: object) -> str:
+    """Return a document as one line of JSON that does nothing to a terminal."""
+    return harmless(msgspec.json.encode(content).decode())
 
 
 def value(content: object) -> None:
@@ -105,7 +110,7 @@ def complain(error: HoldfastError, *, as_json: bool) -> None:
     if not as_json:
         say(error.message, colour="red")
         return
-    print(_json(refusal(error)), file=sys.stderr)
+    print(document_text(refusal(error)), file=sys.stderr)
 
 
 def refusal(error: HoldfastError) -> dict[str, Any]:
@@ -135,8 +140,3 @@ def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
         return StorageFull(f"there is no room left for {path}", field=field)
     reason = (error.strerror or "it can't be used").lower()
     return ValidationError(f"{path}: {reason}", field=field)
-
-
-def _json(content: object) -> str:
-    """Return JSON, escaped for a terminal."""
-    return harmless(msgspec.json.encode(content).decode())

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from holdfast import masking
 from holdfast.edges.cli.schema import require_store
 from holdfast.edges.settings.read import keys_of, read_config
-from holdfast.engine import Onlooker
 from holdfast.engine.moving import Movable
 from holdfast.errors import Unsupported
 from holdfast.registry import engine_for, is_service
@@ -58,8 +57,8 @@ async def _opened(url: str, *, reads: bool) -> AsyncIterator[Movable]:
             "that is. A service tells its store at its start, as db"
         )
     engine.open_unfinished()
-    if reads and isinstance(engine, Onlooker):
-        engine.look_on()
+    if reads:
+        engine.open_read_only()
     await engine.start()
     try:
         yield engine

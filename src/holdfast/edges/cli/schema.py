@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import masking
 from holdfast.edges.cli.output import say
-from holdfast.engine import Onlooker
+from holdfast.engine import Movable
 from holdfast.engines.sql.adopting import refusal
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
@@ -144,7 +144,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if self.file is not None:
             return await asyncio.to_thread(_adopt_file, self.file, dry_run)
         # late: optional driver
-        from holdfast.engines.postgres.adopting import adopt
+        from holdfast.engines.postgres.setup import adopt
 
         return await self._with_database(partial(adopt, place=self.place, dry_run=dry_run))
 
@@ -202,8 +202,8 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
             say(f"there is no store at {schema.place} yet")
         return engine_for("memory://")
     engine = engine_for(url, keys)
-    if isinstance(engine, Onlooker):
-        engine.look_on()
+    if isinstance(engine, Movable):
+        engine.open_read_only()
     return engine
 
 
@@ -295,8 +295,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def _adopt_file(path: Path, dry_run: bool) -> Report:
     # late: it takes 6 ms, and a service has no file
-    from holdfast.engines.sqlite.adopting import adopt
-    from holdfast.engines.sqlite.setup import found_in
+    from holdfast.engines.sqlite.setup import adopt, found_in
 
     if dry_run or found_in(path) is None:  # without a lock, which would leave a file beside it
         with _our_errors(path):

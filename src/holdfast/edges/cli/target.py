@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import holdfast
-from holdfast import private, rules
+from holdfast import families, private, rules
 from holdfast.edges.cli.contexts import context_of, default_context
 from holdfast.edges.cli.schema import onlooker, require_store, service_beside
 from holdfast.registry import engine_for, is_service
@@ -240,6 +240,12 @@ class Target(Place):
         """Return the handle on the namespace."""
         names = self._names()
         return store.kv(*names) if len(names) == 1 else store.semantic(*names)
+
+    @property
+    def full_name(self) -> str:
+        """The full name of the namespace."""
+        names = self._names()
+        return families.plain(*names) if len(names) == 1 else families.semantic(*names)
 
     @property
     def owner(self) -> str:

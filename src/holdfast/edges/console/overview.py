@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.decide.policies import audited_unasked
+from holdfast.decide.policies import audited_by
 from holdfast.edges.http.app import OK
 from holdfast.errors import HoldfastError, PermissionDenied
 
@@ -85,13 +85,8 @@ def measured(held: dict[str, Any]) -> dict[str, Any]:
         "changed_at": held["changed_at"],
         "quota_bytes": quota_bytes,
         "quota_keys": policy.get("quota_keys"),
-        "audit": _audited(held["namespace"], policy.get("audit")),
+        "audit": audited_by(held["namespace"], policy.get("audit")),
     }
-
-
-def _audited(namespace: str, asked: bool | None) -> bool:
-    """Return whether a namespace is audited: by its policy, or by itself if it is in the semantic family."""
-    return audited_unasked(namespace) if asked is None else asked
 
 
 def _totals(namespaces: list[dict[str, Any]]) -> dict[str, int]:

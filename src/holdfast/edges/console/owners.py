@@ -1,13 +1,13 @@
 """The namespaces that a visitor may see, for pages that let one choose.
 
-Law: as in `holdfast.edges.console.pages`. A token of a plugin or project sees its own namespaces alone.
+A token of a plugin or project sees its own namespaces alone.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.console.places import USUAL
+from holdfast.edges.console.places import UNKNOWN, how_revealed
 from holdfast.errors import PermissionDenied
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ async def permitted(call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 async def reveal_of(visit: Visit, family: str, owner: str) -> str:
-    """Return the `reveal` of a namespace's policy."""
-    stats = await permitted(visit.call(family, owner, "stats")) or {}
-    return (stats.get("policy") or {}).get("reveal") or USUAL
+    """Return how a namespace reveals values to people."""
+    stats = await permitted(visit.call(family, owner, "stats"))
+    return UNKNOWN if stats is None else how_revealed(f"{family}/{owner}", stats.get("policy") or {})
 
 
 def family_of(namespace: str) -> str:

@@ -1,6 +1,6 @@
 """The namespace that a page is about.
 
-Law: a place is read from a path and a query, and says what the visitor may do there. It reads no data but the
+A place is read from a path and a query, and says what the visitor may do there. It reads no data but the
 totals and the policy of its namespace.
 """
 
@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.decide.policies import reveals_by
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http.routes import place_of
 from holdfast.errors import PermissionDenied
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast.edges.console.visits import Visit
 
 REVEALS: Final = ("open", "audited", "never")
-"""The choices of a policy's `reveal`; without one it is `audited`."""
-USUAL: Final = "audited"
+"""The choices of a policy's `reveal`."""
+UNKNOWN: Final = "audited"
+"""How a page reveals values if the visitor may not see the policy: a reason is right under either policy."""
 
 
 class KeyPlace(msgspec.Struct, frozen=True):
@@ -66,7 +70,11 @@ async def limits_of(visit: Visit, place: KeyPlace) -> dict[str, Any]:
     try:
         found = await visit.call(*place.at, "stats")
     except PermissionDenied:
-        return {"held": None, "reveal": USUAL}
-    policy = found["policy"]
+        return {"held": None, "reveal": UNKNOWN}
     held = {name: found[name] for name in ("keys", "bytes", "kept_bytes", "version", "changed_at")}
-    return {"held": held, "reveal": policy.get("reveal") or USUAL}
+    return {"held": held, "reveal": how_revealed(place.namespace, found["policy"])}
+
+
+def how_revealed(namespace: str, policy: Mapping[str, Any]) -> str:
+    """Return how a namespace with this policy reveals values: one of `REVEALS`."""
+    return reveals_by(namespace, reveal=policy.get("reveal"), audit=policy.get("audit"))

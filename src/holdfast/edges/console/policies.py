@@ -45,7 +45,7 @@ FIELDS: Final = {
     "reveal": (
         "choice",
         "Reveal",
-        "Whether the console shows values at once, with a reason, or never.",
+        "Whether people see values without a reason, with one, or never; by default, with one if audited.",
     ),
 }
 """The fields of a policy: their kind, their label and what they are for."""

@@ -10,12 +10,12 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from holdfast.edges.http.openapi import PATH, document_bytes
+from holdfast.edges.monitoring.counters import CONTENT_TYPE
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ class Health:
         self.links: Sequence[Link] = ()
         self.stopping = False
         self._signs, self._looked = OK, -FRESH
-
-    def now(self) -> int:
-        """Return the store's time."""
-        return self._store.now()
 
     async def report(self) -> dict[str, Any]:
         """Return `ok` or the problem of each part, and whether the service is ready and degraded.
@@ -116,10 +112,10 @@ def application(health: Health, metrics: Metrics) -> Starlette:
         return JSONResponse(report, status_code=200 if report["ready"] else 503)
 
     async def measured(request: Request) -> Response:
-        return Response(await metrics.exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return Response(await metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
     async def described(request: Request) -> Response:
-        return Response(document_bytes(health.now()), media_type="application/json")
+        return Response(document_bytes(), media_type="application/json")
 
     return Starlette(
         routes=[

@@ -2,14 +2,17 @@
 
     python -m holdfast.edges.http.openapi > openapi.json
 
-Law: everything about a verb comes from its declaration. Only the second spelling of a few verbs, with a key
-in the path, is described here.
+Everything about a verb comes from its declaration. Only the second spelling of a few verbs, with a key in the
+path, is described here. The document is the same whenever and wherever it is served.
+
+Where two spellings of a field exclude each other, or one of them is a time, which no schema can bound, only
+the other one has a schema, and its description names the first.
 """
 
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,10 +21,10 @@ import holdfast
 from holdfast import rules
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.key_fields import ListFields
-from holdfast.edges.calls.schemas import SCHEMAS, schemas_of
+from holdfast.edges.calls.schemas import schemas_of
 from holdfast.edges.http.routes import RESOURCES
 from holdfast.errors import error_classes
-from holdfast.forms import COMPONENTS, PLUGIN, RULES, TENANT
+from holdfast.forms import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, unsaid
 from holdfast.model import Change
 from holdfast.replies import DeletedReply, EntryReply, ListReply, StoredReply
 
@@ -35,14 +38,17 @@ _TENANT: Final = {
     "project": ("The name of the tenant's project.", TENANT),
 }
 _LONGEST_KEY: Final = rules.MAX_SEMANTIC_KEY_CHARACTERS - len("tenant/t/project/p/")
-_KEY: Final = {"pattern": COMPONENTS, "maxLength": _LONGEST_KEY}
+_FULL: Final = unsaid(
+    f"a `key` that has more than {rules.MAX_SEMANTIC_KEY_CHARACTERS} characters in full, with "
+    "`tenant/<tenant>/project/<project>/` before it"
+)
+_KEY: Final = {"pattern": COMPONENTS, "maxLength": _LONGEST_KEY, **_FULL}
 _KEYED: Final = {"items": {"properties": {"key": _KEY}}}
+_OF_KEYS: Final[dict[str, Any]] = {"key": _KEY, "checks": _KEYED, "writes": _KEYED, "items": _KEYED}
 _IN_A_PROJECT: Final = {
-    "key": _KEY,
-    "prefix": {"maxLength": _LONGEST_KEY},
-    "checks": _KEYED,
-    "writes": _KEYED,
-    "items": _KEYED,
+    **_OF_KEYS,
+    "prefix": {"pattern": r"^(?!tenant/)[^\x00]*$", "maxLength": _LONGEST_KEY},
+    "request": {"properties": _OF_KEYS},
 }
 """What holds for keys of projects beside what holds for all keys: they are short, and made of components."""
 PATHS: Final = {
@@ -70,13 +76,9 @@ _VERSION: Final = r'^"(0|[1-9][0-9]{0,17})"$'
 _PRINTED: Final = "^[!-~]([ -~]{0,198}[!-~])?$"
 _IF_MATCH: Final = (
     "If-Match",
-    'Write only if the entry has this version, in quotes, "0" for no entry; else 412.',
+    'Write only if the entry has this version, in quotes, "0" for no entry; else 412. Instead of "0", '
+    "`If-None-Match: *` is accepted too.",
     _VERSION,
-)
-_IF_NONE: Final = (
-    "If-None-Match",
-    "With *, write only if there is no entry; else 412. Not with an If-Match.",
-    r"^\*$",
 )
 _KNOWN: Final = (
     "If-None-Match",
@@ -103,11 +105,12 @@ _DEADLINE: Final = (
 )
 _METADATA: Final = ("Holdfast-Metadata", "The metadata: a JSON object whose members are texts.")
 _CHECKSUM: Final = ("Holdfast-Checksum", "The checksum of the blob; bytes with another one are refused.")
-_SOON: Final = 3_600_000
-"""Milliseconds from which on a time is far enough for a deadline, whenever the document is read."""
-_PATIENT: Final = 1_000
-"""Milliseconds that are enough for a request."""
-_FEWER: Final = " Less is accepted too, and more likely to be answered with `TIMEOUT`."
+_DEADLINE_MS: Final = {
+    "description": "The milliseconds after which a request that still waits is answered with `TIMEOUT`. "
+    "Fewer are accepted too, and are likely to be too few. So is a `deadline`, the time itself in "
+    "milliseconds since 1970 by the service's clock.",
+    "minimum": _DEADLINE[2]["minimum"],
+}
 _REFUSED: Final = ("400", "401", "403", "404", "408", "409", "413", "429", "503")
 """The statuses of refusals that every verb may have."""
 _BYTES: Final[dict[str, Any]] = {
@@ -116,21 +119,18 @@ _BYTES: Final[dict[str, Any]] = {
 _NOT_IN_QUERIES: Final = frozenset({"deadline", "deadline_ms"})
 
 
-def document(now: int = 0) -> dict[str, Any]:
-    """Return the document.
-
-    Args:
-        now: The service's time in milliseconds since 1970, after which deadlines lie.
-    """
+def document() -> dict[str, Any]:
+    """Return the document."""
+    schemas = _schemas()
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": holdfast.__version__, "description": _DESCRIPTION},
         "servers": [{"url": "/"}],
         "security": [{"token": []}, {}],
         "tags": [{"name": name, "description": said} for name, said in _TAGS.items()],
-        "paths": dict(_resources()) | dict(_verbs()),
+        "paths": dict(_resources()) | dict(_verbs(schemas)),
         "components": {
-            "schemas": _schemas(now),
+            "schemas": schemas,
             "responses": {"Problem": _problem()},
             "securitySchemes": {
                 "token": {
@@ -144,17 +144,13 @@ def document(now: int = 0) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=1)
-def _document_of(hour: int) -> bytes:
-    return msgspec.json.encode(document(hour * _SOON))
+@cache
+def document_bytes() -> bytes:
+    """Return the document as JSON."""
+    return msgspec.json.encode(document())
 
 
-def document_bytes(now: int) -> bytes:
-    """Return the document as JSON, with deadlines that lie after this time."""
-    return _document_of(now // _SOON + 1)
-
-
-def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
+def _verbs(schemas: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for family, (path, parameters) in PATHS.items():
         for verb in FAMILIES[family].values():
             # Bytes are the body of the reply; if there are none, it is JSON that says so.
@@ -166,6 +162,7 @@ def _verbs() -> Iterator[tuple[str, dict[str, Any]]]:
                 verb.fields.__name__ in RULES
             )
             fields = _schema(verb.fields, of_project=family == "semantic")
+            _tell(operation, sorted(set(_unsaid(fields, schemas))))
             operation["requestBody"] = {"required": needed, "content": _json(fields)}
             operation |= {"x-writes": verb.writes, "x-destroys": verb.destroys}
             yield f"{path}:{verb.name}", _path(parameters) | {"post": operation}
@@ -177,6 +174,9 @@ def _resources() -> Iterator[tuple[str, dict[str, Any]]]:
         pattern = COMPONENTS if family == "semantic" else r"^[^\x00]+$"
         key = {"key": ("The key or name, percent-encoded. It may contain slashes.", pattern)}
         methods = _of_a_blob() if family == "blob" else _of_a_key(family)
+        if family == "semantic":
+            for operation in methods.values():
+                _tell(operation, [_FULL[UNSAID]])
         yield f"{path}/{{key}}", _path(parameters | key) | methods
         yield path, _path(parameters) | {"get": _listing(family)}
 
@@ -194,7 +194,7 @@ def _of_a_key(family: str) -> dict[str, Any]:
     put = _operation(family, "put_value", verbs["set"].help, _json(_schema(StoredReply)))
     put["requestBody"] = {"required": True, "content": _json({}), "description": "The value, any JSON."}
     conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), *conditions]
+    put["parameters"] = [_header(*_TTL), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     delete = _operation(family, "delete_value", verbs["delete"].help, _json(_schema(DeletedReply)))
     delete["parameters"] = conditions
@@ -208,7 +208,7 @@ def _of_a_blob() -> dict[str, Any]:
     told = "The bytes. If `Holdfast-Checksum` names another checksum than theirs, they are refused."
     put["requestBody"] = {"required": True, "content": _BYTES, "description": told}
     conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
-    put["parameters"] = [_header(*_IF_NONE), _header(*_TTL), _told_header(*_METADATA), *conditions]
+    put["parameters"] = [_header(*_TTL), _told_header(*_METADATA), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     help = FAMILIES["blob"]["delete"].help
     delete = _operation("blob", "delete_bytes", help, _json(_schema(DeletedReply)))
@@ -248,6 +248,7 @@ def _listing(family: str) -> dict[str, Any]:
         for name, told in fields.items()
         if name not in _NOT_IN_QUERIES
     ]
+    _tell(listing, sorted(_unsaid(fields, {})))
     listing["description"] = (
         "A page that is not the last has a `Link` to the next one. With the parameter `watch` the response "
         "is a stream of server-sent events instead, whose ids are versions and whose data is a `Change`; "
@@ -321,20 +322,41 @@ def _problem() -> dict[str, Any]:
     }
 
 
-def _schemas(now: int) -> dict[str, Any]:
+def _schemas() -> dict[str, Any]:
     verbs = [verb for family in PATHS for verb in FAMILIES[family].values()]
     structs = [struct for verb in verbs for struct in (verb.fields, verb.reply)]
     found = schemas_of([*structs, EntryReply, Change]) | {"Problem": _problem_schema()}
-    return {name: _timely(_explicit(schema), now) for name, schema in sorted(found.items())}
+    return {name: _with_milliseconds(_explicit(schema)) for name, schema in sorted(found.items())}
 
 
-def _timely(schema: dict[str, Any], now: int) -> dict[str, Any]:
-    """Return the schema of a request with deadlines that it can meet."""
+def _with_milliseconds(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema in which deadlines are given in milliseconds from now."""
     fields = schema.get("properties", {})
-    for name, least in (("deadline", now + _SOON), ("deadline_ms", _PATIENT)):
-        if name in fields and "minimum" in fields[name]:
-            fields[name] |= {"minimum": least, "description": fields[name]["description"] + _FEWER}
+    if fields.pop("deadline", None) is not None:
+        fields["deadline_ms"] |= _DEADLINE_MS
     return schema
+
+
+def _unsaid(schema: Any, schemas: dict[str, Any], seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield the rules that the schema of a request names but can't express."""
+    if isinstance(schema, list):
+        for member in schema:
+            yield from _unsaid(member, schemas, seen)
+    elif isinstance(schema, dict):
+        for name, part in schema.items():
+            if name == UNSAID:
+                yield part
+            elif name != "$ref":
+                yield from _unsaid(part, schemas, seen)
+            elif part not in seen:
+                yield from _unsaid(schemas[part.removeprefix(SCHEMAS)], schemas, seen | {part})
+
+
+def _tell(operation: dict[str, Any], refused: list[str]) -> None:
+    """Name in an operation what is refused although it follows the schemas."""
+    if refused:
+        said = "The request was refused. Beside what the schemas forbid these are illegal: "
+        operation["responses"]["400"] = _problem() | {"description": f"{said}{'; '.join(refused)}."}
 
 
 def _explicit(schema: Any) -> Any:

@@ -1,6 +1,6 @@
 """The arguments and results of the tools that are recipes, and the arguments of tools made from verbs.
 
-Law: only declarations; see `holdfast.edges.calls.catalogue`. The arguments of a tool that is one verb are the
+Only declarations; see `holdfast.edges.calls.catalogue`. The arguments of a tool that is one verb are the
 fields of that verb: `arguments_of` leaves out those that an agent has no use for, and describes anew those
 that mean something else to it.
 """
@@ -14,34 +14,60 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.forms import FenceFields
+from holdfast import rules
+from holdfast.forms import PURPOSE, RULES, FenceFields, Identity, SpecText, rules_about, unsaid
 from holdfast.replies import Deadline, EntryReply, Version
 
+_COMPONENTS = "[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
+_SHORT = unsaid(
+    f"a `name` whose key has more than {rules.MAX_SEMANTIC_KEY_CHARACTERS} characters in full, with the "
+    "tenant and the project before it"
+)
 RequestId = Annotated[
-    str | UnsetType,
+    Identity | UnsetType,
     Meta(description="Names this call: repeated with the same id, it has no second effect."),
 ]
 Writer = Annotated[
-    str | UnsetType, Meta(description="Who writes, as agent:task; the name of your client if not given.")
+    Identity | UnsetType,
+    Meta(description="Who writes, as agent:task; the name of your client if not given."),
 ]
 Purpose = Annotated[
-    str | UnsetType,
+    Annotated[str, Meta(pattern=PURPOSE)] | UnsetType,
     Meta(description="Why the entry exists: checkpoint, cursor, config, result, or a word of yours."),
 ]
-SpecRef = Annotated[str | UnsetType, Meta(description="The document or ticket that this write follows.")]
+SpecRef = Annotated[SpecText | UnsetType, Meta(description="The document or ticket that this write follows.")]
 Fence = Annotated[
     FenceFields | UnsetType,
     Meta(description="The lock that you hold, by name and token: refuse the write if you have lost it."),
 ]
 LockName = Annotated[
-    str, Meta(description="The name of the lock: a-z, 0-9, '.', '_' and '-', with '/' between components.")
+    str,
+    Meta(
+        description="The name of the lock: a-z, 0-9, '.', '_' and '-', with '/' between components, none of "
+        "which is 'waiting'.",
+        min_length=1,
+        max_length=98,
+        pattern=rf"^(?!(.*/)?waiting(/|$)){_COMPONENTS}",
+        extra_json_schema=_SHORT,
+    ),
 ]
-LockToken = Annotated[int, Meta(description="The token that lock_acquire returned.")]
+LockToken = Annotated[
+    int, Meta(description="The token that lock_acquire returned.", ge=0, le=rules.MAX_VERSION)
+]
 LeaseSeconds = Annotated[
-    int | UnsetType,
+    Annotated[int, Meta(ge=1, le=rules.MAX_TTL)] | UnsetType,
     Meta(description="Seconds until the lock is free again unless it is renewed; 60 if not given."),
 ]
-Name = Annotated[str, Meta(description="Its name: a-z, 0-9, '.', '_' and '-', with '/' between components.")]
+Name = Annotated[
+    str,
+    Meta(
+        description="Its name: a-z, 0-9, '.', '_' and '-', with '/' between components.",
+        min_length=1,
+        max_length=117,
+        pattern=f"^{_COMPONENTS}",
+        extra_json_schema=_SHORT,
+    ),
+]
 
 
 class LockAcquireArguments(Struct, kw_only=True):
@@ -87,7 +113,12 @@ class CheckpointSaveArguments(NamedArguments, kw_only=True):
 
     value: Annotated[Any, Meta(description="How far the work has come, any JSON.")]
     expected_version: Annotated[
-        int, Meta(description="The version that checkpoint_load returned; 0 if there was no checkpoint.")
+        int,
+        Meta(
+            description="The version that checkpoint_load returned; 0 if there was no checkpoint.",
+            ge=0,
+            le=rules.MAX_VERSION,
+        ),
     ]
     spec_ref: SpecRef = UNSET
     fence: Fence = UNSET
@@ -196,6 +227,7 @@ def arguments_of(
         kind = told.pop(field.name, field.type)
         kept.append((field.name, kind) if field.required else (field.name, kind, UNSET))
     kept += [(added, kind, UNSET) for added, kind in told.items()]
+    RULES[name] = rules_about(fields, {field[0] for field in kept})
     return msgspec.defstruct(name, sorted(kept, key=_place), kw_only=True)
 
 

@@ -1,8 +1,8 @@
 """JSON Schemas of tools, in the 2020-12 dialect, each complete in itself.
 
-Law: the schema of arguments and results comes from the structs that declare them. Arguments that a tool does
-not have are refused, and its schema says so. A result is a success or a refusal, and one schema describes
-both.
+The schema of arguments and results comes from the structs that declare them, with the rules about several
+fields. Arguments that a tool does not have are refused, and its schema says so. A result is a success or a
+refusal, and one schema describes both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.calls.schemas import neat
+from holdfast.edges.calls.schemas import schemas_of
+from holdfast.forms import SCHEMAS
 
 if TYPE_CHECKING:
     from holdfast.edges.mcp.tools import Tool
@@ -58,10 +59,18 @@ def _refusal() -> dict[str, Any]:
 
 
 def _object(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    (root,), parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
-    name = root["$ref"].rpartition("/")[2]
-    schema: dict[str, Any] = neat(parts.pop(name))
+    parts = _within(schemas_of([struct]))
+    schema: dict[str, Any] = parts.pop(struct.__name__)
     schema.pop("description", None)  # it describes the struct, not the tool
     if parts:
-        schema["$defs"] = {one: neat(part) for one, part in parts.items()}
+        schema["$defs"] = parts
     return schema
+
+
+def _within(schema: Any) -> Any:
+    """Return a schema whose references lead to definitions within the schema of the tool."""
+    if isinstance(schema, list):
+        return [_within(member) for member in schema]
+    if not isinstance(schema, dict):
+        return schema.replace(SCHEMAS, "#/$defs/") if isinstance(schema, str) else schema
+    return {name: _within(part) for name, part in schema.items()}

@@ -20,6 +20,7 @@ from holdfast.edges.mcp import fields as of
 from holdfast.edges.mcp import recipes
 from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller, family_of
 from holdfast.errors import ValueTooLarge
+from holdfast.forms import PageLimit
 from holdfast.handles.kv import KV
 from holdfast.verbs.unknown import plain, unknown_field
 from holdfast.wire.payload import fields_of
@@ -122,7 +123,8 @@ def allowed(caller: ToolCaller) -> dict[str, Tool]:
 
 def _limit(usual: int) -> Any:
     return Annotated[
-        int | UnsetType, Meta(description=f"The most to return, from 1 to 10,000; {usual} if not given.")
+        PageLimit | UnsetType,
+        Meta(description=f"The most to return, from 1 to 10,000; {usual} if not given."),
     ]
 
 

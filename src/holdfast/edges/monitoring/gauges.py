@@ -1,6 +1,6 @@
 """Gauges that a scrape reads from the storage: the contents of namespaces, locks and backlogs.
 
-Law: the cost of a scrape is bounded. It reads rows with totals, one of each kind per namespace, and never
+The cost of a scrape is bounded. It reads rows with totals, one of each kind per namespace, and never
 walks over entries. It waits for the storage no longer than `PATIENCE`.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from holdfast.edges.monitoring.counters import Families
-    from holdfast.edges.monitoring.plugin_labels import Labels
+    from holdfast.edges.monitoring.labels import PluginLabels
     from holdfast.engine import ClusterFigures
     from holdfast.operators.holdings import Holding, Survey
     from holdfast.rows import Record
@@ -91,7 +91,7 @@ class Gauges:
         labels: The labels of plugins.
     """
 
-    def __init__(self, families: Families, store: Store, labels: Labels) -> None:
+    def __init__(self, families: Families, store: Store, labels: PluginLabels) -> None:
         self._families = families
         self._store = store
         self._labels = labels

@@ -1,34 +1,39 @@
 """The metrics of a running service, in Prometheus' format.
 
-Law: counting costs next to nothing and is done only on the event loop. A scrape takes a copy there and
-renders it on a thread, so that no request waits for it. Labels are bounded: the busiest plugins have their
-own and the rest are counted together, and so are unknown purposes.
+Counting costs next to nothing and is done only on the event loop. A scrape takes a copy there and renders it
+on a thread, so that no request waits for it. Labels are bounded: the busiest plugins have their own and the
+rest are counted together, and so are unknown purposes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 
 from holdfast.commands import Kept, Stored, Versions
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.intake.request_log import DROPPED
-from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters
-from holdfast.edges.monitoring.durations import BOUNDS, OWN_BOUNDS, Durations
+from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters, process_text
 from holdfast.edges.monitoring.gauges import Gauges, Sums
-from holdfast.edges.monitoring.labels import LOCK, purpose_label, writes_of
-from holdfast.edges.monitoring.plugin_labels import MOST_PLUGINS, UNKNOWN, Labels
+from holdfast.edges.monitoring.labels import (
+    LOCK,
+    MOST_PLUGINS,
+    OTHER,
+    UNKNOWN,
+    PluginLabels,
+    purpose_label,
+    writes_of,
+)
 from holdfast.errors import StorageFull, VersionConflict
 from holdfast.families import has_keys, has_tables
 from holdfast.letter_commands import Escalate
 from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from holdfast.commands import Command, Result
     from holdfast.edges.intake.request_log import Operation
@@ -75,6 +80,110 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     lag: float
 
 
+ByPlugin: TypeAlias = dict[str, Tally]
+
+BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+OWN_BOUNDS: Final = frozenset({0.001, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5})
+"""The bounds for all plugins together, and those shown for each plugin."""
+FORMER: Final = 1_000
+"""Number of plugins whose figures are kept after they lost their label."""
+
+
+class Durations:
+    """Tallies of the durations of requests by verb and plugin, for keys and for tables.
+
+    No figure that is shown ever decreases. A plugin that loses its label keeps its figures, which continue
+    from there if it gets a label again. The totals of all plugins keep them too.
+
+    Args:
+        labels: The labels of plugins.
+        keys: The verbs on keys.
+        tables: The verbs on tables.
+        forgotten: Called with a plugin whose figures are dropped.
+    """
+
+    def __init__(
+        self,
+        labels: PluginLabels,
+        *,
+        keys: Iterable[str],
+        tables: Iterable[str],
+        forgotten: Callable[[str], None],
+    ) -> None:
+        self._labels = labels
+        self._forgotten = forgotten
+        self.keys: dict[str, ByPlugin] = {verb: {} for verb in keys}
+        self.tables: dict[str, ByPlugin] = {verb: {} for verb in tables}
+        self._hidden = {verb: Tally(BOUNDS) for verb in sorted({*self.keys, *self.tables})}
+        self._former: dict[str, list[tuple[str, ByPlugin, Tally]]] = {}
+        self._before: dict[str, int] = {}
+        self._sums: dict[str, float] = {}
+
+    def tally(self, plugins: ByPlugin, owner: str) -> Tally:
+        """Return the tally for a request whose plugin has none under its own name."""
+        label = self._labels.of(owner)
+        if label is OTHER:
+            self._labels.heard(owner)
+        return plugins.setdefault(label, Tally(BOUNDS))
+
+    def rank(self) -> None:
+        """Assign labels to the busiest plugins."""
+        totals = self._totals()
+        since = {name: total - self._before.get(name, 0) for name, total in totals.items()}
+        for old, new in self._labels.rank(since):
+            self._hide(old)
+            self._bring_back(new)
+        self._before = self._totals()
+
+    def each(self) -> list[tuple[str, str, Tally]]:
+        """Return plugin, verb and tally of everything that is shown."""
+        return [
+            (plugin, verb, tally)
+            for verb, plugins in (*self.keys.items(), *self.tables.items())
+            for plugin, tally in plugins.copy().items()
+        ]
+
+    def whole(self) -> dict[str, Tally]:
+        """Return the durations by verb of all plugins, shown or not."""
+        sums = {verb: hidden.copy() for verb, hidden in self._hidden.items()}
+        for _, verb, tally in self.each():
+            sums[verb].take_in(tally)
+        for verb, tally in sums.items():  # the rounding of a sum depends on its order
+            tally.total = self._sums[verb] = max(tally.total, self._sums.get(verb, 0.0))
+        return sums
+
+    def counts(self) -> list[int]:
+        """Return how many requests there were in each bucket, of all verbs and plugins."""
+        tallies = [*self._hidden.values(), *(tally for *_, tally in self.each())]
+        return [sum(bucket) for bucket in zip(*(tally.counts for tally in tallies), strict=True)]
+
+    def _totals(self) -> dict[str, int]:
+        totals = dict.fromkeys(self._labels.named, 0)
+        for plugin, _, tally in self.each():
+            if plugin in totals:
+                totals[plugin] += sum(tally.counts)
+        return totals
+
+    def _hide(self, plugin: str) -> None:
+        found = [
+            (verb, plugins, plugins.pop(plugin))
+            for verb, plugins in (*self.keys.items(), *self.tables.items())
+            if plugin in plugins
+        ]
+        for verb, _, tally in found:
+            self._hidden[verb].take_in(tally)
+        self._former[plugin] = found
+        if len(self._former) > FORMER:
+            oldest = next(iter(self._former))
+            del self._former[oldest]
+            self._forgotten(oldest)
+
+    def _bring_back(self, plugin: str) -> None:
+        for verb, plugins, tally in self._former.pop(plugin, ()):
+            self._hidden[verb].take_in(tally, sign=-1)
+            plugins[plugin] = tally
+
+
 class Metrics:
     """All metrics of a service.
 
@@ -94,7 +203,7 @@ class Metrics:
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._labels = Labels(most_plugins)
+        self._labels = PluginLabels(most_plugins)
         self._families = Families(prefix)
         self._gauges = Gauges(self._families, store, self._labels)
         self._durations = Durations(self._labels, keys=VERBS, tables=TABLE_VERBS, forgotten=self._forget)
@@ -114,9 +223,6 @@ class Metrics:
         self._traffic = Traffic()
         self.services: Sequence[NatsService] = ()
         self.links: Sequence[Link] = ()
-        self._process = CollectorRegistry()
-        ProcessCollector(registry=self._process)
-        PlatformCollector(registry=self._process)
         store.measure(
             grouped=self._group_sizes.add,
             swept=self._swept,
@@ -204,7 +310,7 @@ class Metrics:
             return text
 
     def _text(self) -> bytes:
-        return "".join(self._collect()).encode() + generate_latest(self._process)
+        return "".join([*self._collect(), process_text()]).encode()
 
     def _collect(self) -> Iterator[str]:
         make = self._families

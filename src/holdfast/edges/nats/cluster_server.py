@@ -5,7 +5,7 @@ It logs in with a password that is made at the first start. A configuration that
 accounts. The node then gets one of its own: as soon as there are accounts, JetStream serves only those that
 ask for it.
 
-Law: the server syncs every write, unless a setting accepts that it does not. It lets in other servers only
+The server syncs every write, unless a setting accepts that it does not. It lets in other servers only
 with the shared secret, and over a network only with TLS. Its name never changes, since the others know it by
 that. No other user than the node can read the log, write to it or remove it.
 """
@@ -28,7 +28,7 @@ import msgspec
 from holdfast import private
 from holdfast.edges.nats import server
 from holdfast.edges.settings.addresses import is_loopback
-from holdfast.engines.cluster.node_connection import NODE_INBOX
+from holdfast.engines.cluster.jetstream import NODE_INBOX
 from holdfast.engines.cluster.servers import ACCEPTED, elected, missing, require_version
 from holdfast.errors import Unavailable, ValidationError
 

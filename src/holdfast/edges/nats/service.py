@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from holdfast.bus.protocol import Message
     from holdfast.commands import Result
     from holdfast.edges.calls import Verb
-    from holdfast.edges.nats.subscriptions import Way
+    from holdfast.edges.nats.subscriptions import Listener
     from holdfast.store import Store
     from holdfast.wire.writes import Write
 
@@ -150,11 +150,11 @@ class NatsService:
             self._clients.append(client)
         self._listen(self._listening.links(client, numbers))
 
-    def _listen(self, heard: Iterable[tuple[str, Way]]) -> None:
-        for pattern, way in heard:
-            take = partial(self._take, way)
-            heard_at = way.client.listen(pattern, take, queue=subjects.QUEUE)
-            self._subscriptions[way.client].append(heard_at)
+    def _listen(self, heard: Iterable[tuple[str, Listener]]) -> None:
+        for pattern, listener in heard:
+            take = partial(self._take, listener)
+            heard_at = listener.client.listen(pattern, take, queue=subjects.QUEUE)
+            self._subscriptions[listener.client].append(heard_at)
 
     async def stop(self) -> None:
         """Accept no more requests, answer those already accepted, and stop.
@@ -196,20 +196,22 @@ class NatsService:
         """The number of published changes."""
         return self._answers.events
 
-    def _take(self, way: Way, message: Message) -> None:
+    def _take(self, listener: Listener, message: Message) -> None:
         """Queue a message. This does no other work, so that reading from the connection continues."""
         try:
-            route = subjects.route(message.subject, way.prefix)
+            route = subjects.route(message.subject, listener.prefix)
         except HoldfastError as error:
-            self._refuse_unrouted(way, message, subjects.dialect_of(message.subject, way.prefix), error=error)
+            self._refuse_unrouted(
+                listener, message, subjects.dialect_of(message.subject, listener.prefix), error=error
+            )
             return
         if message.reply and not self._guard(message.reply, route.owner):
             self._observer.dropped("reply_subject", message.subject)
             return
-        endpoint = way.endpoints.get(route.family)
+        endpoint = listener.endpoints.get(route.family)
         if endpoint is None:
             refusal = InvalidSubject(f"requests of the kind {route.family!r} are not accepted here")
-            self._refuse_unrouted(way, message, route.dialect, error=refusal)
+            self._refuse_unrouted(listener, message, route.dialect, error=refusal)
             return
         user = user_of(message) if self._users else ""
         if route.dialect is PAYLOAD:
@@ -223,7 +225,7 @@ class NatsService:
             received=self._now(),
             began=time.perf_counter(),
             endpoint=endpoint,
-            client=way.client,
+            client=listener.client,
             verb=verb,
             writes=verb is not None and verb.in_order,
             user=user,
@@ -253,10 +255,12 @@ class NatsService:
             error = Busy(f"too many requests of {request.line} are waiting", retry_after=0.1)
         self._finish(request, error)
 
-    def _refuse_unrouted(self, way: Way, message: Message, dialect: Dialect, *, error: HoldfastError) -> None:
+    def _refuse_unrouted(
+        self, listener: Listener, message: Message, dialect: Dialect, *, error: HoldfastError
+    ) -> None:
         self._observer.unrouted(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
-            self._answers.refuse(way.client, message.reply, dialect, error=error)
+            self._answers.refuse(listener.client, message.reply, dialect, error=error)
 
     def _begin(self, request: Request) -> bool:
         """Start a request. Returns True if it is under way, False if it has been answered."""

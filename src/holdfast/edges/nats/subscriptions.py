@@ -1,6 +1,6 @@
 """The subjects that a service subscribes to, and the endpoints that count its requests.
 
-Law: subject patterns only. `holdfast.wire.subjects` knows what a subject means.
+Subject patterns only: `holdfast.wire.subjects` knows what a subject means.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
 
 
-class Way(msgspec.Struct, frozen=True, eq=False):
-    """A way in: the connection, the prefix of its subjects, and the endpoint of each family."""
+class Listener(msgspec.Struct, frozen=True, eq=False):
+    """What listens: the connection, the prefix of its subjects, and the endpoint of each family."""
 
     client: Connection
     prefix: str
@@ -55,13 +55,13 @@ class Listening:
         """Return the patterns to subscribe to under a prefix."""
         return [f"{prefix}.{pattern}" for pattern in self._heard]
 
-    def common(self, client: Connection) -> Iterator[tuple[str, Way]]:
+    def common(self, client: Connection) -> Iterator[tuple[str, Listener]]:
         """Yield the subscriptions of the common connection, which also match malformed subjects."""
         for prefix in self.prefixes:
-            way = Way(client, prefix, self.endpoints[prefix])
-            yield from ((pattern, way) for pattern in self.patterns(prefix))
+            listener = Listener(client, prefix, self.endpoints[prefix])
+            yield from ((pattern, listener) for pattern in self.patterns(prefix))
 
-    def links(self, client: Connection, numbers: Iterable[int]) -> Iterator[tuple[str, Way]]:
+    def links(self, client: Connection, numbers: Iterable[int]) -> Iterator[tuple[str, Listener]]:
         """Yield the subscriptions of a connection that serves some of the links.
 
         Requests on a link are counted at the same endpoints as on the common connection. The server sends no
@@ -74,8 +74,8 @@ class Listening:
                 if family in (*families.OF_PLUGINS, families.SEMANTIC)
             }
             for number in numbers:
-                way = Way(client, f"{prefix}.{subjects.LINK}.{number}", endpoints)
-                yield f"{way.prefix}.>", way
+                listener = Listener(client, f"{prefix}.{subjects.LINK}.{number}", endpoints)
+                yield f"{listener.prefix}.>", listener
 
     def _endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
         for name, pattern in self._families.items():

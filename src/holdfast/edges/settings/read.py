@@ -18,8 +18,7 @@ from msgspec import inspect
 
 from holdfast import masking
 from holdfast.audit.keyring import FileKeyring, Keyring
-from holdfast.edges.settings.parts import Setting
-from holdfast.edges.settings.table import SETTINGS, Config
+from holdfast.edges.settings.table import SETTINGS, Config, Setting
 from holdfast.errors import ValidationError
 from holdfast.registry import brings_key, keyring_for
 
@@ -32,6 +31,11 @@ FILE_VARIABLE: Final = "HOLDFAST_CONFIG"
 KEY_FILE: Final = "audit-key"
 """The name of the key file in the data folder, for a store that is not a file."""
 
+DEFAULT: Final = "default"
+"""The source of a setting that was not given."""
+_SECRETS: Final = frozenset({"audit_key", "nats_password", "nats_token"})
+_ADDRESSES: Final = frozenset({"db", "nats"})
+_FILES_OF_SECRETS: Final = frozenset({"nats_creds", "nats_nkey", "nats_tls_key"})
 _PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
 _SECTIONS: Final = frozenset(path.partition(".")[0] for path in _PATHS)
 
@@ -272,3 +276,26 @@ def _agreeing(config: Config) -> Config:
         if getattr(config, f"{door}_tls_key") and not getattr(config, f"{door}_tls_cert"):
             raise ValidationError(f"{door}_tls_key needs {door}_tls_cert", field=f"{door}_tls_cert")
     return config
+
+
+def settings_in_force(config: Config, sources: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return every setting with its value, where that comes from, and its purpose. Credentials are masked."""
+    return [
+        {
+            "setting": name,
+            "value": _masked(name, getattr(config, name)),
+            "source": sources.get(name, DEFAULT),
+            "help": setting.about.help,
+        }
+        for name, setting in SETTINGS.items()
+    ]
+
+
+def _masked(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _SECRETS:
+        return masking.MASK
+    if name in _ADDRESSES:
+        return shown(value) if name == "db" else masking.shown(value)
+    return masking.shown_path(value) if name in _FILES_OF_SECRETS else value

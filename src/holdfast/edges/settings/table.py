@@ -1,35 +1,107 @@
 """Every setting of a running Holdfast: its name, type, limits, default and sources.
 
-Law: this is the only table. The reader of the configuration, the flags of `holdfast up`, the reference page
-and the example files are derived from it, and no setting is described anywhere else. Nothing here reads a
-file or the environment.
+This is the only table. The reader of the configuration, the flags of `holdfast up`, the reference page and
+the example files are derived from it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 
-from holdfast.edges.settings.cluster_table import LAST, ClusterSettings
-from holdfast.edges.settings.parts import (
-    About,
-    Amount,
-    HostName,
-    Level,
-    MetricName,
-    Milliseconds,
-    Plugin,
-    Port,
-    Prefix,
-    Seconds,
-    Setting,
-)
 from holdfast.wire.subjects import MOST_LINKS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-class Config(ClusterSettings, frozen=True, kw_only=True):
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
+Milliseconds = Annotated[int, Meta(ge=1, le=3_600_000)]
+Seconds = Annotated[float, Meta(ge=0.1, le=3_600)]
+Amount = Annotated[int, Meta(ge=1, le=2**40)]
+Prefix = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*\Z")]
+Plugin = Annotated[str, Meta(pattern=r"^[a-z0-9_-]{1,100}\Z")]
+HostName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\Z")]
+MetricName = Annotated[str, Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*\Z")]
+
+
+class About(msgspec.Struct, frozen=True):
+    """The description of a setting beside its type.
+
+    Args:
+        path: Its place in a file: section and name.
+        help: Its purpose, in one sentence.
+        form: Its valid values, where the type alone does not describe them well.
+        flag: Whether `holdfast up` takes it on the command line.
+        also: A variable of NATS' own tools that is read if ours is not set.
+        otherwise: The behaviour without the setting, where that is not a fixed value.
+    """
+
+    path: str
+    help: str
+    form: str = ""
+    flag: bool = False
+    also: str | None = None
+    otherwise: str = ""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table."""
+
+    name: str
+    kind: Any
+    default: Any
+    about: About
+
+    @property
+    def section(self) -> str:
+        """The section of a file that the setting is in."""
+        return self.about.path.partition(".")[0]
+
+    @property
+    def name_in_file(self) -> str:
+        """The name of the setting within its section."""
+        return self.about.path.partition(".")[2]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables for this setting, highest precedence first."""
+        own = f"HOLDFAST_{self.name.upper()}"
+        return (own,) if self.about.also is None else (own, self.about.also)
+
+    @property
+    def form(self) -> str:
+        """The valid values in readable form."""
+        return self.about.form or _form(inspect.type_info(self.kind))
+
+    @property
+    def plain_default(self) -> Any:
+        """The default in its shortest form: 300, not 300.0."""
+        default = self.default
+        return int(default) if isinstance(default, float) and default.is_integer() else default
+
+
+def _form(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.UnionType():
+            return _form(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        case inspect.LiteralType():
+            return "one of " + ", ".join(sorted(map(str, kind.values)))
+        case inspect.IntType():
+            return f"a whole number from {kind.ge:,} to {kind.le:,}"
+        case inspect.FloatType():
+            least = f"from {kind.ge:,}" if kind.gt is None else f"above {kind.gt:,}"
+            return f"a number {least} to {kind.le:,.0f}"
+        case inspect.BoolType():
+            return "true or false"
+        case _:
+            return "text"
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All settings, checked and complete."""
 
     db: Annotated[
@@ -385,11 +457,70 @@ class Config(ClusterSettings, frozen=True, kw_only=True):
         ),
     ] = None
 
+    cluster: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}\Z")] | None,
+        About(
+            "cluster.name",
+            "Name of a cluster that this machine is part of. Holdfast then starts a NATS server with "
+            "JetStream and keeps a replica of the store in the data folder.",
+            form="1 to 32 letters, digits, hyphens and underscores",
+            flag=True,
+        ),
+    ] = None
+    peers: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+(:[0-9]{1,5})?\Z")], ...],
+        About(
+            "cluster.peers",
+            "The other machines of the cluster, separated by commas, each with the port of its routes if "
+            "that is not 6222. Two of them make a cluster of three.",
+            form="a list of host names, each with a port if needed",
+            flag=True,
+        ),
+    ] = ()
+    cluster_host: Annotated[
+        str,
+        Meta(pattern=r"^[A-Za-z0-9_.:-]+\Z"),
+        About("cluster.host", "Address on which the NATS server listens for the other machines.", flag=True),
+    ] = "0.0.0.0"
+    cluster_port: Annotated[
+        Port,
+        About("cluster.port", "Port on which the NATS server listens for the other machines.", flag=True),
+    ] = 6222
+    cluster_secret: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{16,200}\Z")] | None,
+        About(
+            "cluster.secret",
+            "Secret that the machines of a cluster share, the same on each of them.",
+            form="16 to 200 letters, digits, hyphens and underscores",
+        ),
+    ] = None
+    allow_lazy_sync: Annotated[
+        bool,
+        About(
+            "cluster.allow_lazy_sync",
+            "Have the NATS server acknowledge writes before its disk has them, and accept servers of a "
+            "cluster:// URL that do so. That is faster, but writes of the last minutes that were "
+            "acknowledged are lost if all machines lose power at once.",
+            flag=True,
+        ),
+    ] = False
+    cluster_tls_ca: Annotated[
+        str | None,
+        About("cluster.tls_ca", "File with the CA certificates that vouch for the machines of a cluster."),
+    ] = None
+    cluster_tls_cert: Annotated[
+        str | None,
+        About("cluster.tls_cert", "File with this machine's certificate, for the other machines."),
+    ] = None
+    cluster_tls_key: Annotated[
+        str | None, About("cluster.tls_key", "File with the private key of that certificate.")
+    ] = None
+
 
 def _settings() -> dict[str, Setting]:
     table = {}
-    for field in sorted(msgspec.structs.fields(Config), key=lambda one: one.name in LAST):
-        about = next(one for one in field.type.__metadata__ if isinstance(one, About))
+    for field in msgspec.structs.fields(Config):
+        about = next(part for part in field.type.__metadata__ if isinstance(part, About))
         default = None if field.default is msgspec.NODEFAULT else field.default
         table[field.name] = Setting(name=field.name, kind=field.type, default=default, about=about)
     return table
@@ -397,3 +528,9 @@ def _settings() -> dict[str, Setting]:
 
 SETTINGS: Final = _settings()
 """Every setting by its name."""
+
+
+def sections() -> Iterator[tuple[str, list[Setting]]]:
+    """Yield the sections of a file: the title and the settings of each."""
+    for title, settings in groupby(SETTINGS.values(), key=lambda setting: setting.section):
+        yield title, list(settings)

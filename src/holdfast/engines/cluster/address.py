@@ -1,6 +1,6 @@
 """The address of a cluster: its NATS servers, its name, and how this node takes part.
 
-Law: the URL holds every option of a node. This module never reads the environment and opens nothing.
+The URL holds every option of a node. This module never reads the environment and opens nothing.
 """
 
 from __future__ import annotations

@@ -3,64 +3,75 @@
 `decide` runs on the node that was called. What it decided is published to JetStream on top of the state that
 it was decided on, and saved here once the log has it. Other nodes follow the log and save the same rows.
 
-Law: this module assigns namespaces to shards and gathers what all shards answer. `shard` writes, `reading`
-reads, and `replica` holds the file; a shard has a file, a log and a consumer of its own, so that a node may
-come to hold only some of them.
+The way of a write: `ClusterEngine.transact` chooses the shard of the namespace. `Shard.transact` forwards the
+group to the node that writes now (`Forwarding`), or queues it here (`WriteQueue`). `Shard._commit` waits
+until no other node holds the lease, has the group decided on the rows of the replica, and publishes the
+outcome (`Publisher`). Once the log has it, `Replica.apply` saves it and the lease is granted anew.
+
+The way of a read: `Reads.glance` answers from the replica while this node's lease runs. Otherwise
+`Reads.fresh` asks the node that holds the lease how far the log is, and waits until the replica has followed
+it (`Follower`, `Replica.take`).
+
+A shard has a file, a log and a consumer of its own, so that a node may come to hold only some of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
+import tempfile
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from holdfast import private
 from holdfast.audit.keyring import Keyring
+from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.bus.requests import Requester
 from holdfast.clock import KeptLine, this_machine
 from holdfast.engine import LATER, Capabilities
-from holdfast.engines.cluster import servers
-from holdfast.engines.cluster.answers import NodeAnswers
-from holdfast.engines.cluster.bringing import Bringer
-from holdfast.engines.cluster.codec import encode_names
-from holdfast.engines.cluster.jetstream import JetStream, NoMajority, Unreached
-from holdfast.engines.cluster.moving import ClusterMoves
-from holdfast.engines.cluster.node_connection import NodeConnection
-from holdfast.engines.cluster.replica import Replica, keeping, kept_epoch
+from holdfast.engine.moving import CHANGED
+from holdfast.engines.cluster import moves, servers
+from holdfast.engines.cluster.jetstream import JetStream, NodeConnection, NoMajority, Unreached
+from holdfast.engines.cluster.log import ensure
+from holdfast.engines.cluster.messages import encode_names, key_name_statements
+from holdfast.engines.cluster.operators import NodeAnswers
+from holdfast.engines.cluster.replica import Replica, kept_epoch
 from holdfast.engines.cluster.shard import Shard
-from holdfast.engines.cluster.snapshot_maker import SnapshotMaker
-from holdfast.engines.cluster.snapshots import Snapshots
-from holdfast.engines.cluster.stream import ensure
-from holdfast.errors import PermissionDenied, Unavailable
+from holdfast.engines.cluster.snapshots import SnapshotInstaller, SnapshotMaker, Snapshots
+from holdfast.errors import Busy, HoldfastError, PermissionDenied, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from holdfast.clock import SystemClock
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import ClusterFigures, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
     from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.stream import Stream
+    from holdfast.engines.cluster.log import Stream
     from holdfast.engines.sqlite import SqliteEngine
     from holdfast.model import Policy
     from holdfast.rows import Address, Row
 
 T = TypeVar("T")
 
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS: Final = 2.0
 """How long a call of JetStream's API waits before it is repeated."""
+SETTLE_SECONDS: Final = 1.0
+"""How often a node looks for shards that a process left closed, which died while it opened the store."""
+
+_log = logging.getLogger("holdfast.cluster")
 
 
-class ClusterEngine(ClusterMoves):
-    """See `holdfast.engine.Engine`.
+class ClusterEngine:
+    """See `holdfast.engine.Engine` and `holdfast.engine.moving.Movable`.
 
     Args:
         address: The servers, the name of the store, and the options of this node.
@@ -78,11 +89,15 @@ class ClusterEngine(ClusterMoves):
         self._requests = Requester(self._connection)
         self._jetstream = JetStream(self._connection, self._requests)
         self._snapshots = Snapshots(address, self._connection, self._jetstream)
+        self._installer = SnapshotInstaller(address, self._jetstream, self._snapshots)
         maker = SnapshotMaker(
             address, self._connection, self._jetstream, snapshots=self._snapshots, node=self._node
         )
         self.answers = NodeAnswers(address, self._connection, node=self._node, maker=maker)
         self._epoch: str | None = None
+        self._creates = True
+        self._loads = False
+        self._visit: tempfile.TemporaryDirectory[str] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._shards: list[Shard] = []
         self._clock: SystemClock | None = None
@@ -129,26 +144,26 @@ class ClusterEngine(ClusterMoves):
         """See `Engine.glance`: a node answers at once for the shards whose leases it holds."""
         if len(self._shards) == 1:
             return self._glance(self._shards[0], addresses, now)
-        found: list[Row | None] = []
+        rows: list[Row | None] = []
         for address in addresses:
             one = self._glance(self._of(address.namespace), [address], now)
             if one is LATER:
                 return LATER
-            found += one
-        return found
+            rows += one
+        return rows
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
         by_shard: defaultdict[Shard, list[int]] = defaultdict(list)
         for position, address in enumerate(addresses):
             by_shard[self._of(address.namespace)].append(position)
-        found: list[Row | None] = [None] * len(addresses)
+        rows: list[Row | None] = [None] * len(addresses)
         for shard, positions in by_shard.items():
-            wanted = [addresses[position] for position in positions]
-            rows = await self._look(shard, partial(shard.replica.file.read, wanted, now))
-            for position, row in zip(positions, rows, strict=True):
-                found[position] = row
-        return found
+            in_shard = [addresses[position] for position in positions]
+            loaded = await self._look(shard, partial(shard.replica.file.read, in_shard, now))
+            for position, row in zip(positions, loaded, strict=True):
+                rows[position] = row
+        return rows
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
@@ -158,24 +173,24 @@ class ClusterEngine(ClusterMoves):
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`. Nothing of a closed store can be removed."""
         shards = self._shards if namespace is None else [self._of(namespace)]
-        shards = [shard for shard in shards if shard.replica.standing.closed is None]
-        found = [
+        shards = [shard for shard in shards if shard.replica.status.closed is None]
+        entries = [
             due
             for shard in shards
             for due in await shard.reads.recent(
                 partial(shard.replica.file.due, space, now, limit=limit, namespace=namespace)
             )
         ]
-        return sorted(found, key=lambda due: due.expires_at)[:limit]
+        return sorted(entries, key=lambda due: due.expires_at)[:limit]
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`: what this node knows of, since the look-out asks often."""
-        found = [
+        entries = [
             due
             for shard in self._shards
             for due in await shard.replica.file.falling_due(since, until, limit=limit)
         ]
-        return sorted(found, key=lambda due: due.expires_at)[:limit]
+        return sorted(entries, key=lambda due: due.expires_at)[:limit]
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
@@ -185,23 +200,23 @@ class ClusterEngine(ClusterMoves):
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
         shards = self._shards if namespace is None else [self._of(namespace)]
-        found = [
+        all_totals = [
             totals
             for shard in shards
             for totals in await self._look(
                 shard, partial(shard.replica.file.totals, now, namespace=namespace)
             )
         ]
-        return sorted(found, key=lambda totals: totals.namespace.name)
+        return sorted(all_totals, key=lambda totals: totals.namespace.name)
 
     async def owners(self, space: str) -> list[str]:
         """See `Engine.owners`."""
-        found = [
+        names = [
             name
             for shard in self._shards
             for name in await self._look(shard, partial(shard.replica.file.owners, space))
         ]
-        return sorted(found)
+        return sorted(names)
 
     async def ready(self) -> None:
         """See `Engine.ready`: the log must have a leader and most of its servers.
@@ -213,17 +228,20 @@ class ClusterEngine(ClusterMoves):
         for shard in self._shards:
             shard.require()
             if not self._loads:
-                shard.replica.standing.require_open(self._address.name)
+                shard.replica.status.require_open(self._address.name)
         if not all(shard.lease.held() for shard in self._shards):
             await self._stream()
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: the log tells what other nodes change."""
+        """See `SharedStorage.hint`: the log tells what other nodes change."""
         self._rings[namespace].add(ring)
         return partial(self._forget, namespace, ring)
 
+    async def examine(self, *, seconds: float | None = None) -> None:
+        """Return None: a replica is checked where its file is."""
+
     def figures(self) -> ClusterFigures:
-        """See `Clustered.figures`."""
+        """See `SharedStorage.figures`."""
         return self.answers.figures()
 
     async def clock(self, ticks: Callable[[], float]) -> None:
@@ -268,9 +286,52 @@ class ClusterEngine(ClusterMoves):
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
         """See `KeyKeeper.keep_keys`: the log carries the names to all nodes."""
-        kept = (list(names), list(before))
-        await self._shards[0].put(encode_names(kept), keeping(kept))
+        key_names = (list(names), list(before))
+        await self._shards[0].put(encode_names(key_names), key_name_statements(key_names))
         return await self.kept_keys()
+
+    def open_read_only(self) -> None:
+        """See `Movable.open_read_only`: keep the replica in a temporary folder, and create no log."""
+        self._creates = False
+        self._visiting()
+
+    def open_unfinished(self) -> None:
+        """See `Movable.open_unfinished`: commands that move stores have replicas of their own."""
+        self._loads = True
+        self._visiting()
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[moves.ClusterSnapshot]:
+        """See `Movable.snapshot`."""
+        async with contextlib.AsyncExitStack() as stack:
+            parts = []
+            for shard in self._shards:
+                await shard.reads.fresh(shard.replica.file.remembered)
+                parts.append(await stack.enter_async_context(shard.replica.file.snapshot()))
+            yield moves.ClusterSnapshot(parts, self.shard_of)
+
+    @contextlib.asynccontextmanager
+    async def loading(self) -> AsyncIterator[moves.ClusterLoader]:
+        """See `Movable.loading`.
+
+        What is loaded goes through the log in pieces, so the store has to be closed first, for a reason that
+        names the process that loads.
+
+        Raises:
+            Busy: The store was closed for another reason, or opened, in between.
+        """
+        facts = await moves.facts_now(self._shards[0])
+        loader = moves.ClusterLoader(self._shards, self.shard_of, facts)
+        yield loader
+        await loader.flush()
+
+    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
+        """See `Movable.close_to_writes`."""
+        facts = await moves.facts_now(self._shards[0])
+        if facts.closed != instead_of:
+            raise Busy(CHANGED)
+        new = msgspec.structs.replace(facts, closed=reason)
+        await moves.publish_facts(self._shards, new, before=facts)
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
@@ -297,11 +358,11 @@ class ClusterEngine(ClusterMoves):
         return shards[crc32(namespace.encode()) % len(shards)]
 
     def shard_of(self, namespace: str) -> int:
-        """See `ClusterMoves.shard_of`."""
+        """Return the number of a namespace's shard, the same on every node and in every version."""
         return self._of(namespace).number
 
     def _glance(self, shard: Shard, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
-        if self._address.local_reads and shard.replica.standing.closed is None:
+        if self._address.local_reads and shard.replica.status.closed is None:
             return shard.replica.file.glance(addresses, now)
         return shard.reads.glance(addresses, now)
 
@@ -319,6 +380,7 @@ class ClusterEngine(ClusterMoves):
             epoch=stream.epoch,
             changed=self._changed,
             inspect=partial(self.answers.inspect, number, path),
+            install=partial(self._installer.install, number, path),
             defaults=self.defaults,
         )
         return Shard(
@@ -329,7 +391,6 @@ class ClusterEngine(ClusterMoves):
             requests=self._requests,
             jetstream=self._jetstream,
             replica=replica,
-            bringer=Bringer(self._address, self._jetstream, self._snapshots),
         )
 
     async def _connect(self) -> None:
@@ -359,6 +420,21 @@ class ClusterEngine(ClusterMoves):
                         )
                     await asyncio.sleep(0.1)
         raise NoMajority(await servers.no_quorum(self._address, what))
+
+    async def _settle(self) -> None:
+        """Open shards that were left closed, as soon as there are any, until cancelled."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                await moves.settle(self._shards)
+            except HoldfastError as error:
+                _log.warning("a shard of %s stays closed for now: %s", self._address.name, error.message)
+
+    def _visiting(self) -> None:
+        """Keep the replica in a temporary folder, which is removed at the end."""
+        if self._visit is None:
+            self._visit = tempfile.TemporaryDirectory(prefix="holdfast-visit-")
+            self._address = msgspec.structs.replace(self._address, data=Path(self._visit.name))
 
     def _on_reconnected(self) -> None:
         for shard in self._shards:

@@ -8,7 +8,10 @@ The sender names the last place in the log that it knows. The other node takes t
 has written since then. If no reply comes, the sender stores an empty message: after that the group can't come
 to be stored, and the log says whether it was, since a message names the forwarded groups that it contains.
 
-Law: forwarding is speed, never safety. A group takes effect once, wherever it is decided.
+Forwarding is speed, never safety. A group takes effect once, wherever it is decided.
+
+Both sides may have different versions. A group that the other side can't read is refused whole; commands that
+are not listed here are decided by the node that was called.
 """
 
 from __future__ import annotations
@@ -17,22 +20,25 @@ import asyncio
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, Final, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 import msgspec
 
 from holdfast.audit.keyring import Unsettled
-from holdfast.engines.cluster import forwarded
+from holdfast.commands import Command, Deleted, Done, Got, Missed, Stored, Versions, kinds_of
+from holdfast.decide import Outcome
 from holdfast.engines.cluster.messages import HEADROOM, ForwardedName
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import HoldfastError, OutcomeUnknown, QuotaExceeded
+from holdfast.rows import Record, Run
+from holdfast.wire.errors import error_fields, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
+    from holdfast.commands import Result
     from holdfast.engines.cluster.address import ClusterAddress
     from holdfast.engines.cluster.lease import ShardLease
     from holdfast.engines.cluster.messages import Logged
@@ -46,12 +52,110 @@ LAST_SECONDS: Final = 1.0
 OWN_SECONDS: Final = 1.0
 """For how long after a group of its own a node takes those of others. Later it lets them write themselves."""
 
+FORMAT: Final = 1
+"""The number of the format, which every group names first."""
+
+if TYPE_CHECKING:
+    Carried: TypeAlias = Command
+else:
+    Carried = Union[tuple(kind for kind in kinds_of(Command) if kind.forwards)]  # noqa: UP007 - of their number
+CarriedResult: TypeAlias = Stored | Missed | Got | Deleted | Versions | Done
+
 _NOT_TAKEN: Final = b"-"
 _DOUBT: Final = b"?"
 _MORE: Final = b"+"
 _LAST: Final = b"."
 
 _log = logging.getLogger("holdfast.cluster")
+
+
+class ForwardedGroup(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A group of commands, its id, and the last sequence of the log that its sender knew."""
+
+    format: int
+    id: str
+    after: int
+    commands: list[Carried]
+
+
+class _Refusal(msgspec.Struct, tag="_Refusal"):
+    """An error, as JSON, and the number of bytes over a quota."""
+
+    fields: bytes
+    excess: int = 0
+
+
+class ForwardedOutcome(msgspec.Struct, array_like=True):
+    """The results of a group, the changes to tell listeners of, and the place in the log that has them."""
+
+    seq: int
+    results: list[CarriedResult | _Refusal]
+    journal: list[Record]
+    runs: list[Run]
+    expired: bool
+
+
+_forwards = attrgetter("forwards")
+_encoder = msgspec.msgpack.Encoder()
+_group = msgspec.msgpack.Decoder(ForwardedGroup)
+_outcome = msgspec.msgpack.Decoder(ForwardedOutcome)
+
+
+def can_carry(commands: Sequence[Command]) -> bool:
+    """Return whether a group can be forwarded."""
+    return all(map(_forwards, commands))
+
+
+def group_as_bytes(name: str, after: int, commands: Sequence[Command]) -> bytes:
+    """Return a group as bytes."""
+    return _encoder.encode((FORMAT, name, after, commands))
+
+
+def group_of_bytes(data: bytes) -> tuple[str, int, list[Carried]]:
+    """Return the id of a group, the last sequence that its sender knew, and its commands.
+
+    Raises:
+        msgspec.DecodeError: This version can't read it.
+    """
+    group = _group.decode(data)
+    if group.format != FORMAT:
+        raise msgspec.DecodeError(f"format {group.format} instead of {FORMAT}")
+    return group.id, group.after, group.commands
+
+
+def outcome_as_bytes(outcome: Outcome, seq: int) -> bytes:
+    """Return what the sender of a group needs of its outcome, which the log has by a sequence."""
+    results = [_refusal(one) if isinstance(one, HoldfastError) else one for one in outcome.results]
+    return _encoder.encode((seq, results, outcome.journal, outcome.runs, outcome.expired))
+
+
+def outcome_of_bytes(data: bytes) -> tuple[int, Outcome]:
+    """Return the outcome of a group that another node has stored, and the sequence that the log had then."""
+    decided = _outcome.decode(data)
+    results: list[Result | HoldfastError] = [
+        _error(one) if isinstance(one, _Refusal) else one for one in decided.results
+    ]
+    return decided.seq, Outcome(
+        results=results,
+        namespaces=[],
+        rows={},
+        journal=decided.journal,
+        trims={},
+        runs=decided.runs,
+        expired=decided.expired,
+    )
+
+
+def _refusal(error: HoldfastError) -> _Refusal:
+    excess = error.excess if isinstance(error, QuotaExceeded) else 0
+    return _Refusal(msgspec.json.encode(error_fields(error)), excess)
+
+
+def _error(refusal: _Refusal) -> HoldfastError:
+    error = error_of(msgspec.json.decode(refusal.fields))
+    if isinstance(error, QuotaExceeded):
+        error.excess = refusal.excess
+    return error
 
 
 class Moved(Exception):
@@ -67,35 +171,34 @@ class SentGroup:
         self.logged = False
 
 
-class Writes(Protocol):
-    """The parts of a shard that forwarding uses."""
-
-    name: str
-    lease: ShardLease
-    replica: Replica
-    turns: WriteQueue
-
-    @property
-    def leads(self) -> bool:
-        """True if this node wrote the last message of the log, as far as it knows."""
-        ...
-
-
 class Forwarding:
     """The groups of one shard that this node sends to others, and takes from them.
 
     Args:
-        shard: The shard.
         address: The address of the cluster.
         connection: The connection.
         number: The number of the shard.
         node: The name of this life of this node.
+        replica: The file of the shard.
+        lease: The lease of the shard.
+        queue: The queue of its writers.
     """
 
     def __init__(
-        self, shard: Writes, address: ClusterAddress, connection: Connection, *, number: int, node: str
+        self,
+        address: ClusterAddress,
+        connection: Connection,
+        *,
+        number: int,
+        node: str,
+        replica: Replica,
+        lease: ShardLease,
+        queue: WriteQueue,
     ) -> None:
-        self._shard = shard
+        self._name = f"shard {number} of {address.name}"
+        self._replica = replica
+        self._lease = lease
+        self._queue = queue
         self._connection = connection
         self._at = address.subject("forward", number)
         self._inbox = connection.new_inbox()
@@ -155,11 +258,11 @@ class Forwarding:
         Raises:
             OutcomeUnknown: The group took effect, or may have, but its results are lost.
         """
-        if not self._shard.lease.shared or not forwarded.can_carry(commands):
+        if not self._lease.shared or not can_carry(commands):
             return None
         name = secrets.token_hex(8)
         try:
-            data = forwarded.group_as_bytes(name, self._shard.replica.at.seq, commands)
+            data = group_as_bytes(name, self._replica.at.seq, commands)
         except OverflowError:  # a number that the format does not hold
             return None
         if len(data) > self._connection.max_payload - HEADROOM:
@@ -178,14 +281,14 @@ class Forwarding:
     async def _followed(self, reply: bytes, *, needed: bool) -> Outcome | None:
         """Return the outcome in a reply, once the replica has it as well. Only a barrier needs that."""
         try:
-            seq, outcome = forwarded.outcome_of_bytes(reply)
+            seq, outcome = outcome_of_bytes(reply)
         except msgspec.DecodeError:
             raise OutcomeUnknown(
                 "another node has decided the write, but this version of Holdfast can't read the result"
             ) from None
         try:
             async with asyncio.timeout(self._timeout):
-                await self._shard.replica.reach(seq)
+                await self._replica.reach(seq)
         except TimeoutError:
             return None if needed else outcome
         return outcome
@@ -195,14 +298,14 @@ class Forwarding:
         end = time.monotonic() + self._timeout
         while not sent.reply.done():
             await asyncio.wait([sent.reply], timeout=LOOK_SECONDS)
-            if not sent.reply.done() and (not self._shard.lease.shared or time.monotonic() > end):
+            if not sent.reply.done() and (not self._lease.shared or time.monotonic() > end):
                 return _DOUBT
         return sent.reply.result()
 
     async def _settled(self, sent: SentGroup, now: Callable[[], int]) -> bytes:
         """Find out whether a group took effect."""
         try:
-            await self._shard.turns.take((), now, force=True)
+            await self._queue.take((), now, force=True)
         except HoldfastError as error:
             raise OutcomeUnknown(
                 f"another node was asked to write, and did not reply: {error.message}"
@@ -240,10 +343,10 @@ class Forwarding:
         except OutcomeUnknown:
             self._connection.send(message.reply, _DOUBT)
         except (Moved, Unsettled, HoldfastError, msgspec.DecodeError) as error:
-            _log.debug("a forwarded group of %s is left to its sender: %r", self._shard.name, error)
+            _log.debug("a forwarded group of %s is left to its sender: %r", self._name, error)
             self._connection.send(message.reply, _NOT_TAKEN)
         except Exception as defect:
-            _log.error("a forwarded group of %s failed", self._shard.name, exc_info=defect)
+            _log.error("a forwarded group of %s failed", self._name, exc_info=defect)
             self._connection.send(message.reply, _DOUBT)
         else:
             self._reply(message.reply, data)
@@ -256,9 +359,9 @@ class Forwarding:
 
     async def _decided(self, data: bytes) -> bytes:
         """Decide a group and return the results."""
-        if not self._shard.leads or self._clock is None or time.monotonic() > self._own_until:
+        if not self._lease.leads or self._clock is None or time.monotonic() > self._own_until:
             raise Moved
-        name, after, commands = forwarded.group_of_bytes(data)
+        name, after, commands = group_of_bytes(data)
         self.require([ForwardedName(name, after)])
-        outcome = await self._shard.turns.take(commands, self._clock, forwarded=ForwardedName(name, after))
-        return forwarded.outcome_as_bytes(outcome, self._shard.replica.at.seq)
+        outcome = await self._queue.take(commands, self._clock, forwarded=ForwardedName(name, after))
+        return outcome_as_bytes(outcome, self._replica.at.seq)

@@ -1,25 +1,29 @@
-"""Calls of JetStream's API: the stream, its consumers, and publishing with an acknowledgement.
+"""The connection of a node to the servers, and JetStream over it: streams, consumers, acknowledgements.
 
-Law: requests and replies of JetStream, with its error codes, and nothing of shards or rows.
+Requests and replies of JetStream with its error codes, and nothing of shards or rows.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.bus.connection import Connection
+from holdfast.bus.errors import violation
 from holdfast.bus.protocol import block
-from holdfast.errors import Unavailable
+from holdfast.errors import PermissionDenied, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from holdfast.bus.connection import Requester
     from holdfast.bus.protocol import Message
-    from holdfast.bus.requests import Requester
-    from holdfast.engines.cluster.node_connection import NodeConnection
 
+NODE_INBOX: Final = "_INBOX.HOLDFAST_NODE"
+"""The prefix of the subjects at which nodes receive replies, and the messages of the log."""
 NO_STREAM: Final = 10059
 WRONG_SEQUENCE: Final = 10071
 STREAM_EXISTS: Final = 10058
@@ -33,6 +37,8 @@ HEARTBEAT_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.1
 """The pause between two attempts of a call while servers elect a leader."""
 NANOSECONDS: Final = 1_000_000_000
+
+_bus_log = logging.getLogger("holdfast.bus")
 
 
 class NoMajority(Unavailable):
@@ -60,8 +66,8 @@ class Ack(msgspec.Struct, frozen=True):
     @property
     def last(self) -> int:
         """The sequence that the error `WRONG_SEQUENCE` names."""
-        told = "" if self.error is None else self.error.description.rpartition(" ")[2]
-        return int(told) if told.isdecimal() else -1
+        number = "" if self.error is None else self.error.description.rpartition(" ")[2]
+        return int(number) if number.isdecimal() else -1
 
 
 class ApiRefusal(Exception):
@@ -73,6 +79,47 @@ class ApiRefusal(Exception):
 
 
 _ack = msgspec.json.Decoder(Ack)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+class NodeConnection(Connection):
+    """The connection of a node, or of an operator, to the servers that keep the log.
+
+    Replies and deliveries come to an inbox of its own, so that servers can keep other users away from it.
+    What a server denies this user is an error with advice, and never taken for a server that does not answer.
+
+    Args:
+        name: The name of the connection in the server's lists.
+        on_reconnected: Called when the connection is back.
+    """
+
+    def __init__(self, *, name: str, on_reconnected: Callable[[], None] = _nothing) -> None:
+        super().__init__(
+            name=name, inbox=NODE_INBOX, on_error=self._on_refusal, on_reconnected=on_reconnected
+        )
+        self._denied: set[str] = set()
+
+    def require_allowed(self, subject: str) -> None:
+        """Raise an error if the server has denied this user to send to a subject.
+
+        Raises:
+            PermissionDenied: It has.
+        """
+        if subject.lower() in self._denied:
+            raise PermissionDenied(
+                f"the NATS server does not let this user send to {subject}: log in as the node. Name a file "
+                "with its user and password as login=FILE in the URL; holdfast up --cluster keeps it in "
+                "nats/node.login of its data folder"
+            )
+
+    def _on_refusal(self, error: Exception) -> None:
+        denied = violation(error)
+        if denied is not None and denied.kind == "publish":
+            self._denied.add(denied.subject.lower())
+        _bus_log.warning("the NATS connection reports: %s", error)
 
 
 class JetStream:
@@ -101,10 +148,10 @@ class JetStream:
         except TimeoutError:
             self._connection.require_allowed(subject)
             raise
-        told = msgspec.json.decode(reply.data)
-        if "error" in told:
-            raise ApiRefusal(msgspec.convert(told["error"], Fault))
-        return told
+        answer = msgspec.json.decode(reply.data)
+        if "error" in answer:
+            raise ApiRefusal(msgspec.convert(answer["error"], Fault))
+        return answer
 
     async def settled(self, call: str, body: Mapping[str, Any] | None = None, *, seconds: float) -> Any:
         """Make a call of the API, again and again for so many seconds while servers elect a leader.
@@ -172,20 +219,20 @@ class JetStream:
             "metadata": about or {},
         }
         body = {"stream_name": stream, "config": config}
-        told = await self.api(f"CONSUMER.CREATE.{stream}", body, seconds=seconds)
-        return int(told["num_pending"])
+        consumer = await self.api(f"CONSUMER.CREATE.{stream}", body, seconds=seconds)
+        return int(consumer["num_pending"])
 
     async def consumers(self, stream: str, *, seconds: float) -> list[dict[str, str]]:
         """Return what the consumers of a stream say about themselves, of those whose inbox is listened to."""
-        found: list[dict[str, str]] = []
+        metadata: list[dict[str, str]] = []
         seen = 0
         while True:
-            told = await self.settled(f"CONSUMER.LIST.{stream}", {"offset": seen}, seconds=seconds)
-            page = told["consumers"] or []
-            found += [one["config"].get("metadata") or {} for one in page if one.get("push_bound")]
+            listed = await self.settled(f"CONSUMER.LIST.{stream}", {"offset": seen}, seconds=seconds)
+            page = listed["consumers"] or []
+            metadata += [one["config"].get("metadata") or {} for one in page if one.get("push_bound")]
             seen += len(page)
-            if not page or seen >= told["total"]:
-                return found
+            if not page or seen >= listed["total"]:
+                return metadata
 
 
 def sequence_of(message: Message) -> int:

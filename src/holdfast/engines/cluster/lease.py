@@ -1,18 +1,27 @@
-"""The lease of a shard: for how long one node may answer reads from its own file.
+"""The lease of a shard: for how long one node may answer reads from its own file, and how it is handed over.
 
 Every message of the log names its writer and how long the others keep off. The writer counts that time from
 the moment at which it first sent the message; the others count it from the moment at which they receive it,
 with a margin. So the writer's lease ends before any other node writes. While several nodes write, their
 messages grant no lease: passing it on would take longer than a lost race for the next place in the log.
 
-Law: time is that of the machine's own ticks, which go on while it is suspended. Only the last message of a
-shard counts: its writer had waited for the leases before it.
+Time is that of the machine's own ticks, which go on while it is suspended. Only the last message of a shard
+counts: its writer had waited for the leases before it.
+
+A node that wants to write asks the one that wrote last to release the shard. That is speed, never safety: a
+node that hears nothing waits until the lease has ended.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from holdfast.bus.connection import Connection
+    from holdfast.bus.protocol import Message
+    from holdfast.engines.cluster.write_queue import WriteQueue
 
 LEASE_MS: Final = 1000
 """The length of a lease that a message grants to its writer."""
@@ -24,6 +33,8 @@ YIELD_SECONDS: Final = 0.05
 """How long a node makes way for another that wants to write, unless that one writes earlier."""
 SHARED_SECONDS: Final = 1.0
 """For how long after another node wrote the messages of this one grant no lease."""
+LEAST_HOLD_SECONDS: Final = 0.01
+"""How long a node keeps a shard that another one wants, so that a group or two go through."""
 
 _TICKS: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -41,6 +52,8 @@ class ShardLease:
         self._keep_off = 0.0
         self._since = 0.0
         self._foreign = -SHARED_SECONDS
+        self.leads = False
+        """True if this node wrote the last message of the log, as far as it knows, lease or not."""
 
     def held(self) -> bool:
         """True while this node may answer from its file. Ask again after looking into the file."""
@@ -94,3 +107,52 @@ class ShardLease:
         """Keep off for a moment, so that another node can write."""
         self._until = 0.0
         self._keep_off = ticks() + YIELD_SECONDS
+
+
+class LeaseHandover:
+    """The requests of nodes to write to one shard.
+
+    Args:
+        lease: The lease of the shard.
+        queue: The queue of its writers, which releases the lease between two groups.
+        connection: The connection.
+        subject: The subject of these requests.
+        node: The name of this life of this node.
+    """
+
+    def __init__(
+        self, lease: ShardLease, queue: WriteQueue, connection: Connection, *, subject: str, node: str
+    ) -> None:
+        self._lease = lease
+        self._queue = queue
+        self._connection = connection
+        self._subject = subject
+        self._node = node.encode()
+        self.wanted = False
+        """True while another node wants the lease that this one holds."""
+
+    def listen(self) -> None:
+        """Begin to hear the requests of others."""
+        self._connection.listen(self._subject, self._on_request)
+
+    def ask(self) -> None:
+        """Ask the node that wrote last to let this one write."""
+        self._connection.send(self._subject, self._node)
+
+    def release(self) -> None:
+        """Have the lease released between two groups."""
+        self.wanted = True
+        self._queue.wake()
+
+    def _on_request(self, message: Message) -> None:
+        if not self._lease.leads or message.data == self._node:
+            return
+        if self._lease.held():
+            hold = LEAST_HOLD_SECONDS - self._lease.held_for
+            asyncio.get_running_loop().call_later(max(0.0, hold), self._let_go)
+        else:
+            self._lease.make_way()
+
+    def _let_go(self) -> None:
+        if self._lease.held() and not self.wanted:
+            self.release()

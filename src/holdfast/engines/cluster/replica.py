@@ -1,7 +1,7 @@
 """A replica: the file of one shard, and how far it has followed the log.
 
-Law: an outcome and its place in the log are saved in one transaction, so every message is applied once. A
-message whose predecessor is not the last one applied here means that the log lost or forked something: the
+An outcome and its place in the log are saved in one transaction, so every message is applied once. A message
+whose predecessor is not the last one applied here means that the log lost or forked something: the
 replica then stops for good and keeps its file.
 """
 
@@ -12,16 +12,15 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
-from holdfast.engines.cluster.codec import Unreadable, decode
-from holdfast.engines.cluster.loads import Standing, loaded, standing_of
-from holdfast.engines.cluster.loads import statements as statements_of
-from holdfast.engines.cluster.messages import LogPlace
-from holdfast.engines.cluster.stream import Differs
+import msgspec
+
+from holdfast.engine.moving import UNFINISHED
+from holdfast.engines.cluster.messages import LogPlace, Unreadable, decode_body, loaded_namespaces
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.setup import connect
 from holdfast.engines.sqlite.writer import Stale
-from holdfast.errors import Unavailable
+from holdfast.errors import DatabaseError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -41,8 +40,51 @@ _KEEP: Final = (
 )
 
 
+class Differs(DatabaseError):
+    """This node's replica and the log contradict each other."""
+
+
 class LogGap(Differs):
     """The log lacks messages that this replica needs next. It may have been trimmed."""
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """What a replica knows of the store as a whole.
+
+    `closed` is the reason for which it accepts no writes.
+    """
+
+    closed: str | None = None
+    epoch: str | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """True while the store can't be used, because a load is not complete."""
+        return self.closed is not None and self.closed.startswith(UNFINISHED)
+
+    def require_finished(self, store: str) -> None:
+        """Refuse to use a store into which a load is under way.
+
+        Raises:
+            Unavailable: The load is not complete.
+        """
+        if self.unfinished:
+            raise Unavailable(f"the store {store} can't be used yet: {self.closed}")
+
+    def require_open(self, store: str) -> None:
+        """Refuse to write to a store that is closed.
+
+        Raises:
+            Unavailable: The store is closed.
+        """
+        if self.closed is not None:
+            raise Unavailable(f"the store {store} accepts no writes: {self.closed}")
+
+
+def status_of(facts: Iterable[Sequence[str]]) -> ReplicaStatus:
+    """Build the status from the names and values of a replica's table of facts."""
+    values = {name: value for name, value in facts}  # noqa: C416 - rows are sequences of two
+    return ReplicaStatus(values.get("closed"), values.get("store_epoch"))
 
 
 class Replica:
@@ -54,6 +96,8 @@ class Replica:
         epoch: The epoch of the store, which the stream names.
         changed: Called with the names of the namespaces that another node has changed.
         inspect: Begins to read the contents right after a message, for the node that asked for that.
+        install: Replaces the file, while it is closed, by the newest snapshot if that helps. Returns whether
+            it did.
         defaults: The default limits of namespaces.
     """
 
@@ -65,6 +109,7 @@ class Replica:
         epoch: str,
         changed: Callable[[Iterable[str]], None],
         inspect: Callable[[LogPlace, str], Awaitable[None]],
+        install: Callable[[], Awaitable[bool]],
         defaults: Policy | None = None,
     ) -> None:
         self.path = path
@@ -72,26 +117,31 @@ class Replica:
         self._epoch = epoch
         self._defaults = defaults
         self._inspect = inspect
+        self._install = install
         self.file = self._new_file()
         self._opened = False
         self.at = LogPlace()
         self.latest = 0
         """The sequence of the last message that the file may show. It is ahead of `at` while one is saved."""
-        self.standing = Standing()
+        self.status = ReplicaStatus()
         self.moved = asyncio.Event()
         """Replaced and set whenever a message was applied."""
         self._changed = changed
         self._saving = asyncio.Lock()
-        self._brought = LogPlace()
+        self._delivered = LogPlace()
         self._own: tuple[str, Outcome, Sequence[Statement], str] | None = None
 
     async def open(self) -> None:
-        """Open the file, or make it.
+        """Open the file, or make it. If a snapshot is far ahead of it, open that instead.
 
         Raises:
-            Unavailable: Another process has the file open.
+            Unavailable: Another process has the file open, or the snapshot can't be fetched.
             Differs: The file belongs to another store.
         """
+        await self._install()
+        await self._open()
+
+    async def _open(self) -> None:
         self._opened = True
         await self.file.start()
         await self.file.ready()
@@ -103,28 +153,28 @@ class Replica:
         for (text,) in await self.file.fetch(_KEPT):
             self.at = _place(text)
         self.latest = self.at.seq
-        await self._stand()
+        await self._read_status()
 
-    async def reopen(self, replace: Callable[[], Awaitable[bool]]) -> bool:
-        """Close the file, have it replaced, and open what is there then. Return whether it was replaced."""
+    async def renew(self) -> bool:
+        """Close the file, install a newer snapshot, and open it again. Return whether there was one."""
         async with self._saving:
             await self.file.aclose()
             try:
-                return await replace()
+                return await self._install()
             finally:
                 self.file = self._new_file()
-                await self.open()
+                await self._open()
                 moved, self.moved = self.moved, asyncio.Event()
                 moved.set()
 
     def expect(self, name: str, outcome: Outcome, also: Sequence[Statement], check: str = "") -> None:
         """Remember the outcome of a message that this node is publishing, so that it need not be decoded."""
         self._own = (name, outcome, also, check)
-        self._brought = LogPlace()
+        self._delivered = LogPlace()
 
     def stored(self, name: str) -> LogPlace | None:
         """Return the place of a message that this node publishes, if the consumer has brought it."""
-        return self._brought if self._brought.id == name else None
+        return self._delivered if self._delivered.id == name else None
 
     def lost(self) -> LogGap:
         """Return the error for a log that lacks what this replica has applied, or what comes next."""
@@ -136,7 +186,7 @@ class Replica:
         Raises:
             Differs: The message does not continue what this replica has applied.
         """
-        if entry.place.seq < self.at.seq:
+        if entry.place.seq < self.at.seq:  # a new consumer begins with what was applied
             return True
         if entry.place.seq == self.at.seq:
             if entry.place != self.at:
@@ -149,11 +199,11 @@ class Replica:
         own = self._own
         if own is not None and own[0] == entry.place.id:
             await self.apply(entry.place, own[1], own[2], check=own[3])
-            self._brought = entry.place  # by now this node may be publishing the next one
+            self._delivered = entry.place  # by now this node may be publishing the next one
             return True
         try:
-            body = decode(entry.data)
-            also = [*keeping(body.names), *statements_of(body.load)]
+            body = decode_body(entry.data)
+            also = body.statements()
         except (Unreadable, KeyError) as error:
             raise Unavailable(
                 f"this version of Holdfast can't read the message {entry.place} of the log ({error}): "
@@ -161,7 +211,7 @@ class Replica:
             ) from None
         outcome = body.outcome()
         await self.apply(entry.place, outcome, also, check=entry.check)
-        self._changed([*(namespace.name for namespace in outcome.namespaces), *loaded(body.load)])
+        self._changed([*(namespace.name for namespace in outcome.namespaces), *loaded_namespaces(body.load)])
         return True
 
     async def apply(
@@ -175,7 +225,7 @@ class Replica:
         async with self._saving:
             if place.seq <= self.at.seq:
                 return
-            self.latest = place.seq
+            self.latest = place.seq  # from here on the file may show it, also if the save seems to fail
             try:
                 kept = (_KEEP, [f"{place.seq} {place.id}"])
                 await self.file.save(outcome, _before, self.file.version, also=[*also, kept])
@@ -183,7 +233,7 @@ class Replica:
                 raise self._contradicts("another program has written to the file") from None
             if also:
                 self.file.forget()
-                await self._stand()
+                await self._read_status()
             self.at = place
             if check:
                 await self._inspect(place, check)
@@ -200,10 +250,10 @@ class Replica:
         if self._opened:
             await self.file.aclose()
 
-    async def _stand(self) -> None:
+    async def _read_status(self) -> None:
         """Learn what the file says about the store as a whole."""
-        self.standing = standing_of(await self.file.fetch(_FACTS))
-        self.file.epoch = self.standing.epoch or self._epoch
+        self.status = status_of(await self.file.fetch(_FACTS))
+        self.file.epoch = self.status.epoch or self._epoch
 
     def _new_file(self) -> SqliteEngine:
         file = SqliteEngine(self.path, self._keys, sync="NORMAL", epoch=self._epoch)
@@ -238,16 +288,9 @@ def _fact(path: Path, query: str) -> str | None:
     if not path.exists():
         return None
     with contextlib.closing(connect(path, patience=5)) as connection, contextlib.suppress(sqlite3.Error):
-        found = connection.execute(query).fetchone()
-        return None if found is None else str(found[0])
+        row = connection.execute(query).fetchone()
+        return None if row is None else str(row[0])
     return None
-
-
-def keeping(names: tuple[list[str], list[str]] | None) -> list[Statement]:
-    """Return the statement that keeps the names of the audit's keys, if there are any to keep."""
-    if names is None:
-        return []
-    return [(statements.KEEP_KEYS, [" ".join(names[0]), " ".join(names[1])])]
 
 
 def _before() -> int:

@@ -1,6 +1,6 @@
 """Checks of the NATS servers: who answers, which version they have, and whether they wait for the disk.
 
-Law: a server's own words decide. One that can't be asked counts as one that may lose writes, unless the URL
+A server's own words decide. One that can't be asked counts as one that may lose writes, unless the URL
 says that this is accepted.
 """
 
@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast import masking
 from holdfast.bus.login import server_at
-from holdfast.engines.cluster.stream import LEAST_VERSION
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.cluster")
 
+LEAST_VERSION: Final = (2, 15)
+"""The first nats-server that waits for the disk once per entry of its own log."""
 LOOK_SECONDS: Final = 1.0
 LONGEST_REPLY: Final = 1024 * 1024
 
@@ -40,18 +41,18 @@ RISK: Final = "writes of the last minutes that were acknowledged are lost if all
 """What is risked with servers that do not wait for the disk."""
 
 
-def require_version(found: str, where: str) -> None:
+def require_version(version: str, where: str) -> None:
     """Refuse a server that is too old.
 
     Raises:
         Unsupported: It is older than `LEAST_VERSION`, or does not say which version it has.
     """
-    words = found.partition("-")[0].split(".")
+    words = version.partition("-")[0].split(".")
     numbers = tuple(int(word) for word in words if word.isdecimal())
     if numbers < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
         raise Unsupported(
-            f"a cluster needs nats-server {least} or newer; the one at {where} is {found or 'unknown'}: "
+            f"a cluster needs nats-server {least} or newer; the one at {where} is {version or 'unknown'}: "
             "upgrade it, one server after the other"
         )
 
@@ -69,16 +70,16 @@ async def require_sync(address: ClusterAddress) -> None:
     """
     servers = [server_at(url) for url in address.servers]
     ports = _ports(address)
-    found = await asyncio.gather(*map(_told, servers, ports))
-    for server, told in zip(servers, found, strict=True):
-        if told is None:
+    infos = await asyncio.gather(*map(_server_info, servers, ports))
+    for server, info in zip(servers, infos, strict=True):
+        if info is None:
             continue
-        require_version(told.version, _shown(server))
-        if not (told.sync_always or address.allow_lazy_sync):
+        require_version(info.version, _shown(server))
+        if not (info.sync_always or address.allow_lazy_sync):
             raise Unsupported(f"nats-server at {_shown(server)} does not wait for the disk: {LAZY}")
     if address.allow_lazy_sync:
         _log.warning("%s may acknowledge before the disk has a write: %s", address.shown, RISK)
-    elif not any(found):
+    elif not any(infos):
         raise Unsupported(
             f"no server of {address.shown} says at its monitoring port ({', '.join(map(str, ports))}) "
             f"whether it waits for the disk; name the port as monitor=PORT in the URL. If it does not, {LAZY}"
@@ -90,18 +91,18 @@ async def names(address: ClusterAddress) -> set[str]:
     they have routes to.
     """
     servers = [server_at(url) for url in address.servers]
-    found = await asyncio.gather(*map(_names_beside, servers, _ports(address)))
-    return set().union(*found)
+    names_beside = await asyncio.gather(*map(_names_beside, servers, _ports(address)))
+    return set().union(*names_beside)
 
 
 async def _names_beside(server: Server, port: int) -> set[str]:
     """Return the names of a server and of those that it has routes to; none if it can't be asked."""
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(LOOK_SECONDS):
-            told = await _fetched(server.host, port, "/routez")
-        routes = told.get("routes") or []
+            routez = await _fetched(server.host, port, "/routez")
+        routes = routez.get("routes") or []
         return {
-            str(told.get("server_name", "")),
+            str(routez.get("server_name", "")),
             *(str(route.get("remote_name", "")) for route in routes),
         } - {""}
     return set()
@@ -127,8 +128,8 @@ async def missing_of(address: ClusterAddress) -> list[str]:
 def other_servers(address: ClusterAddress) -> list[str]:
     """Return the servers that a node was told of, without logins; not those of its own machine."""
     own = [url for url in address.servers if not _is_loopback(server_at(url).host)]
-    found = [server_at(url) for url in (*own, *address.peers)]
-    return [f"{'tls' if one.secure else 'nats'}://{one.host}:{one.port}" for one in found]
+    others = [server_at(url) for url in (*own, *address.peers)]
+    return [f"{'tls' if one.secure else 'nats'}://{one.host}:{one.port}" for one in others]
 
 
 def _is_loopback(host: str) -> bool:
@@ -148,8 +149,8 @@ async def elected(port: int) -> bool:
     """Return whether the server of this machine, with this monitoring port, sees a leader of JetStream."""
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(LOOK_SECONDS):
-            told = await _fetched("127.0.0.1", port, "/jsz")
-        return bool((told.get("meta_cluster") or {}).get("leader"))
+            jsz = await _fetched("127.0.0.1", port, "/jsz")
+        return bool((jsz.get("meta_cluster") or {}).get("leader"))
     return False
 
 
@@ -165,23 +166,20 @@ async def _greets(server: Server) -> bool:
     return False
 
 
-class Told(msgspec.Struct, frozen=True):
+class ServerInfo(msgspec.Struct, frozen=True):
     """What a server says about itself at its monitoring port."""
 
     version: str
     sync_always: bool
-    name: str
 
 
-async def _told(server: Server, port: int) -> Told | None:
+async def _server_info(server: Server, port: int) -> ServerInfo | None:
     """Return what a server says about itself; None if it can't be asked."""
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(LOOK_SECONDS):
-            told = await _fetched(server.host, port, "/varz")
-        config = (told.get("jetstream") or {}).get("config") or {}
-        return Told(
-            str(told.get("version", "")), bool(config.get("sync_always")), str(told.get("server_name", ""))
-        )
+            varz = await _fetched(server.host, port, "/varz")
+        config = (varz.get("jetstream") or {}).get("config") or {}
+        return ServerInfo(str(varz.get("version", "")), bool(config.get("sync_always")))
     return None
 
 

@@ -3,9 +3,16 @@
 Writing: decide on the rows of this node's replica, publish the outcome on top of the last message that the
 replica has applied, and save it once the log has it. If another node was faster, catch up and decide again.
 
-`reading` says how a shard is read.
+Reading: the node that wrote last answers from its file while its lease runs. Any other node first asks that
+one how far the log is, and waits until its own replica is there. If no node holds the lease, the reader takes
+it with an empty message.
 
-Law: nothing is answered that a newer message could contradict: neither a value nor a refusal.
+A message may reach other nodes before its writer knows that it is stored. If one of them answered from it at
+once, a later reader could get the older value from the writer. So a node that has read further than the one
+with the lease waits until that one has come as far.
+
+Nothing is answered that a newer message could contradict, neither a value nor a refusal, and what was
+answered once, no later answer takes back.
 """
 
 from __future__ import annotations
@@ -16,18 +23,16 @@ import logging
 import secrets
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from holdfast.bus.errors import BusError
 from holdfast.decide import Outcome
-from holdfast.engines.cluster.codec import encode
-from holdfast.engines.cluster.follower import Follower
+from holdfast.engine import LATER
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
 from holdfast.engines.cluster.jetstream import NoMajority
-from holdfast.engines.cluster.lease import LEASE_MS, ShardLease, ticks
-from holdfast.engines.cluster.making_way import MakingWay
-from holdfast.engines.cluster.messages import HEADROOM, Proposal
-from holdfast.engines.cluster.publishing import Publisher, is_late, never
-from holdfast.engines.cluster.reading import Reads
+from holdfast.engines.cluster.lease import LEASE_MS, RENEW_SECONDS, LeaseHandover, ShardLease, ticks
+from holdfast.engines.cluster.log import Follower, Publisher, is_late, never
+from holdfast.engines.cluster.messages import HEADROOM, Proposal, encode_outcome
 from holdfast.engines.cluster.replica import LogGap, Replica
 from holdfast.engines.cluster.reports import ShardReport, about_node
 from holdfast.engines.cluster.write_queue import NOTHING, WriteQueue, in_halves, no_time
@@ -36,18 +41,29 @@ from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Transi
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.requests import Requester
+    from holdfast.bus.connection import Connection, Requester
+    from holdfast.bus.protocol import Message
     from holdfast.commands import Command
+    from holdfast.engine import Later
     from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.bringing import Bringer
     from holdfast.engines.cluster.jetstream import JetStream
     from holdfast.engines.cluster.messages import ForwardedName, Logged, LogPlace
     from holdfast.engines.sqlite.sql import Statement
+    from holdfast.rows import Address, Row
+
+T = TypeVar("T")
 
 WANT_SECONDS: Final = 0.25
 """How often a node that waits for a lease asks its holder to release it."""
 RETRY_SECONDS: Final = 1.0
+ASK_SECONDS: Final = 0.1
+"""How long a reader waits for the node that holds the lease."""
+MOST_DIGITS: Final = 20
+"""The length of the longest sequence of a log."""
+READ_PAUSE_SECONDS: Final = 0.02
+"""How long a reader pauses after a question that got no answer. Without a connection it fails at once."""
+FOLLOW_SECONDS: Final = 10.0
+"""How long a reader waits until its replica has followed the log."""
 
 _log = logging.getLogger("holdfast.cluster")
 
@@ -63,7 +79,6 @@ class Shard:
         requests: Requests over that connection.
         jetstream: JetStream over that connection.
         replica: The shard's file.
-        bringer: Brings the replica up to the newest snapshot.
     """
 
     def __init__(
@@ -76,17 +91,18 @@ class Shard:
         requests: Requester,
         jetstream: JetStream,
         replica: Replica,
-        bringer: Bringer,
     ) -> None:
         self.number = number
         self.name = f"shard {number} of {address.name}"
-        self._bringer = bringer
         self._address = address
         self._node = node
         self._connection = connection
         self.replica = replica
         self.lease = ShardLease()
-        self._way = MakingWay(self, connection, subject=address.subject("want", number), node=node)
+        self.queue = WriteQueue(self._commit, self._release)
+        self._handover = LeaseHandover(
+            self.lease, self.queue, connection, subject=address.subject("want", number), node=node
+        )
         subject = address.subject("log", number)
         self._publisher = Publisher(
             address, connection, jetstream, replica=replica, lease=self.lease, subject=subject
@@ -101,12 +117,18 @@ class Shard:
             lost=replica.lost,
             about=about_node(node),
         )
-        self.turns = WriteQueue(self._commit, self._release)
         self._following: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
         self.reads = Reads(self, connection, requests, index=address.subject("index", number))
-        self.forwarding = Forwarding(self, address, connection, number=number, node=node)
-        self._last_writer = False
+        self.forwarding = Forwarding(
+            address,
+            connection,
+            number=number,
+            node=node,
+            replica=replica,
+            lease=self.lease,
+            queue=self.queue,
+        )
         self._doubt = False
         self._halted: HoldfastError | None = None
         self._suspended: HoldfastError | None = None
@@ -119,19 +141,19 @@ class Shard:
         Raises:
             HoldfastError: The file can't be used, contradicts the log, or the log does not come in time.
         """
-        await self._bringer.bring(self.number, self.replica.path)
         await self.replica.open()
-        self._way.listen()
+        self._handover.listen()
         self._following = asyncio.create_task(self._follow(), name=f"holdfast follows {self.name}")
         await self._caught_up()
 
     async def close(self) -> None:
         """Finish what was accepted, release the lease, and close the file."""
         await self.forwarding.close()
-        await self.turns.close()
+        await self.queue.close()
+        # Nothing waits here any more. An empty message that grants no lease lets others write at once.
         if self.lease.held() and self._halted is None:
-            self._way.release()
-            await self.turns.close()
+            self._handover.release()
+            await self.queue.close()
         await self.reads.close()
         if self._following is not None:
             self._following.cancel()
@@ -141,10 +163,10 @@ class Shard:
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`."""
         self.require()
-        if not self._last_writer and (done := await self.forwarding.send(commands, now)) is not None:
+        if not self.lease.leads and (done := await self.forwarding.send(commands, now)) is not None:
             return done
         self.forwarding.own(now)
-        return await self.turns.take(commands, now)
+        return await self.queue.take(commands, now)
 
     async def put(
         self,
@@ -167,13 +189,8 @@ class Shard:
 
     async def barrier(self) -> None:
         """Wait until the replica has all that was acknowledged before this call."""
-        if self._last_writer or await self.forwarding.send((), no_time) is None:
-            await self.turns.take((), no_time)
-
-    @property
-    def leads(self) -> bool:
-        """See `Writes.leads`."""
-        return self._last_writer
+        if self.lease.leads or await self.forwarding.send((), no_time) is None:
+            await self.queue.take((), no_time)
 
     def report(self) -> ShardReport:
         """Return what operators want to know of this shard."""
@@ -183,7 +200,7 @@ class Shard:
             seq=at.seq,
             id=at.id,
             behind=self.follower.behind,
-            leads=self._last_writer,
+            leads=self.lease.leads,
             stopped=None if stopped is None else stopped.message,
             bytes=self.replica.path.stat().st_size if self.replica.path.exists() else 0,
         )
@@ -192,7 +209,7 @@ class Shard:
         """Raise the error because of which this node can't serve the shard, if there is one."""
         self._require_following()
         if not self.loads:
-            self.replica.standing.require_finished(self._address.name)
+            self.replica.status.require_finished(self._address.name)
 
     def _require_following(self) -> None:
         if (error := self._halted or self._suspended) is not None:
@@ -209,7 +226,7 @@ class Shard:
             try:
                 await self.follower.run()
             except LogGap as gap:
-                if not await self._brought(gap):
+                if not await self._renewed(gap):
                     return
             except Transient as error:
                 self._halted = Unavailable(f"this node can't follow {self.name}: {error.message}")
@@ -223,12 +240,12 @@ class Shard:
                 self._halt(InternalError(f"this node failed to apply the log of {self.name}"))
                 return
 
-    async def _brought(self, gap: LogGap) -> bool:
+    async def _renewed(self, gap: LogGap) -> bool:
         """Go on from a snapshot, or try again: the log was trimmed past this replica. False without one."""
         self._halted = Unavailable(f"this node is fetching a snapshot of {self.name}")
         self.lease.give_up()
         try:
-            found = await self.replica.reopen(partial(self._bringer.bring, self.number, self.replica.path))
+            renewed = await self.replica.renew()
         except Transient as error:
             self._halted = Unavailable(f"this node needs a snapshot of {self.name}: {error.message}")
             await asyncio.sleep(RETRY_SECONDS)
@@ -237,9 +254,9 @@ class Shard:
             self._halt(error)
             return False
         self.forwarding.skipped(self.replica.at.seq)
-        if not found:
+        if not renewed:
             self._halt(gap)
-        return found
+        return renewed
 
     def _halt(self, error: HoldfastError) -> None:
         self._halted = error
@@ -251,14 +268,16 @@ class Shard:
         current, foreign = entry.place.seq >= self.replica.at.seq, entry.node != self._node
         if foreign:
             self.forwarding.saw(entry)
-        if foreign and current:  # before the file shows the message
+        if foreign and current:
+            # Before the file shows the message: a reader must not be answered from it by a lease that this
+            # node has lost, since its writer may not know yet that it is stored.
             self.lease.see(entry.lease, wrote=bool(entry.data))
         applied = await self.replica.take(entry)
         if applied and isinstance(self._halted, Unavailable):
             _log.warning("this node follows %s again", self.name)
             self._halted = None
         if applied and current and foreign:
-            self._last_writer = False
+            self.lease.leads = False
         return applied
 
     async def _caught_up(self) -> None:
@@ -284,9 +303,9 @@ class Shard:
             await self._settle_doubt(now)
         while True:
             await self._turn()
-            base = self.replica.at
+            base = self.replica.at  # before the rows are loaded: what comes meanwhile makes the log refuse
             if commands:
-                self.replica.standing.require_open(self._address.name)
+                self.replica.status.require_open(self._address.name)
             self.forwarding.require(forwarded)
             try:
                 outcome = await self.replica.file.decide(commands, now) if commands else NOTHING
@@ -294,12 +313,14 @@ class Shard:
                 if self.replica.at is base:
                     raise
                 continue  # it was decided on rows that were changing
+            # A refusal or a change of nothing needs no message if it is true of the latest state: this node
+            # still holds the lease, so nobody else has written, and nothing was applied here meanwhile.
             if outcome.empty and not force and self.lease.held() and self.replica.at is base:
                 return outcome
-            data = encode(outcome)
+            data = encode_outcome(outcome)
             if len(commands) > 1 and len(data) > self._connection.max_payload - HEADROOM:
                 if forwarded:
-                    raise Moved
+                    raise Moved  # half a group must not take effect here and the whole at its sender
                 return await in_halves(lambda half: self._commit(half, now, False), commands)
             late = partial(is_late, outcome.deadline, now)
             if late():
@@ -307,7 +328,7 @@ class Shard:
             names = tuple(name.id for name in forwarded)
             if await self._publish(base, data, outcome, late, forwarded=names) is not None:
                 return outcome
-            self._way.ask()
+            self._handover.ask()
 
     async def _settle_doubt(self, now: Callable[[], int]) -> None:
         """Have an empty message stored before anything else, so that a refusal of what follows is certain."""
@@ -328,7 +349,7 @@ class Shard:
         """Publish an outcome and save it. Return its place, or None if another message took its place."""
         async with self._writing:
             # Whether the message grants a lease is decided in its turn: the message before it may grant one.
-            milliseconds = 0 if self._way.wanted or self.lease.shared else LEASE_MS
+            milliseconds = 0 if self._handover.wanted or self.lease.shared else LEASE_MS
             if not milliseconds:
                 self.lease.give_up()  # others may write once they have the message, before this node knows
             proposal = Proposal(
@@ -341,6 +362,8 @@ class Shard:
                 forwarded=forwarded,
             )
             self.replica.expect(proposal.id, outcome, also, check)
+            # The lease counts from the first attempt. The others count theirs from the delivery, which may be
+            # that of any attempt, so counting from a later one could outlast them.
             sent = ticks()
             try:
                 place = await self._publisher.publish(proposal, late)
@@ -361,32 +384,31 @@ class Shard:
         try:
             await save()
         except HoldfastError as error:
+            # The log has what the file lacks, so the file must answer nothing until it has fetched that.
             self.lease.give_up()
             self.follower.restart()
             raise OutcomeUnknown(
                 f"the write is in the log at {place}, but this node could not save it: {error.message}"
             ) from error
-        if self.replica.at == place:
-            self._granted(sent, milliseconds)
-        return place
-
-    def _granted(self, sent: float, milliseconds: int) -> None:
-        self._last_writer = True
+        if self.replica.at != place:  # another node has written since
+            return place
+        self.lease.leads = True
         if milliseconds:
             if self._halted is None and self._suspended is None:
                 self.lease.grant(sent, milliseconds=milliseconds)
-        elif self._way.wanted:
-            self._way.wanted = False
+        elif self._handover.wanted:
+            self._handover.wanted = False
             self.lease.make_way()
+        return place
 
     async def _turn(self) -> None:
         """Wait until no other node holds the lease, and have its holder asked to release it."""
         self._require_following()
-        asked = 0.0
+        asked_at = 0.0
         while (wait := self.lease.wait) > 0:
-            if time.monotonic() - asked > WANT_SECONDS and not self._last_writer:
-                asked = time.monotonic()
-                self._way.ask()
+            if time.monotonic() - asked_at > WANT_SECONDS and not self.lease.leads:
+                asked_at = time.monotonic()
+                self._handover.ask()
             moved = self.replica.moved
             try:
                 async with asyncio.timeout(min(wait, WANT_SECONDS)):
@@ -396,7 +418,163 @@ class Shard:
 
     async def _release(self) -> None:
         """Between groups: release the shard if another node wants it."""
-        if self._way.wanted and self.lease.held():
+        if self._handover.wanted and self.lease.held():
             with contextlib.suppress(HoldfastError):
                 await self._publish(self.replica.at, b"", NOTHING, never)
-        self._way.wanted = False
+        self._handover.wanted = False
+
+
+class Reads:
+    """The readers of one shard.
+
+    The lease is checked after the look into the file: one that ended meanwhile does not vouch for what was
+    seen. Readers that wait share a round of questions, but none joins a round that has begun: its answer may
+    be older than a write that the reader has to see.
+
+    Args:
+        shard: The shard.
+        connection: The connection.
+        requests: Requests over that connection.
+        index: The subject at which the holder of the lease says how far the log is.
+    """
+
+    def __init__(self, shard: Shard, connection: Connection, requests: Requester, *, index: str) -> None:
+        self._shard = shard
+        self._connection = connection
+        self._requests = requests
+        self._index = index
+        self._asked: asyncio.Task[None] | None = None
+        self._queued: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        self._telling: set[asyncio.Task[None]] = set()
+        self._holder_at = 0
+        """How far nodes that held the lease are known to have come."""
+        connection.listen(index, self._on_index)
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        tasks = [task for task in (self._asked, self._queued, self._renewing) if task is not None]
+        tasks += self._telling
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
+        """See `Engine.glance`: the file answers while the lease runs."""
+        rows = self._shard.replica.file.glance(addresses, now)
+        left = self._shard.lease.left
+        if left < RENEW_SECONDS:
+            if left <= 0:
+                return LATER
+            self._renew()
+        return rows
+
+    async def fresh(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what a look into the file finds, at a moment when the file had all that was acknowledged."""
+        lease = self._shard.lease
+        while True:
+            self._shard.require()
+            if not lease.held():
+                await self._confirmed()
+                seen = await look()
+                await self._reached(self._shard.replica.latest)
+                return seen
+            if lease.ageing:
+                self._renew()
+            seen = await look()
+            if lease.held():
+                return seen
+
+    async def recent(self, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what a look finds, as `fresh` does, but write nothing to the log if no node has a lease."""
+        self._shard.require()
+        if not self._shard.lease.held():
+            await self._ask_holder()
+        return await look()
+
+    async def _reached(self, seq: int) -> None:
+        """Wait until no node can answer by its lease from before a message that was read here."""
+        shard, end = self._shard, time.monotonic() + FOLLOW_SECONDS
+        while seq > self._holder_at and shard.lease.wait:
+            shard.require()
+            await self._ask_holder(seq)
+            if seq > self._holder_at:
+                await self._pause(end)
+
+    def _renew(self) -> None:
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.create_task(self._renewed(), name="holdfast cluster lease")
+
+    async def _renewed(self) -> None:
+        try:
+            await self._shard.queue.take((), no_time, force=True)
+        except HoldfastError as error:
+            _log.debug("renewing the lease of %s failed: %s", self._shard.name, error.message)
+
+    async def _confirmed(self) -> None:
+        """Wait until the replica has all that was acknowledged before this call."""
+        if self._queued is None:
+            self._queued = asyncio.create_task(self._round(self._asked), name="holdfast cluster read")
+        await asyncio.shield(self._queued)
+
+    async def _round(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._asked, self._queued = self._queued, None  # readers that come from here on need another round
+        shard, end = self._shard, time.monotonic() + FOLLOW_SECONDS
+        while not shard.lease.held():
+            shard.require()
+            if not shard.lease.wait:
+                await shard.barrier()  # an empty message, stored only on top of all others
+                return
+            if await self._ask_holder():
+                return
+            await self._pause(end)
+
+    async def _pause(self, end: float) -> None:
+        """Wait a moment before the node that holds the lease is asked again, at most until its lease ends.
+
+        Raises:
+            Unavailable: It is past the end.
+        """
+        if time.monotonic() > end:
+            raise Unavailable(f"the node that holds {self._shard.name} does not answer")
+        await asyncio.sleep(min(READ_PAUSE_SECONDS, self._shard.lease.wait))
+
+    async def _ask_holder(self, least: int = 0) -> bool:
+        """Ask the node that holds the lease how far the log is, and follow until there. False without one.
+
+        That node replies when it has come as far as `least`.
+        """
+        try:
+            reply = await self._requests.ask(self._index, str(least).encode(), seconds=ASK_SECONDS)
+            seq = int(reply.data)
+            async with asyncio.timeout(FOLLOW_SECONDS):
+                await self._shard.replica.reach(seq)
+        except (TimeoutError, BusError):
+            return False
+        self._holder_at = max(self._holder_at, seq)
+        return True
+
+    def _on_index(self, message: Message) -> None:
+        replica = self._shard.replica
+        digits = message.data[:MOST_DIGITS]
+        least = int(digits) if digits.isdigit() else 0  # an older node sends nothing
+        least = max(least, replica.latest)  # readers here may have seen it
+        if replica.at.seq >= least:
+            self._tell_index(message)
+        elif self._shard.lease.held():
+            task = asyncio.create_task(self._tell_index_at(least, message), name="holdfast cluster index")
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell_index_at(self, least: int, message: Message) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_SECONDS):
+                await self._shard.replica.reach(least)
+            self._tell_index(message)
+
+    def _tell_index(self, message: Message) -> None:
+        seq = self._shard.replica.at.seq
+        if message.reply and self._shard.lease.held():
+            self._connection.send(message.reply, str(seq).encode())

@@ -3,15 +3,17 @@
 A snapshot is a copy of a shard's SQLite file, compressed and cut into messages. Behind it the log can be
 trimmed, and a node that is new or far behind begins with it.
 
-Law: a snapshot counts once its note is stored, which happens last. A file is installed only if its hash is
-that of the note. A note is replaced only by the node that read it, so that two nodes can't lose each other's.
+A snapshot counts once its note is stored, which happens last. A file is installed only if its hash is that of
+the note. A note is replaced only by the node that read it, so that two nodes can't lose each other's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
+import logging
 import os
 import secrets
 import time
@@ -30,18 +32,23 @@ from holdfast.engines.cluster.jetstream import (
     ApiRefusal,
     NoMajority,
 )
-from holdfast.engines.cluster.messages import HEADROOM
-from holdfast.engines.cluster.reports import SnapshotNote
-from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
+from holdfast.engines.cluster.log import trim
+from holdfast.engines.cluster.messages import HEADROOM, base_in
+from holdfast.engines.cluster.replica import kept_place
+from holdfast.engines.cluster.reports import SnapshotNote, node_reports
+from holdfast.engines.sqlite.files import WriterLock
+from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
     from holdfast.engines.cluster.address import ClusterAddress
     from holdfast.engines.cluster.jetstream import Ack, JetStream
+    from holdfast.engines.cluster.messages import LogPlace
+    from holdfast.engines.cluster.shard import Shard
 
 KEPT: Final = 2
 """The number of snapshots that are kept of a shard. The log is trimmed up to the older one."""
@@ -49,9 +56,15 @@ PART_BYTES: Final = 512 * 1024
 UNDER_WAY: Final = 8
 """The number of parts that are sent before the first one is acknowledged."""
 SECONDS: Final = 10.0
+"""How long to ask JetStream for something. An election takes a few seconds."""
 SILENCE_SECONDS: Final = 5 * HEARTBEAT_SECONDS
 NO_MESSAGE: Final = 10037
+FAR: Final = 20_000
+"""The number of messages from which a snapshot is faster than the log."""
+LOOK_SECONDS: Final = 30.0
+"""How often a node looks whether a snapshot is due."""
 
+_log = logging.getLogger("holdfast.cluster")
 _notes = msgspec.json.Decoder(list[SnapshotNote])
 
 
@@ -176,7 +189,7 @@ class Snapshots:
     async def _last(self, shard: int) -> tuple[list[SnapshotNote], int]:
         """Return the notes of a shard, and the sequence of the message that holds them."""
         try:
-            told = await self._api("STREAM.MSG.GET", {"last_by_subj": self._subject(str(shard))})
+            stored = await self._api("STREAM.MSG.GET", {"last_by_subj": self._subject(str(shard))})
         except ApiRefusal as refused:
             if refused.code in (NO_STREAM, NO_MESSAGE):
                 return [], 0
@@ -185,7 +198,7 @@ class Snapshots:
         except (TimeoutError, BusError) as error:
             why = str(error) or "no answer in time"
             raise NoMajority(f"the snapshots of {self._address.name} can't be listed: {why}") from None
-        return _notes.decode(base64.b64decode(told["message"]["data"])), int(told["message"]["seq"])
+        return _notes.decode(base64.b64decode(stored["message"]["data"])), int(stored["message"]["seq"])
 
     async def _replace_notes(self, shard: int, notes: list[SnapshotNote], at: int) -> None:
         headers = {"Nats-Expected-Last-Subject-Sequence": str(at)}
@@ -223,6 +236,168 @@ class Snapshots:
 
     async def _api(self, call: str, body: dict[str, Any] | None) -> Any:
         return await self._jetstream.settled(f"{call}.{self._stream}", body, seconds=SECONDS)
+
+
+class SnapshotInstaller:
+    """Replaces the replicas of a node by the newest snapshots, if the log does not reach back or is long.
+
+    A replica is replaced only by a snapshot that is ahead of it, and only while no process has it open. The
+    file that was there before is kept beside it.
+
+    Args:
+        address: The address of the cluster.
+        jetstream: JetStream.
+        snapshots: The snapshots of the store.
+    """
+
+    def __init__(self, address: ClusterAddress, jetstream: JetStream, snapshots: Snapshots) -> None:
+        self._address = address
+        self._jetstream = jetstream
+        self._snapshots = snapshots
+
+    async def install(self, shard: int, path: Path) -> bool:
+        """Replace the file of a shard by the newest snapshot, if that helps. Return whether it was replaced.
+
+        Raises:
+            Unavailable: The snapshot can't be fetched, or another process has the file open.
+            DatabaseError: The snapshot is damaged.
+        """
+        notes = await self._snapshots.notes(shard)
+        if not notes:
+            return False
+        kept = await asyncio.to_thread(kept_place, path)
+        newest = notes[0]
+        if newest.seq <= kept.seq:
+            return False
+        if newest.seq - kept.seq < FAR and await self._log_has(shard, kept):
+            return False
+        _log.warning(
+            "%s is at the message %s of the log: fetching the snapshot at %d", path, kept, newest.seq
+        )
+        await self._replace(newest, path)
+        return True
+
+    async def _log_has(self, shard: int, kept: LogPlace) -> bool:
+        """Return whether the log still has the message after a place."""
+        body = {"seq": max(1, kept.seq), "next_by_subj": self._address.subject("log", shard)}
+        try:
+            stored = await self._jetstream.settled(
+                f"STREAM.MSG.GET.{self._address.stream}", body, seconds=SECONDS
+            )
+        except (ApiRefusal, TimeoutError, BusError) as refused:
+            if isinstance(refused, ApiRefusal) and refused.code == NO_MESSAGE:
+                return False
+            why = str(refused) or "no answer in time"
+            raise NoMajority(f"the log of {self._address.name} can't be read: {why}") from None
+        message = stored["message"]
+        return message["seq"] == kept.seq or base_in(base64.b64decode(message.get("hdrs", ""))) == kept.seq
+
+    async def _replace(self, note: SnapshotNote, path: Path) -> None:
+        fetched = path.with_name(f"{path.name}.fetched")
+        lock = WriterLock(path.with_name(f"{path.name}.lock"))
+        if not lock.acquire():
+            raise Unavailable(f"{path} is being written to by {lock.holder()}")
+        try:
+            fetched.unlink(missing_ok=True)
+            await self._snapshots.fetch(note, fetched)
+            replace_file(path, fetched)
+        finally:
+            fetched.unlink(missing_ok=True)
+            lock.release()
+
+
+class SnapshotMaker:
+    """Makes snapshots of a node's shards, by hand and as the log grows, and trims the log behind them.
+
+    The node that wrote last makes those that the log's growth asks for. The log is not trimmed past the
+    slowest node that answers.
+
+    Args:
+        address: The address of the cluster.
+        connection: The connection.
+        jetstream: JetStream over that connection.
+        snapshots: The snapshots of the store.
+        node: The name of this life of this node.
+    """
+
+    def __init__(
+        self,
+        address: ClusterAddress,
+        connection: Connection,
+        jetstream: JetStream,
+        *,
+        snapshots: Snapshots,
+        node: str,
+    ) -> None:
+        self._address = address
+        self._connection = connection
+        self._jetstream = jetstream
+        self._snapshots = snapshots
+        self._node = node
+        self._busy = asyncio.Lock()
+
+    async def make(self, shards: Sequence[Shard]) -> tuple[list[SnapshotNote], int]:
+        """Make a snapshot of each shard and trim the log. Return the snapshots, and what was trimmed.
+
+        Raises:
+            HoldfastError: A file can't be copied, or JetStream refuses.
+        """
+        return await self._make(shards, of=len(shards))
+
+    async def keep(self, shards: Sequence[Shard]) -> None:
+        """Make snapshots as the log grows, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                if due := [shard for shard in shards if shard.lease.leads and await self._due(shard)]:
+                    await self._make(due, of=len(shards))
+            except (HoldfastError, TimeoutError, OSError) as error:
+                _log.warning("no snapshot of %s was made: %s", self._address.name, error)
+
+    async def _due(self, shard: Shard) -> bool:
+        if not self._address.snapshot_every:
+            return False
+        notes = await self._snapshots.notes(shard.number)
+        return shard.replica.at.seq - (notes[0].seq if notes else 0) >= self._address.snapshot_every
+
+    async def _make(self, shards: Sequence[Shard], *, of: int) -> tuple[list[SnapshotNote], int]:
+        """Make a snapshot of some shards of all, then trim the log."""
+        async with self._busy:
+            notes = [await self._made(shard) for shard in shards]
+            return notes, await self._trimmed(of)
+
+    async def _made(self, shard: Shard) -> SnapshotNote:
+        copy = shard.replica.path.absolute().with_name(f"{shard.replica.path.name}.copy")
+        await asyncio.to_thread(copy.unlink, missing_ok=True)
+        try:
+            rescued = await shard.replica.file.rescue(str(copy))
+            if rescued.trouble is not None:
+                raise DatabaseError(f"{shard.replica.path} is damaged: {rescued.trouble}")
+            seq = (await asyncio.to_thread(kept_place, copy)).seq
+            return await self._snapshots.store(copy, shard=shard.number, seq=seq, node=self._node)
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+
+    async def _trimmed(self, shards: int) -> int:
+        """Trim the log up to the oldest snapshots that are kept, and to the slowest node."""
+        needed = []
+        for number in range(shards):
+            notes = await self._snapshots.notes(number)
+            if not notes:
+                return 0
+            needed.append(notes[-1].seq)
+        for one in await node_reports(self._connection, self._address):
+            needed += [shard.seq for shard in one.report.shards]
+        return await trim(self._address, self._jetstream, needed=min(needed))
+
+
+def replace_file(path: Path, new: Path) -> None:
+    """Put a new file in the place of a replica, and keep the old one beside it."""
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{path}{suffix}", f"{path}.replaced{suffix}")
+    os.replace(new, path)
 
 
 def _pieces(path: Path, digest: Any, room: int) -> Iterator[bytes]:

@@ -1,9 +1,9 @@
-"""WriteQueue of a shard's writers: groups that wait for the log become one message.
+"""The queue of a shard's writers: groups that wait for the log become one message.
 
 While a message is on its way, further groups arrive, one for each namespace. The next message carries them
 together, as far as they fit. If that fails, each is tried alone.
 
-Law: one message of a shard is on its way at a time. A group's outcome holds only what concerns its own
+One message of a shard is on its way at a time. A group's outcome holds only what concerns its own
 namespaces. Cancelling a caller stops nothing.
 """
 
@@ -83,10 +83,10 @@ class WriteQueue:
         forwarded: ForwardedName | None = None,
     ) -> Outcome:
         """Have a group stored, in its turn. It may share a message with others."""
-        turn = WaitingGroup(commands, now, force=force, forwarded=forwarded)
-        self._waiting.append(turn)
+        group = WaitingGroup(commands, now, force=force, forwarded=forwarded)
+        self._waiting.append(group)
         self.wake()
-        return await turn.done
+        return await group.done
 
     def wake(self) -> None:
         """Work off what waits, unless that is under way."""
@@ -101,10 +101,10 @@ class WriteQueue:
     async def _work(self) -> None:
         while True:
             while self._waiting:
-                some = self._next()
-                if len(some) == 1 or not await self._together(some):
-                    for turn in some:
-                        await self._alone(turn)
+                groups = self._next()
+                if len(groups) == 1 or not await self._together(groups):
+                    for group in groups:
+                        await self._alone(group)
             await self._idle()
             if not self._waiting:
                 return
@@ -112,42 +112,44 @@ class WriteQueue:
     def _next(self) -> list[WaitingGroup]:
         """Take the groups that go together: as many as fit, and at least one."""
         size = count = forwarded = 0
-        for turn in self._waiting:
-            size += len(turn.commands)
-            forwarded += turn.forwarded is not None
+        for group in self._waiting:
+            size += len(group.commands)
+            forwarded += group.forwarded is not None
             if count and (size > MOST or forwarded > MOST_FORWARDED):
                 break
             count += 1
-        some, self._waiting = self._waiting[:count], self._waiting[count:]
-        return some
+        groups, self._waiting = self._waiting[:count], self._waiting[count:]
+        return groups
 
-    async def _together(self, turns: list[WaitingGroup]) -> bool:
+    async def _together(self, groups: list[WaitingGroup]) -> bool:
         """Store several groups in one message. Return False if each has to be tried alone."""
-        commands = [command for turn in turns for command in turn.commands]
-        now = next((turn.now for turn in turns if turn.commands), turns[0].now)
+        commands = [command for group in groups for command in group.commands]
+        now = next((group.now for group in groups if group.commands), groups[0].now)
         try:
-            names = [turn.forwarded for turn in turns if turn.forwarded is not None]
-            outcome = await self._commit(commands, now, any(turn.force for turn in turns), names)
+            names = [group.forwarded for group in groups if group.forwarded is not None]
+            outcome = await self._commit(commands, now, any(group.force for group in groups), names)
         except Exception as error:
+            # One of them is at fault and nothing was stored, so each is tried alone. After another error the
+            # message may be in the log, or none can be stored: no group is sent a second time.
             if not isinstance(error, HoldfastError) or isinstance(error, (Defect, TooExpensive)):
                 return False
-            for turn in turns:
-                _fail(turn, error)
+            for group in groups:
+                _fail(group, error)
             return True
-        for turn, share in zip(turns, shares(outcome, [turn.commands for turn in turns]), strict=True):
-            if not turn.done.done():
-                turn.done.set_result(share)
+        for group, share in zip(groups, shares(outcome, [group.commands for group in groups]), strict=True):
+            if not group.done.done():
+                group.done.set_result(share)
         return True
 
-    async def _alone(self, turn: WaitingGroup) -> None:
+    async def _alone(self, group: WaitingGroup) -> None:
         try:
-            names = () if turn.forwarded is None else (turn.forwarded,)
-            outcome = await self._commit(turn.commands, turn.now, turn.force, names)
+            names = () if group.forwarded is None else (group.forwarded,)
+            outcome = await self._commit(group.commands, group.now, group.force, names)
         except Exception as error:
-            _fail(turn, error)
+            _fail(group, error)
         else:
-            if not turn.done.done():
-                turn.done.set_result(outcome)
+            if not group.done.done():
+                group.done.set_result(outcome)
 
 
 def no_time() -> int:
@@ -155,9 +157,9 @@ def no_time() -> int:
     return 0
 
 
-def _fail(turn: WaitingGroup, error: Exception) -> None:
-    if not turn.done.done():
-        turn.done.set_exception(error)
+def _fail(group: WaitingGroup, error: Exception) -> None:
+    if not group.done.done():
+        group.done.set_exception(error)
 
 
 def shares(outcome: Outcome, groups: Sequence[Sequence[Command]]) -> list[Outcome]:
@@ -165,16 +167,17 @@ def shares(outcome: Outcome, groups: Sequence[Sequence[Command]]) -> list[Outcom
 
     A change belongs to the group that has its request id, or else to the first one of its namespace.
     """
-    first: dict[str, int] = {}
-    asked: dict[tuple[str, str], int] = {}
+    by_namespace: dict[str, int] = {}
+    by_request: dict[tuple[str, str], int] = {}
     for number, commands in enumerate(groups):
         for command in commands:
-            first.setdefault(command.namespace, number)
+            by_namespace.setdefault(command.namespace, number)
             if isinstance(command, WriteCommand):
-                asked.setdefault((command.namespace, command.origin.request_id), number)
+                by_request.setdefault((command.namespace, command.origin.request_id), number)
     journal: list[list[Record]] = [[] for _ in groups]
     for record in outcome.journal:
-        number = asked.get((record.namespace, record.request_id or ""), first.get(record.namespace, 0))
+        of_namespace = by_namespace.get(record.namespace, 0)
+        number = by_request.get((record.namespace, record.request_id or ""), of_namespace)
         journal[number].append(record)
     ends = list(accumulate(map(len, groups), initial=0))
     return [
@@ -184,7 +187,7 @@ def shares(outcome: Outcome, groups: Sequence[Sequence[Command]]) -> list[Outcom
             rows={},
             journal=journal[number],
             trims={},
-            runs=[run for run in outcome.runs if first.get(run.namespace, 0) == number],
+            runs=[run for run in outcome.runs if by_namespace.get(run.namespace, 0) == number],
             expired=outcome.expired,
         )
         for number in range(len(groups))

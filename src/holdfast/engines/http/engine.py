@@ -43,7 +43,7 @@ class HttpEngine(RemoteEngine):
             raise Unavailable(f"the service is not ready: {_trouble(reply.body)}")
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: the service streams every change."""
+        """See `SharedStorage.hint`: the service streams every change."""
         return self._courier.listen(f"{_path(namespace)}?watch", lambda piece: ring()).cancel
 
     def _ask(

@@ -1,8 +1,7 @@
-"""The connection pool: connections are opened on demand and reused.
+"""The connections to a database: finding the server that accepts writes, and reusing connections to it.
 
-Law: work receives a clean connection and returns it clean; after any failure the connection is closed
-instead. Work runs in tasks that this module owns, so that a cancelled caller leaves nothing half done. This
-module holds no SQL of the store.
+Work receives a clean connection and returns it clean; after any failure the connection is closed instead.
+Work runs in tasks that this module owns, so that a cancelled caller leaves nothing half done.
 """
 
 from __future__ import annotations
@@ -10,26 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import asyncpg
 
-from holdfast.engines.postgres.dialling import Dialling
-from holdfast.engines.postgres.doubts import heed
-from holdfast.engines.postgres.errors import DRIVER_ERRORS, is_lost, server, translate, unreachable
-from holdfast.engines.sql.address import writable
+from holdfast.engines.postgres.errors import DRIVER_ERRORS, is_lost, server, translate, unknown, unreachable
+from holdfast.engines.sql.address import one_by_one, writable
 from holdfast.engines.sql.layout import WRITER_MARK
-from holdfast.errors import Unavailable, Unsupported, ValidationError
+from holdfast.errors import HoldfastError, Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
+LOCK_SECONDS: Final = 10
+"""Timeout for a lock that another transaction holds."""
 _STATEMENT_SECONDS: Final = 30.0
 """Timeout for a server that has stopped answering; longer than any lock timeout."""
+HEAD_START: Final = 1.0
+"""Seconds after which the next server is tried although the one before has not answered yet."""
 _OLDEST: Final = 14
 """The oldest supported version, the first in which `extract` is exact."""
 
@@ -43,7 +45,7 @@ _SETTINGS: Final = {
     "default_transaction_deferrable": "off",
     "statement_timeout": "0",
     # A process that hangs while it holds a namespace's lock must not block the others forever.
-    "lock_timeout": "10s",
+    "lock_timeout": f"{LOCK_SECONDS}s",
     "idle_in_transaction_session_timeout": "15s",
     # Every statement must use an index, whatever the statistics say: plans are cached, and a plan made for a
     # small table must still be right when the table has grown.
@@ -62,7 +64,7 @@ class Connections:
     """
 
     def __init__(self, dsn: str) -> None:
-        self._dialling = Dialling(writable(dsn), self._dial)
+        self._servers = Servers(writable(dsn), self._dial)
         self._idle: list[Connection] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -104,7 +106,7 @@ class Connections:
                     if not is_lost(error):
                         raise
                     self._drop_idle()
-            return await self._on(await self._dialling.connection(), work)
+            return await self._on(await self._servers.connection(), work)
         except DRIVER_ERRORS as error:
             raise translate(error) from error
 
@@ -112,7 +114,7 @@ class Connections:
     async def lent(self) -> AsyncIterator[Connection]:
         """Lend a connection outside the shares, for long work of an operator. It is closed afterwards."""
         self.check_open()
-        connection = await self._dialling.connection()
+        connection = await self._servers.connection()
         try:
             yield connection
         finally:
@@ -164,7 +166,7 @@ class Connections:
             trouble = unreachable(error, place)
             raise trouble from None if isinstance(trouble, ValidationError) else error
         try:
-            heed(connection)
+            connection.add_log_listener(_warned)
             await _inspect(connection, f"PostgreSQL at {server(place)}")
         except BaseException as error:
             connection.terminate()
@@ -219,3 +221,96 @@ async def _inspect(connection: Connection, where: str) -> None:
         raise Unsupported(
             f"{where} runs with fsync off and would lose acknowledged writes in a crash: turn fsync on"
         )
+
+
+class Servers:
+    """The servers that an address names, the one that was found last in front.
+
+    That one is tried first. If it does not answer within a moment, the next one is tried beside it, so that a
+    machine that is gone costs a moment and not the driver's whole timeout. An attempt that is not wanted any
+    more is ended.
+
+    Args:
+        dsn: The address, which may name several servers.
+        dial: Connects to the server of an address, or raises an error of ours that says why it can't be used.
+    """
+
+    def __init__(self, dsn: str, dial: Callable[[str], Coroutine[Any, Any, Connection]]) -> None:
+        self._places = one_by_one(dsn)
+        self._dial = dial
+
+    async def connection(self) -> Connection:
+        """Return a connection to a server that accepts writes.
+
+        Raises:
+            Unavailable: There is none at the moment. The message says of each server why.
+            HoldfastError: An address is not valid, or a server does not suit.
+        """
+        if len(self._places) == 1:
+            return await self._dial(self._places[0])
+        waiting = list(self._places)
+        trying: dict[asyncio.Task[Connection], str] = {}
+        troubles: dict[str, HoldfastError] = {}
+        try:
+            while waiting or trying:
+                if waiting:
+                    place = waiting.pop(0)
+                    trying[asyncio.create_task(self._dial(place))] = place
+                head_start = HEAD_START if waiting else None
+                await asyncio.wait(trying, timeout=head_start, return_when=asyncio.FIRST_COMPLETED)
+                for task in [task for task in trying if task.done()]:
+                    try:
+                        connection = task.result()
+                    except HoldfastError as error:
+                        troubles[trying.pop(task)] = error
+                        continue
+                    self._found(trying.pop(task))
+                    return connection
+        finally:
+            await _ended(trying)
+        raise _together([troubles[place] for place in self._places])
+
+    def _found(self, place: str) -> None:
+        self._places = [place, *(other for other in self._places if other != place)]
+
+
+async def _ended(trying: Iterable[asyncio.Task[Connection]]) -> None:
+    """End attempts that are not wanted any more, and close what they have opened."""
+    for task in trying:
+        task.cancel()
+    for opened in await asyncio.gather(*trying, return_exceptions=True):
+        if not isinstance(opened, BaseException):
+            opened.terminate()
+
+
+def _together(troubles: list[HoldfastError]) -> HoldfastError:
+    """Return one error for servers that all failed: the gravest, or all reasons if they may pass."""
+    for trouble in troubles:
+        if not isinstance(trouble, Unavailable):
+            return trouble
+    return Unavailable("; ".join(trouble.message for trouble in troubles))
+
+
+# A commit that waits for a synchronous standby can be told to stop waiting, by `pg_cancel_backend` or a
+# timeout. The server then keeps the commit for itself, sends a warning and confirms. If it fails over now,
+# the commit is lost, so its caller must not be told that it was kept. Such a warning is recognized by the
+# function of the server that sends it, never by its text.
+
+_WAITING_FOR_STANDBY: Final = "SyncRepWaitForLSN"
+_doubted: Final[WeakSet[Connection]] = WeakSet()
+
+
+def require_replicated(connection: Connection) -> None:
+    """Check that the server has not stopped waiting for a standby. Call this after each commit.
+
+    Raises:
+        OutcomeUnknown: It has: the commit is kept unless another server takes over.
+    """
+    if _doubted and connection in _doubted:
+        raise unknown()
+
+
+def _warned(connection: Any, message: asyncpg.PostgresLogMessage) -> None:
+    # The driver schedules this call before it hands over the answer that follows the warning.
+    if getattr(message, "server_source_function", None) == _WAITING_FOR_STANDBY:
+        _doubted.add(connection)

@@ -1,8 +1,7 @@
 """The PostgreSQL engine: rows in a database that several processes share.
 
-Law: this package moves rows in and out with asyncpg, and no other package imports asyncpg. A group of
-commands is one transaction of two messages, or of four where other processes write too. Concurrent reads are
-batched.
+A group of commands is one transaction of two messages, or of four where other processes write too. Concurrent
+reads are batched.
 """
 
 from __future__ import annotations
@@ -12,25 +11,26 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.audit.keyring import Keyring
 from holdfast.decide import needs
-from holdfast.engine import LATER, Apart, Capabilities, Checkup, Later, no_hint
-from holdfast.engines.postgres import walks
+from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later, no_hint
+from holdfast.engine.moving import UNFINISHED
+from holdfast.engines.postgres import moving, reads
 from holdfast.engines.postgres.connections import Connections
-from holdfast.engines.postgres.examining import examined
-from holdfast.engines.postgres.marks import Marks
-from holdfast.engines.postgres.moving import PostgresMoves
-from holdfast.engines.postgres.reads import Lookups
+from holdfast.engines.postgres.reads import Lookups, examined
 from holdfast.engines.postgres.setup import prepare
 from holdfast.engines.postgres.shared import SharedGroup
-from holdfast.engines.postgres.transaction import Group
+from holdfast.engines.postgres.transaction import Group, Marks
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from holdfast.clock import Reading
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.engines.postgres.connections import Connection
+    from holdfast.engines.postgres.moving import PostgresLoader, PostgresSnapshot
     from holdfast.model import Policy
     from holdfast.rows import Address, Row
 
@@ -41,7 +41,7 @@ SHARED: Final = 128
 """The maximum number of namespaces in one transaction."""
 
 
-class PostgresEngine(PostgresMoves):
+class PostgresEngine:
     """See `holdfast.engine.Engine`.
 
     Args:
@@ -62,11 +62,12 @@ class PostgresEngine(PostgresMoves):
         self.keys: Keyring = Keyring() if keys is None else keys
         self._connections = Connections(dsn)
         self._lookups = Lookups(self._connections, reading)
-        self._walks = self._connections.share(reading)
+        self._reads = self._connections.share(reading)
         self._writes = self._connections.share(connections - 2 * reading)
         self._marks = Marks()
         self.shares: Callable[[str], bool] = self._marks.together
         self.defaults: Policy | None = None
+        self._unfinished_too = False
 
     async def start(self) -> None:
         """Connect to the server, and create or migrate the store if needed.
@@ -79,13 +80,13 @@ class PostgresEngine(PostgresMoves):
         await self._writes.run(self._require_finished)
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
-        """See `Engine.transact`. Commands for several namespaces share a transaction, or raise `Apart`."""
+        """See `Engine.transact`. Commands of several namespaces share a transaction if they can."""
         wanted = needs(commands)
         if len(wanted.namespaces) > 1:
             shared = SharedGroup(commands, wanted, now, self.keys, self.defaults)
             outcome = await self._writes.run(partial(shared.run, marks=self._marks))
             if outcome is None:
-                raise Apart
+                raise CannotShareTransaction
             return outcome
         group = Group(commands, now, self.keys, self.defaults, wanted=wanted)
         return await self._writes.run(partial(group.run, marks=self._marks))
@@ -100,29 +101,29 @@ class PostgresEngine(PostgresMoves):
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
-        return await self._walks.run(partial(walks.scan, query=query, now=now))
+        return await self._reads.run(partial(reads.scan, query=query, now=now))
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`."""
-        return await self._walks.run(
-            partial(walks.due, space=space, now=now, limit=limit, namespace=namespace)
+        return await self._reads.run(
+            partial(reads.due, space=space, now=now, limit=limit, namespace=namespace)
         )
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`."""
-        return await self._walks.run(partial(walks.falling_due, since=since, until=until, limit=limit))
+        return await self._reads.run(partial(reads.falling_due, since=since, until=until, limit=limit))
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
-        return await self._walks.run(partial(walks.journal, query=query))
+        return await self._reads.run(partial(reads.journal, query=query))
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
-        return await self._walks.run(partial(walks.totals, now=now, namespace=namespace))
+        return await self._reads.run(partial(reads.totals, now=now, namespace=namespace))
 
     async def owners(self, space: str) -> list[str]:
         """See `Engine.owners`."""
-        return await self._walks.run(partial(walks.owners, space=space))
+        return await self._reads.run(partial(reads.owners, space=space))
 
     async def ready(self) -> None:
         """See `Engine.ready`: a standby accepts no writes, and neither does a closed store.
@@ -130,40 +131,88 @@ class PostgresEngine(PostgresMoves):
         Raises:
             Unavailable: The server can't be reached or is a standby, or the store is closed.
         """
-        if await self._walks.run(walks.follows_another):
+        if await self._reads.run(reads.follows_another):
             raise Unavailable("the PostgreSQL server is a standby and accepts no writes")
-        await self._walks.run(self._require_open)
+        await self._reads.run(self._require_open)
 
     async def examine(self, *, seconds: float | None = None) -> Checkup:
-        """See `Examined.examine`. A quick check does nothing: the server takes care of its own pages."""
+        """See `Movable.examine`. A quick check does nothing: the server takes care of its own pages."""
         if seconds is not None:
             return Checkup(checked="nothing")
-        return await self._walks.run(examined)
+        return await self._reads.run(examined)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: changes by other processes are found by polling."""
+        """See `SharedStorage.hint`: changes by other processes are found by polling."""
         return no_hint
 
+    def figures(self) -> None:
+        """Return None: there is no cluster."""
+
     async def clock(self, ticks: Callable[[], float]) -> Reading:
-        """See `Engine.clock`."""
-        return await self._walks.run(partial(walks.clock, ticks=ticks))
+        """See `SharedStorage.clock`."""
+        return await self._reads.run(partial(reads.clock, ticks=ticks))
 
     async def remembered(self) -> int:
         """See `Engine.remembered`."""
-        return await self._walks.run(walks.remembered)
+        return await self._reads.run(reads.remembered)
 
     async def remember(self, now: int) -> int:
         """See `Engine.remember`: this is a separate statement, so that no group waits for it."""
-        return await self._walks.run(partial(walks.remember, now=now))
+        return await self._reads.run(partial(reads.remember, now=now))
 
     async def kept_keys(self) -> list[str]:
         """See `KeyKeeper.kept_keys`."""
-        return await self._walks.run(walks.kept_keys)
+        return await self._reads.run(reads.kept_keys)
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
         """See `KeyKeeper.keep_keys`."""
-        return await self._walks.run(partial(walks.keep_keys, names=names, before=before))
+        return await self._reads.run(partial(reads.keep_keys, names=names, before=before))
+
+    def open_read_only(self) -> None:
+        """See `Movable.open_read_only`: there are no files to create."""
+
+    def open_unfinished(self) -> None:
+        """See `Movable.open_unfinished`."""
+        self._unfinished_too = True
+
+    def snapshot(self) -> AbstractAsyncContextManager[PostgresSnapshot]:
+        """See `Movable.snapshot`."""
+        return moving.snapshot(self._connections)
+
+    def loading(self) -> AbstractAsyncContextManager[PostgresLoader]:
+        """See `Movable.loading`."""
+        return moving.loading(self._connections)
+
+    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
+        """See `Movable.close_to_writes`."""
+        await moving.close_to_writes(self._connections, reason, instead_of)
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
         await self._connections.aclose()
+
+    async def _require_finished(self, connection: Connection) -> None:
+        """Refuse to open a store into which a copy is under way.
+
+        Raises:
+            Unavailable: The copy is not complete.
+        """
+        closed = await self._closed(connection)
+        if closed is not None and closed.startswith(UNFINISHED):
+            raise Unavailable(f"this PostgreSQL database can't be used yet: {closed}")
+
+    async def _require_open(self, connection: Connection) -> None:
+        """Refuse a store that accepts no writes.
+
+        Raises:
+            Unavailable: The store is closed.
+        """
+        closed = await self._closed(connection)
+        if closed is not None:
+            raise Unavailable(f"this PostgreSQL database accepts no writes: {closed}")
+
+    async def _closed(self, connection: Connection) -> str | None:
+        """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
+        if self._unfinished_too:
+            return None
+        return await moving.closed_at(connection)

@@ -1,6 +1,6 @@
 """Translation of the driver's errors to Holdfast's.
 
-Law: this is the engine's only translator. It goes by the type and SQLSTATE of an error, never by its text. No
+This is the engine's only translator. It goes by the type and SQLSTATE of an error, never by its text. No
 text of the driver becomes part of a message; the original error is chained for the log.
 """
 

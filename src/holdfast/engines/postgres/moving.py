@@ -1,6 +1,6 @@
 """Raw reads and loads of a whole PostgreSQL store; see `holdfast.engine.moving`.
 
-Law: a snapshot is one read-only transaction on a connection of its own, and a load is one transaction that
+A snapshot is one read-only transaction on a connection of its own, and a load is one transaction that
 locks the namespaces first. Triggers close a store to writes: they bind every process, of any version, and
 cost nothing while a store is open.
 """
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.moving import CHANGED, UNFINISHED, Facts, Mark, Marked, Shelf
-from holdfast.engines.postgres.columns import answered, stored, type_of
+from holdfast.engine.moving import CHANGED, Facts, Mark, Marked, Shelf
 from holdfast.engines.postgres.errors import CLOSED, DRIVER_ERRORS, translate
+from holdfast.engines.postgres.sql import answered, stored, type_of
 from holdfast.engines.postgres.transaction import commit
 from holdfast.engines.sql import layout, shelves
-from holdfast.errors import Busy, Unavailable
+from holdfast.errors import Busy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -94,64 +94,6 @@ async def snapshot(connections: Connections) -> AsyncIterator[PostgresSnapshot]:
             await connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {_PATIENCE}")
             await connection.execute("SELECT FROM holdfast_meta")  # takes the snapshot
         yield PostgresSnapshot(connection)
-
-
-class PostgresMoves:
-    """The part of the engine that implements `holdfast.engine.moving.Movable`."""
-
-    _connections: Connections
-    _unfinished_too = False
-
-    def open_unfinished(self) -> None:
-        """See `Movable.open_unfinished`."""
-        self._unfinished_too = True
-
-    def snapshot(self) -> contextlib.AbstractAsyncContextManager[PostgresSnapshot]:
-        """See `Movable.snapshot`."""
-        return snapshot(self._connections)
-
-    def loading(self) -> contextlib.AbstractAsyncContextManager[PostgresLoader]:
-        """See `Movable.loading`."""
-        return loading(self._connections)
-
-    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
-        """See `Movable.close_to_writes`."""
-        async with self._connections.lent() as connection:
-            with _our_errors():
-                async with connection.transaction():
-                    await connection.execute(_triggers(reason))  # keeps other processes from doing the same
-                    found = shelves.facts_of(map(tuple, await connection.fetch(_FACTS)))
-                    if found.closed != instead_of:
-                        raise Busy(CHANGED)
-                    await connection.execute(_FORGET, ["closed"])
-                    if reason is not None:
-                        await connection.execute(_REMEMBER, "closed", reason)
-
-    async def _require_finished(self, connection: Connection) -> None:
-        """Refuse to open a store into which a copy is under way.
-
-        Raises:
-            Unavailable: The copy is not complete.
-        """
-        closed = await self._closed(connection)
-        if closed is not None and closed.startswith(UNFINISHED):
-            raise Unavailable(f"this PostgreSQL database can't be used yet: {closed}")
-
-    async def _require_open(self, connection: Connection) -> None:
-        """Refuse a store that accepts no writes.
-
-        Raises:
-            Unavailable: The store is closed.
-        """
-        closed = await self._closed(connection)
-        if closed is not None:
-            raise Unavailable(f"this PostgreSQL database accepts no writes: {closed}")
-
-    async def _closed(self, connection: Connection) -> str | None:
-        """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
-        if self._unfinished_too:
-            return None
-        return await closed_at(connection)
 
 
 class PostgresLoader:
@@ -325,6 +267,19 @@ def _our_errors() -> Iterator[None]:
         yield
     except DRIVER_ERRORS as error:
         raise translate(error) from error
+
+
+async def close_to_writes(connections: Connections, reason: str | None, instead_of: str | None) -> None:
+    """See `Movable.close_to_writes`."""
+    async with connections.lent() as connection:
+        with _our_errors():
+            async with connection.transaction():
+                await connection.execute(_triggers(reason))  # keeps other processes from doing the same
+                if await closed_at(connection) != instead_of:
+                    raise Busy(CHANGED)
+                await connection.execute(_FORGET, ["closed"])
+                if reason is not None:
+                    await connection.execute(_REMEMBER, "closed", reason)
 
 
 async def closed_at(connection: Connection) -> str | None:

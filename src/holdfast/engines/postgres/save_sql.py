@@ -1,6 +1,6 @@
 """The statement that saves all changes of a group, provided that the namespace has not changed since.
 
-Law: SQL only. The statement takes its rows as one array per column, or one value if all rows have the same.
+The statement takes its rows as one array per column, or one value if all rows have the same.
 So its text depends on which kinds of changes it makes, never on how many. It reads nothing that another
 process may change while it waits for the namespace's row. Where it must, as for a run of expired entries,
 that row is locked first.
@@ -10,25 +10,44 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.engines.postgres.columns import (
+from holdfast.engines.postgres.sql import (
     COUNTERS,
+    MARK,
     PUT,
     PUT_PART,
     RECORD,
     answered,
     array_of,
+    array_text,
     in_time,
     instant,
+    keys_text,
+    looked_up,
     passed,
     stored,
     type_of,
 )
-from holdfast.engines.postgres.sql import MARK, looked_up
+from holdfast.engines.sql.layout import plugin_column
+from holdfast.rows import KV, PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from holdfast.decide import Outcome
+    from holdfast.rows import Address, Row
+
+
+ENTRY_WAIT_MS: Final = 200
+"""Milliseconds for which the statement waits for an entry that another program has locked.
+
+Only a program that writes with SQL of its own locks an entry without its namespace. It locks the entry first
+and the namespace afterwards, in a trigger, and the store locks them in the other order. So the store gives
+way: it rolls back, which lets the other one have the namespace, and begins anew. It does so before the server
+looks for a deadlock, which takes a second and might end the other program's transaction.
+"""
 
 
 class Part(NamedTuple):
@@ -216,7 +235,7 @@ def _drop_records(parameters: Parameters) -> str:
 
 
 def _set_namespace(parameters: Parameters) -> str:
-    """Update the namespace's row if its mark is unchanged.
+    """Update the namespace's row if its mark is unchanged, and wait only for a moment for what follows.
 
     Parameters: the name; the mark when it was loaded; the time limit; the columns `COUNTERS`; the policy.
     """
@@ -227,7 +246,7 @@ def _set_namespace(parameters: Parameters) -> str:
 
 
 def _touch_namespace(parameters: Parameters) -> str:
-    """Renew only the mark of the namespace's row.
+    """Renew only the mark of the namespace's row; otherwise as `_set_namespace`.
 
     Parameters: the name; the mark when it was loaded; the time limit.
     """
@@ -244,8 +263,10 @@ def _mark_in_time(parameters: Parameters) -> str:
     """Return SQL for the new mark, which fails once the time limit has passed.
 
     RETURNING is evaluated after the row is locked; a condition in WHERE would be evaluated before that wait.
+    So it is also the place to limit the wait for entries (see `ENTRY_WAIT_MS`).
     """
-    return f"{MARK} / {in_time(next(parameters))} AS mark"
+    patience = f"set_config('lock_timeout', '{ENTRY_WAIT_MS}', true) AS patience"
+    return f"{MARK} / {in_time(next(parameters))} AS mark, {patience}"
 
 
 _PARTS: Final = {
@@ -262,3 +283,106 @@ _PARTS: Final = {
     "set_namespace": _set_namespace,
     "touch_namespace": _touch_namespace,
 }
+
+
+# The changes of an outcome as parts of the statement, with their parameters.
+
+_put_columns: Final = attrgetter(*PUT)
+_part_columns: Final = attrgetter(*PUT_PART)
+_record_columns: Final = attrgetter(*RECORD)
+_counters: Final = attrgetter(*COUNTERS)
+
+_OFTEN_SAME: Final = frozenset(
+    {
+        *("updated_at", "expires_at", "last_writer", "semantics", "spec_ref"),
+        *("op", "at", "purpose", "lag_ms", "expired_version", "detail"),
+    }
+)
+"""Columns that often have the same value in all rows of a group. In other columns that would be a
+coincidence, and each case would add another variant of the statement."""
+
+
+class SaveParts:
+    """Parts of the statement and their parameters, in the same order."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.parameters: list[Any] = []
+
+    def add(self, name: str, *parameters: Any) -> None:
+        """Add a part."""
+        self.parts.append(Part(name))
+        self.parameters += parameters
+
+    def add_rows(
+        self, name: str, *parameters: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """Add a part that takes rows."""
+        same: list[str] = []
+        self.parameters += parameters
+        for column, values in zip(columns, zip(*rows, strict=True), strict=True):
+            if column in _OFTEN_SAME and values.count(values[0]) == len(values):
+                same.append(column)
+                self.parameters.append(values[0])
+            else:
+                self.parameters.append(array_text(values) if type_of(column) == "bigint" else values)
+        self.parts.append(Part(name, tuple(same)))
+
+
+def changes(name: str, outcome: Outcome, mark: int, *, until: int | None = None) -> SaveParts:
+    """Return the changes of an outcome to a namespace whose row had this mark when it was loaded.
+
+    `until` is the time on the server's clock after which nothing may be changed.
+    """
+    made = SaveParts()
+    if outcome.namespaces:
+        [namespace] = outcome.namespaces
+        made.add("set_namespace", name, mark, until, *_counters(namespace), namespace.policy)
+    else:
+        made.add("touch_namespace", name, mark, until)
+    _add_kv(made, name, {at.key: row for at, row in outcome.rows.items() if at.space == KV})
+    _add_others(made, name, {address: row for address, row in outcome.rows.items() if address.space != KV})
+    for run in outcome.runs:
+        made.add("drop_run", plugin_column(name), run.until, run.count)
+        made.add("record_run", name, run.first - 1, run.at)
+    upto = outcome.trims.get(name)
+    if upto is not None:
+        made.add("drop_records", name, upto)
+    # The parts of a statement don't see each other's effects: don't add records that are to be dropped.
+    records = [record for record in outcome.journal if upto is None or record.version > upto]
+    if records:
+        made.add_rows("add_records", name, columns=RECORD, rows=map(_record_columns, records))
+    return made
+
+
+def _add_kv(made: SaveParts, name: str, rows: dict[str | bytes, Row | None]) -> None:
+    puts = {key: row for key, row in rows.items() if row is not None}
+    plugin = plugin_column(name)
+    if puts:
+        made.add_rows("put_kv", plugin, list(puts), columns=PUT, rows=map(_put_columns, puts.values()))
+    if len(puts) < len(rows):
+        made.add("drop_kv", plugin, [key for key, row in rows.items() if row is None])
+
+
+def _add_others(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
+    puts = {address: row for address, row in rows.items() if row is not None and row.data is None}
+    if puts:
+        spaces, keys = [at.space for at in puts], keys_text(puts)
+        made.add_rows("put_others", name, spaces, keys, columns=PUT, rows=map(_put_columns, puts.values()))
+    if len(puts) < len(rows):
+        _add_parts(made, name, rows)
+        gone = [at for at, row in rows.items() if row is None and not at.space.startswith(PARTS)]
+        if gone:
+            made.add("drop_others", name, [at.space for at in gone], keys_text(gone))
+
+
+def _add_parts(made: SaveParts, name: str, rows: dict[Address, Row | None]) -> None:
+    """Add the changes of parts of blobs."""
+    puts = {address: row for address, row in rows.items() if row is not None and row.data is not None}
+    if puts:
+        spaces, keys = [at.space for at in puts], keys_text(puts)
+        columns = map(_part_columns, puts.values())
+        made.add_rows("put_parts", name, spaces, keys, columns=PUT_PART, rows=columns)
+    gone = [at for at, row in rows.items() if row is None and at.space.startswith(PARTS)]
+    if gone:
+        made.add("drop_parts", name, [at.space for at in gone], keys_text(gone))

@@ -4,7 +4,7 @@ If only this process seems to write to a namespace, its rows are loaded without 
 saves is a transaction by itself: two messages. That statement does nothing if the namespace has changed since
 the load. In that case, and where other processes write too, the namespace is locked first: four messages.
 
-Law: one statement locks the namespace and a later one loads its rows. A statement sees what was committed
+One statement locks the namespace and a later one loads its rows. A statement sees what was committed
 when it began, so a statement that both waited for the lock and read would read what the previous holder of
 the lock has since replaced. Rows loaded without a lock are saved only if the mark of the namespace's row is
 unchanged, which PostgreSQL checks again after a wait. The statement that commits checks the server's clock:
@@ -15,34 +15,34 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
 from holdfast import rules
+from holdfast.bounded import Bounded
 from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
-from holdfast.engines.postgres import sql, walks
-from holdfast.engines.postgres.columns import COUNTERS, ROW, flags_text, keys_text, numbers_of, row_of
-from holdfast.engines.postgres.doubts import require_replicated
+from holdfast.engines.postgres import reads, sql
+from holdfast.engines.postgres.connections import LOCK_SECONDS, require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, unknown
-from holdfast.engines.postgres.save_parts import changes
-from holdfast.engines.postgres.save_sql import save
+from holdfast.engines.postgres.save_sql import changes, save
+from holdfast.engines.postgres.sql import COUNTERS, ROW, flags_text, keys_text, numbers_of, row_of
 from holdfast.engines.sql.layout import WALK, plugin_column
 from holdfast.errors import Busy, DatabaseError
 from holdfast.rows import KV, PARTS, Address, Namespace, Overdue, Row
 from holdfast.work import too_much_loaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.postgres.marks import Marks
     from holdfast.model import Policy
 
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
@@ -55,6 +55,78 @@ MOST_ROWS: Final = 512
 all. Rows whose values are not wanted rarely come with one."""
 _ATTEMPTS: Final = 10
 """The number of attempts at a group whose deadline passes before the commit."""
+MOST_MARKS: Final = 16_384
+"""The maximum number of namespaces whose marks are kept."""
+
+
+class LeftState(NamedTuple):
+    """A namespace as a commit has left it, its mark then, and the start of the server that kept it."""
+
+    mark: int
+    namespace: Namespace
+    started: int
+
+
+class Marks:
+    """The mark (`sql.MARK`) of each namespace's row after the last commit, and whether others write there.
+
+    A commit that several namespaces share also leaves their states here, so that the next one need not load
+    them. Marks only predict whether the next group is the sole writer; correctness never depends on them. If
+    the prediction is wrong, the statement that saves detects it.
+    """
+
+    def __init__(self) -> None:
+        self._left: Bounded[str, int] = Bounded(MOST_MARKS)
+        self._states: Bounded[str, LeftState] = Bounded(MOST_MARKS)
+        self._shared: Bounded[str, None] = Bounded(MOST_MARKS)
+        self._apart: Bounded[str, None] = Bounded(MOST_MARKS)
+
+    def known(self, namespace: str) -> bool:
+        """Return whether the namespace is known to have a row."""
+        return namespace in self._left
+
+    def alone(self, namespace: str) -> bool:
+        """Return whether no other writer has been detected in the namespace."""
+        return namespace in self._left and namespace not in self._shared
+
+    def together(self, namespace: str) -> bool:
+        """Return whether a group of the namespace may share a transaction with those of others."""
+        return namespace in self._left and namespace not in self._shared and namespace not in self._apart
+
+    def keep_apart(self, namespaces: Iterable[str]) -> None:
+        """Record that groups of these namespaces load more than those that share a transaction."""
+        for namespace in namespaces:
+            self._apart.keep(namespace, None)
+
+    def found(self, namespace: str, mark: int) -> None:
+        """Detect from a loaded mark whether another process has written since our last commit."""
+        left = self._left.get(namespace)
+        if left == mark:
+            self._shared.pop(namespace, None)
+        elif left is not None:
+            self._shared.keep(namespace, None)
+
+    def left(self, namespace: str, mark: int) -> None:
+        """Record the mark that a commit has left."""
+        self._left.keep(namespace, mark)
+
+    def left_as(self, state: LeftState) -> None:
+        """Record the state that a commit has left."""
+        self._left.keep(state.namespace.name, state.mark)
+        self._states.keep(state.namespace.name, state)
+
+    def states(self, namespaces: Iterable[str]) -> dict[str, LeftState]:
+        """Return the namespaces as our last commits have left them, where that is known."""
+        known: dict[str, LeftState] = {}
+        for namespace in namespaces:
+            state = self._states.get(namespace)
+            if state is not None and state.mark == self._left.get(namespace):
+                known[namespace] = state
+        return known
+
+    def forget(self, namespace: str) -> None:
+        """Forget a namespace whose row is gone because the content of the database was replaced."""
+        self._left.pop(namespace, None)
 
 
 class _Late(Exception):
@@ -98,11 +170,17 @@ class Group:
         Raises:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
         """
-        for _ in range(_ATTEMPTS):
+        late, give_up = 0, time.monotonic() + LOCK_SECONDS
+        while late < _ATTEMPTS:
             try:
                 return await self._attempt(connection, marks)
             except _Late:
-                continue
+                late += 1
+            except asyncpg.LockNotAvailableError:  # see `save_sql.ENTRY_WAIT_MS`
+                if time.monotonic() >= give_up:
+                    raise
+                if connection.is_in_transaction():
+                    await connection.execute("ROLLBACK")
         raise Busy("PostgreSQL is too slow for the deadlines of the callers")
 
     async def _attempt(self, connection: Connection, marks: Marks) -> Outcome:
@@ -163,7 +241,7 @@ class Group:
         outcome = decision.outcome()
         if outcome.unfinished:
             for at in outcome.wants:
-                loaded.ends[at] = await ends_of(partial(walks.scan, connection), *at)
+                loaded.ends[at] = await ends_of(partial(reads.scan, connection), *at)
             await self._load_besides(connection, loaded, looked_for(outcome.looks))
             return await self._decide(connection, loaded, now)
         return outcome

@@ -215,13 +215,16 @@ class RemoteEngine(RemoteOperators):
         await self._exchange(dialect, subject, {}, late, repeat=True)
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """See `Engine.hint`: the service publishes every change."""
+        """See `SharedStorage.hint`: the service publishes every change."""
 
         pattern = event_pattern(self._address.prefix, namespace)
         return self._mailbox.listen(pattern, lambda message: ring()).cancel
 
+    def figures(self) -> None:
+        """Return None: the service knows its cluster."""
+
     async def clock(self, ticks: Callable[[], float]) -> Reading | None:
-        """See `Engine.clock`: the estimate from the replies so far."""
+        """See `SharedStorage.clock`: the estimate from the replies so far."""
         return Reading(self._mailbox.time(), ticks()) if self._mailbox.told else None
 
     async def remembered(self) -> int:

@@ -44,7 +44,7 @@ class RemoteOperators(Exchange):
         return int((await self._ask_operator("recount", {"namespace": namespace}, late))["corrected"])
 
     async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`: for operators. The path is on the service's machine."""
+        """See `ServiceEngine.rescue`: for operators. The path is on the service's machine."""
         part = await self._ask_operator("rescue", {"path": path}, self._unknown("rescue"))
         while not part["complete"]:
             part = await self._ask_operator("rescue", {"number": part["number"]}, self._unknown("rescue"))

@@ -35,7 +35,7 @@ class Post(Protocol):
         """Send a request and wait for the reply. `told` are the fields of a payload that is bytes."""
         ...
 
-    def listen(self, subject: str, heard: Callable[[Any], None]) -> Heard:
+    def listen(self, subject: str, heard: Callable[[Any], None]) -> Subscription:
         """Subscribe to a subject."""
         ...
 
@@ -70,7 +70,7 @@ class Answered(Protocol):
         ...
 
 
-class Heard(Protocol):
+class Subscription(Protocol):
     """A subscription."""
 
     def cancel(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.families import plain
 
-KNOWN_REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
+KNOWN_REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 """All migrations, oldest first."""
 
 SCHEMA_REVISION: Final = KNOWN_REVISIONS[-1]

@@ -201,11 +201,14 @@ END $holdfast$"""
 _PG_TURN: Final = """CREATE FUNCTION holdfast_outside_turn() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $holdfast$
 BEGIN
-    EXECUTE format('LOCK TABLE %I.holdfast_namespaces IN EXCLUSIVE MODE', TG_TABLE_SCHEMA);
+    EXECUTE format('LOCK TABLE %I.holdfast_namespaces IN SHARE UPDATE EXCLUSIVE MODE', TG_TABLE_SCHEMA);
     RETURN NULL;
 END $holdfast$"""
-# A store locks the row of a namespace before it touches entries. Another program touches entries first, and
-# would meet the store half way in a deadlock, if it did not wait for its turn before its first statement.
+# Another program locks entries first, and the row of their namespace afterwards, in the trigger of each row.
+# Two such programs would meet half way in a deadlock. So each waits for its turn before its first statement,
+# until the transaction of the other one has ended. This lock lets a store write: a store locks the row of the
+# namespace first, and gives way to a program that has locked an entry (`holdfast.engines.postgres.save_sql`).
+# It keeps programs out while a store is being loaded, which holds the table in EXCLUSIVE mode.
 _PG_TAKE_TURN: Final = f"""CREATE TRIGGER holdfast_outside_turn
 BEFORE INSERT OR UPDATE OR DELETE ON plugin_kv_storage FOR EACH STATEMENT
 WHEN (current_setting('application_name') <> '{WRITER_MARK}')

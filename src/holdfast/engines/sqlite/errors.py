@@ -1,6 +1,6 @@
 """Translation of SQLite's errors to ours, by their codes.
 
-Law: this is the engine's only translator. It never uses an error's text, except that of our own triggers.
+This is the engine's only translator. It never uses an error's text, except that of our own triggers.
 """
 
 from __future__ import annotations

@@ -1,36 +1,45 @@
 """Long-running reads of a SQLite file in use: copying the whole file and checking its integrity.
 
 They use their own connection, which is opened together with the others. If the file vanishes, this connection
-still has it, while a new connection would open whatever is at the path by then.
+still has it, while a new connection would open whatever is at the path by then. One long read runs at a time,
+on its own thread and in one read transaction. So no other work waits for it, and it sees one snapshot.
+Closing the store stops it.
 
-Law: one long read runs at a time, on its own thread and in one read transaction. So no other work waits for
-it, and it sees one snapshot. Closing the store stops it.
+A copy never overwrites anything. The new file gets its name only when it is complete, checked and on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from holdfast import private
 from holdfast.engine import Checkup
 from holdfast.engines.sql.layout import namespace_of
-from holdfast.engines.sqlite.copying import copied, new_file
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.setup import connect
-from holdfast.errors import Busy, Unavailable
+from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable, ValidationError
+from holdfast.model import Rescued
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from holdfast.model import Rescued
 
 T = TypeVar("T")
+
+COPY_PAGES: Final = 256
+"""The number of pages to copy between two checks of whether to continue."""
+MAX_PATH: Final = 4_096
+
+_OWN: Final = ("", "-wal", "-shm", "-journal", ".lock", ".ballast", ".audit-key")
+"""The suffixes of a store's own files."""
 
 STEPS: Final = 1_000
 """The number of steps of SQLite's virtual machine between two checks of the time limit."""
@@ -57,12 +66,12 @@ class Examiner:
         self._connection = connect(self._path, patience=5)
 
     async def rescue(self, path: str) -> Rescued:
-        """See `Rescuer.rescue`. The import is local because few processes ever need it."""
-        target = new_file(path, self._path)
-        return await self._run(lambda connection: copied(connection, target, self._go_on))
+        """See `LocalFile.rescue`."""
+        target = _new_file(path, self._path)
+        return await self._run(lambda connection: _copied(connection, target, self._go_on))
 
     async def examine(self, seconds: float | None) -> Checkup:
-        """See `Examined.examine`: run SQLite's own check, the quick one if there is a time limit."""
+        """See `Movable.examine`: run SQLite's own check, the quick one if there is a time limit."""
         return await self._run(lambda connection: _examined(connection, seconds))
 
     def close(self) -> None:
@@ -157,3 +166,135 @@ def _interrupted_after(connection: sqlite3.Connection, seconds: float | None) ->
         connection.set_progress_handler(None, 0)
         timer.cancel()
         timer.join()
+
+
+def _new_file(name: str, store: Path) -> Path:
+    """Return the path for a copy of a store. A relative path is relative to the store's folder.
+
+    Raises:
+        ValidationError: The path can't be used.
+    """
+    if not 0 < len(name) <= MAX_PATH or not _is_name(name):
+        raise ValidationError(
+            f"path must be the name of a file, of 1 to {MAX_PATH:,} characters", field="path"
+        )
+    target = Path(os.path.normpath(store.absolute().parent / name))
+    if target in {store.absolute().with_name(f"{store.name}{suffix}") for suffix in _OWN}:
+        raise ValidationError(
+            f"{target} is the name of a file of the running store: copy to another name, stop the service, "
+            "and then move the copy there",
+            field="path",
+        )
+    _require_free(target)
+    if not os.path.isdir(target.parent):
+        raise ValidationError(f"the folder {target.parent} does not exist on this machine", field="path")
+    return target
+
+
+def _copied(source: sqlite3.Connection, target: Path, go_on: Callable[[], None]) -> Rescued:
+    """Copy everything into a new file. `go_on` is called between steps and may raise to stop.
+
+    Raises:
+        ValidationError: The file can't be created, or exists by now.
+        StorageFull: The disk has no room for it.
+    """
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    with _our_errors(target):
+        os.close(private.create(unfinished))
+        try:
+            found = _filled(source, unfinished, target, go_on)
+            _sync(unfinished)
+            _name(unfinished, target)
+            _sync(target.parent)
+        finally:
+            for suffix in ("", "-wal", "-shm"):
+                with contextlib.suppress(OSError):
+                    unfinished.with_name(unfinished.name + suffix).unlink()
+    return found
+
+
+def _filled(source: sqlite3.Connection, unfinished: Path, target: Path, go_on: Callable[[], None]) -> Rescued:
+    pages = 0
+
+    def step(status: int, remaining: int, total: int) -> None:
+        nonlocal pages
+        pages = total
+        go_on()
+
+    with contextlib.closing(sqlite3.connect(unfinished, isolation_level=None)) as copy:
+        copy.execute("PRAGMA synchronous = OFF")  # the complete file is synced once
+        copy.execute("PRAGMA journal_mode = OFF")
+        source.backup(copy, pages=COPY_PAGES, progress=step)
+        namespaces, entries, trouble = _looked_at(copy)
+        go_on()
+    return Rescued(
+        path=str(target),
+        bytes=unfinished.stat().st_size,
+        pages=pages,
+        namespaces=namespaces,
+        entries=entries,
+        trouble=trouble,
+    )
+
+
+def _looked_at(copy: sqlite3.Connection) -> tuple[int, int, str | None]:
+    """Return a copy's numbers of namespaces and entries, and any damage, which the original has too."""
+    try:
+        [found] = copy.execute("PRAGMA quick_check(1)").fetchone()
+        [namespaces] = copy.execute("SELECT count(*) FROM holdfast_namespaces").fetchone()
+        [entries] = copy.execute("SELECT count(*) FROM plugin_kv_storage").fetchone()
+    except sqlite3.DatabaseError:
+        return 0, 0, "SQLite can't read a page that it needs"
+    return namespaces, entries, None if found == "ok" else str(found)
+
+
+def _name(unfinished: Path, target: Path) -> None:
+    """Give the file its final name, without replacing an existing file."""
+    try:
+        os.link(unfinished, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        _require_free(target)
+        unfinished.rename(target)
+
+
+def _is_name(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _require_free(target: Path) -> None:
+    if os.path.lexists(target):
+        raise ValidationError(f"{target} already exists: name a file that does not", field="path")
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def _our_errors(target: Path) -> Iterator[None]:
+    """Translate errors of copying into ours, naming the copy."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translated(error, str(target)) from error
+    except OSError as error:
+        raise _trouble(error, target) from None
+
+
+def _trouble(error: OSError, target: Path) -> HoldfastError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"there is no room for a copy at {target}")
+    if isinstance(error, FileExistsError):
+        return ValidationError(f"{target} already exists, or is being written: name another", field="path")
+    return ValidationError(
+        f"{target} can't be written: {(error.strerror or 'it failed').lower()}", field="path"
+    )

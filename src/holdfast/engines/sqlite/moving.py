@@ -1,8 +1,8 @@
 """Raw reads and loads of a whole SQLite store; see `holdfast.engine.moving`.
 
-Law: a snapshot is one read transaction on a connection and a thread of its own, so it delays nothing else. A
-load is one transaction of the writer. Triggers close a store to writes: they bind every process that has the
-file open, of any version, and cost nothing while a store is open.
+A snapshot is one read transaction on a connection and a thread of its own, so it delays nothing else. A load
+is one transaction of the writer; the replicas of a cluster run the same statements. Triggers close a store to
+writes: they bind every process that has the file open, of any version, and cost nothing while it is open.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.engine.moving import CHANGED, UNFINISHED, Facts, Mark, Marked, Shelf
+from holdfast.engine.moving import CHANGED, Facts, Mark, Marked, Shelf
 from holdfast.engines.sql import layout, shelves
-from holdfast.engines.sqlite import load_sql
 from holdfast.engines.sqlite.errors import translated
-from holdfast.engines.sqlite.load_sql import places
-from holdfast.engines.sqlite.setup import connect, revision
-from holdfast.errors import Busy, Unavailable
+from holdfast.engines.sqlite.setup import connect
+from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
+from holdfast.errors import Busy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
     from pathlib import Path
 
-    from holdfast.engines.sqlite.presence import Presence
     from holdfast.engines.sqlite.writer import Writer
     from holdfast.rows import Namespace
 
 T = TypeVar("T")
 
-_FACTS: Final = "SELECT name, value FROM holdfast_meta"
+Loads: TypeAlias = "tuple[str, list[tuple[Any, ...]]]"
+"""A statement that loads raw contents, and the parameters of each of its runs."""
+
+FACTS: Final = "SELECT name, value FROM holdfast_meta"
 _FIND: Final = 128
 """The number of marks that one statement looks for."""
 _NAMES: Final = (
@@ -57,7 +57,7 @@ class SqliteSnapshot:
 
     async def facts(self) -> Facts:
         """See `RawSnapshot.facts`."""
-        return shelves.facts_of(await self._fetch(_FACTS, ()))
+        return shelves.facts_of(await self._fetch(FACTS, ()))
 
     async def namespaces(self) -> list[Namespace]:
         """See `RawSnapshot.namespaces`."""
@@ -122,33 +122,31 @@ class SqliteLoader:
 
     async def facts(self) -> Facts:
         """See `RawLoader.facts`."""
-        found = shelves.facts_of(await self._writer.run(partial(self._writer.fetch, _FACTS)))
+        found = shelves.facts_of(await self._writer.run(partial(self._writer.fetch, FACTS)))
         return msgspec.structs.replace(found, closed=found.closed or self.closed)
 
     async def put(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
         """See `RawLoader.put`."""
-        await self._many(*load_sql.put(namespace, shelf, shelves.columns(shelf, held)))
+        await self._many(*put_rows(namespace, shelf, shelves.columns(shelf, held)))
 
     async def drop(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> None:
         """See `RawLoader.drop`."""
-        await self._many(*load_sql.drop(namespace, shelf, marks))
+        await self._many(*drop_rows(namespace, shelf, marks))
 
     async def put_namespaces(self, namespaces: Sequence[Namespace]) -> None:
         """See `RawLoader.put_namespaces`."""
-        await self._many(*load_sql.put_namespaces(shelves.namespace_columns(namespaces)))
+        await self._many(*put_namespaces(shelves.namespace_columns(namespaces)))
 
     async def drop_namespaces(self, names: Sequence[str]) -> None:
         """See `RawLoader.drop_namespaces`."""
-        for sql, rows in load_sql.drop_namespaces(names):
+        for sql, rows in drop_namespaces(names):
             await self._many(sql, rows)
 
     async def remember(self, facts: Facts) -> None:
         """See `RawLoader.remember`."""
         rows = shelves.facts_rows(facts)
-        await self._many(load_sql.FORGET, [(name,) for name, _ in rows])
-        await self._many(
-            load_sql.REMEMBER, [row for row in rows if row[1] is not None and row[0] != "closed"]
-        )
+        await self._many(DROP_FACT, [(name,) for name, _ in rows])
+        await self._many(ADD_FACT, [row for row in rows if row[1] is not None and row[0] != "closed"])
         for sql in _triggers(facts.closed):
             await self._many(sql, [()])
         self.closed = facts.closed
@@ -156,14 +154,14 @@ class SqliteLoader:
     async def step_aside(self) -> None:
         """Make the triggers, also those of a closed store, let this transaction pass."""
         self.closed = (await self.facts()).closed
-        await self._many(load_sql.FORGET, [("closed",)])
-        await self._many(load_sql.REMEMBER, [load_sql.INSIDE])
+        await self._many(DROP_FACT, [("closed",)])
+        await self._many(ADD_FACT, [INSIDE])
 
     async def keep_closed(self) -> None:
         """Make the triggers hold again for all later transactions; the closing ones if it is to be closed."""
-        await self._many(load_sql.FORGET, [load_sql.INSIDE[:1]])
+        await self._many(DROP_FACT, [INSIDE[:1]])
         if self.closed is not None:
-            await self._many(load_sql.REMEMBER, [("closed", self.closed)])
+            await self._many(ADD_FACT, [("closed", self.closed)])
 
     async def _many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
@@ -185,90 +183,10 @@ async def loading(writer: Writer) -> AsyncIterator[SqliteLoader]:
     await asyncio.shield(writer.run(writer.end_load))
 
 
-class SqliteMoves(ABC):
-    """The part of the engine that implements `holdfast.engine.moving.Movable`."""
-
-    _path: Path
-    _writer: Writer
-    _presence: Presence
-    _unfinished_too = False
-
-    @abstractmethod
-    async def ready(self) -> None:
-        """See `Engine.ready`."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Forget every row that was kept in memory: the contents of the file are about to change."""
-
-    def open_unfinished(self) -> None:
-        """See `Movable.open_unfinished`."""
-        self._unfinished_too = True
-
-    def snapshot(self) -> contextlib.AbstractAsyncContextManager[SqliteSnapshot]:
-        """See `Movable.snapshot`."""
-        self._presence.look()
-        return snapshot(self._path)
-
-    @contextlib.asynccontextmanager
-    async def loading(self) -> AsyncIterator[SqliteLoader]:
-        """See `Movable.loading`."""
-        await self.ready()
-        self.forget()
-        async with loading(self._writer) as loader:
-            yield loader
-        if not self._presence.still():
-            raise self._presence.loss(wrote=True)
-
-    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
-        """See `Movable.close_to_writes`."""
-        self._presence.look()
-        with _our_errors(str(self._path)):
-            await asyncio.to_thread(_close_to_writes, self._path, reason, instead_of)
-
-    def _require_usable(self) -> None:
-        """Refuse a file into which a copy is under way, before its lock is taken: the copy needs the lock.
-
-        Raises:
-            Unavailable: The copy is not complete.
-        """
-        if self._unfinished_too or not self._path.exists():
-            return
-        with contextlib.closing(connect(self._path, patience=5)) as connection:
-            if revision(connection) == layout.SCHEMA_REVISION:
-                self._require_finished(connection)
-
-    def _require_finished(self, connection: sqlite3.Connection) -> None:
-        """Refuse to open a store into which a copy is under way.
-
-        Raises:
-            Unavailable: The copy is not complete.
-        """
-        closed = self._closed(connection)
-        if closed is not None and closed.startswith(UNFINISHED):
-            raise Unavailable(f"{self._path} can't be used yet: {closed}")
-
-    def _require_open(self, connection: sqlite3.Connection) -> None:
-        """Refuse a store that accepts no writes.
-
-        Raises:
-            Unavailable: The store is closed.
-        """
-        closed = self._closed(connection)
-        if closed is not None:
-            raise Unavailable(f"{self._path} accepts no writes: {closed}")
-
-    def _closed(self, connection: sqlite3.Connection) -> str | None:
-        """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
-        if self._unfinished_too:
-            return None
-        return shelves.facts_of(connection.execute(_FACTS).fetchall()).closed
-
-
 def closed_in(path: Path) -> str | None:
     """Return the reason why the store in a file is closed; None if it is open."""
     with contextlib.closing(connect(path, patience=5)) as connection:
-        return shelves.facts_of(connection.execute(_FACTS).fetchall()).closed
+        return shelves.facts_of(connection.execute(FACTS).fetchall()).closed
 
 
 def _begun(path: Path) -> sqlite3.Connection:
@@ -283,18 +201,24 @@ def _fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) 
     return connection.execute(sql, parameters).fetchall()
 
 
+async def close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
+    """See `Movable.close_to_writes`."""
+    with _our_errors(str(path)):
+        await asyncio.to_thread(_close_to_writes, path, reason, instead_of)
+
+
 def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
     connection = sqlite3.connect(path, timeout=_CLOSING_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
-        if shelves.facts_of(connection.execute(_FACTS).fetchall()).closed != instead_of:
+        if shelves.facts_of(connection.execute(FACTS).fetchall()).closed != instead_of:
             raise Busy(CHANGED)
         for sql in _triggers(reason):
             connection.execute(sql)
-        connection.execute(load_sql.FORGET, ("closed",))
+        connection.execute(DROP_FACT, ("closed",))
         if reason is not None:
-            connection.execute(load_sql.REMEMBER, ("closed", reason))
+            connection.execute(ADD_FACT, ("closed", reason))
         connection.execute("COMMIT")
     finally:
         connection.close()
@@ -315,6 +239,52 @@ def _triggers(reason: str | None) -> list[str]:
                     f"BEGIN SELECT RAISE(ABORT, '{text}'); END"
                 )
     return statements
+
+
+def put_rows(namespace: str, shelf: Shelf, columns: Sequence[Sequence[Any]]) -> Loads:
+    """Put things on a shelf, given as `shelves.columns` returns them."""
+    owner = shelves.owner_of(namespace, shelf)
+    return _put(shelf), [(owner, *values) for values in columns]
+
+
+def drop_rows(namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> Loads:
+    """Remove what is at these marks."""
+    owner = shelves.owner_of(namespace, shelf)
+    table = shelves.TABLES[shelf]
+    sql = f"DELETE FROM {table.table} WHERE {' AND '.join(f'{one} = ?' for one in table.key)}"
+    return sql, [(owner, *mark) for mark in marks]
+
+
+def put_namespaces(columns: Sequence[Sequence[Any]]) -> Loads:
+    """Put the rows of namespaces, given in the order of `shelves.NAMESPACE`."""
+    names = shelves.NAMESPACE
+    sql = f"INSERT OR REPLACE INTO holdfast_namespaces ({', '.join(names)}) VALUES ({places(names)})"
+    return sql, [tuple(values) for values in columns]
+
+
+def drop_namespaces(names: Sequence[str]) -> list[Loads]:
+    """Remove namespaces: their rows and everything on their shelves."""
+    found = [("DELETE FROM holdfast_namespaces WHERE name = ?", [(name,) for name in names])]
+    for shelf, table in shelves.TABLES.items():
+        owners = [(shelves.owner_of(name, shelf),) for name in names]
+        found.append((f"DELETE FROM {table.table} WHERE {table.owner} = ?", owners))
+    return found
+
+
+def places(columns: Sequence[str]) -> str:
+    """Return the question marks for as many parameters as there are columns."""
+    return ", ".join("?" * len(columns))
+
+
+@cache
+def _put(shelf: Shelf) -> str:
+    table = shelves.TABLES[shelf]
+    columns = (*table.key, *table.columns)
+    new = ", ".join(f"{name} = excluded.{name}" for name in table.columns)
+    return (
+        f"INSERT INTO {table.table} ({', '.join(columns)}) VALUES ({places(columns)}) "
+        f"ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {new}"
+    )
 
 
 @cache

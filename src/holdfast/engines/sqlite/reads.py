@@ -1,43 +1,64 @@
-"""The reads of the SQLite engine: queries that run to completion on one connection.
+"""The reads of the SQLite engine: the queries, and the threads and connections that run them.
 
-Law: a query never leaves a cursor or a transaction open, since that would prevent checkpoints of the
-write-ahead log.
+A query runs to completion on one connection. It never leaves a cursor or a transaction open, since that would
+prevent checkpoints of the write-ahead log.
 """
 
 from __future__ import annotations
 
+import queue
+import sqlite3
+import threading
+import weakref
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from concurrent.futures import Executor, Future
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from holdfast import rules
 from holdfast.decide.weights import summed
-from holdfast.engine import JournalPage, JournalQuery, Scan, Scanned, Totals, fitting, loadable, row_size
+from holdfast.engine import (
+    LATER,
+    JournalPage,
+    JournalQuery,
+    Later,
+    Scan,
+    Scanned,
+    Totals,
+    fitting,
+    loadable,
+    row_size,
+)
 from holdfast.engines.sql.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import sql as statements
-from holdfast.errors import DatabaseError
+from holdfast.engines.sqlite.setup import connect, kept_time
 from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
 from holdfast.work import too_much_loaded
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from holdfast.commands import Command
 
+T = TypeVar("T")
+
 FEW_ROWS: Final = {True: 16, False: 64}
 """The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
+MOST_THREADS: Final = 16
+"""The number of threads with a connection, which takes three file descriptors. Others ask the loop."""
 
 
-class Room(msgspec.Struct, gc=False):
+class ByteBudget(msgspec.Struct, gc=False):
     """The number of bytes of values that a group of commands may still load."""
 
     commands: Sequence[Command]
     left: int = -1
 
-    def for_rows(self, rows: dict[Address, bool]) -> Room | None:
-        """Return this room if the bytes of these rows must be counted; None for a few rows."""
+    def for_rows(self, rows: dict[Address, bool]) -> ByteBudget | None:
+        """Return this budget if the bytes of these rows must be counted; None for a few rows."""
         if len(rows) <= FEW_ROWS[len(self.commands) == 1]:
             return None
         most = loadable(self.commands)
@@ -46,7 +67,7 @@ class Room(msgspec.Struct, gc=False):
         return None if most is None else self
 
 
-class Rest(Exception):
+class TooLargeToLoad(Exception):
     """Loading stopped because the values are large. Carries the loaded rows and the remaining addresses."""
 
     def __init__(self, rows: dict[Address, Row], wanted: dict[Address, bool]) -> None:
@@ -81,19 +102,23 @@ def get_alive(connection: sqlite3.Connection, addresses: Sequence[Address], now:
 
 
 def load_rows(
-    connection: sqlite3.Connection, wanted: dict[Address, bool], room: Room | None = None, *, most: int = 0
+    connection: sqlite3.Connection,
+    wanted: dict[Address, bool],
+    budget: ByteBudget | None = None,
+    *,
+    most: int = 0,
 ) -> dict[Address, Row]:
     """Load rows by address. A row without a deadline comes with its value only if the value is wanted.
 
     Args:
         connection: The connection to use.
         wanted: The addresses, and whether each value is wanted.
-        room: The number of bytes that may be loaded.
-        most: The number of bytes after which to stop and raise `Rest`; 0 for no limit.
+        budget: The number of bytes that may be loaded.
+        most: The number of bytes after which to stop and raise `TooLargeToLoad`; 0 for no limit.
 
     Raises:
-        TooExpensive: The values exceed `room`.
-        Rest: Loading stopped at `most`.
+        TooExpensive: The values exceed `budget`.
+        TooLargeToLoad: Loading stopped at `most`.
     """
     if len(wanted) == 1:
         [address] = wanted
@@ -109,21 +134,21 @@ def load_rows(
         for start in range(0, len(addresses), statements.MAX_ROWS):
             some = addresses[start : start + statements.MAX_ROWS]
             sql, parameters = statements.load(some, table=table, shown=shown)
-            if room is None and not (most and shown):
+            if budget is None and not (most and shown):
                 found = connection.execute(sql, parameters).fetchall()
             else:
-                found, whole = _bounded(connection.cursor().execute(sql, parameters), room, most)
+                found, whole = _bounded(connection.cursor().execute(sql, parameters), budget, most)
             for values in found:
                 if table == "holdfast_parts":
                     rows[some[values[0]]] = statements.part_row(values[1:])
                 else:
                     rows[some[values[0]]] = statements.row(values[2:], values[1])
             if not whole:
-                raise Rest(rows, {one: shown for one, shown in wanted.items() if one not in rows})
+                raise TooLargeToLoad(rows, {one: shown for one, shown in wanted.items() if one not in rows})
     return rows
 
 
-def _bounded(cursor: sqlite3.Cursor, room: Room | None, most: int) -> tuple[list[Any], bool]:
+def _bounded(cursor: sqlite3.Cursor, budget: ByteBudget | None, most: int) -> tuple[list[Any], bool]:
     """Read rows until a limit is reached. Return them and whether these are all rows."""
     found: list[Any] = []
     loaded = 0
@@ -131,9 +156,9 @@ def _bounded(cursor: sqlite3.Cursor, room: Room | None, most: int) -> tuple[list
         for values in cursor:
             size = 0 if values[2] is None else len(values[2])
             loaded += size
-            if room is not None:
-                room.left -= size
-                if room.left < 0:
+            if budget is not None:
+                budget.left -= size
+                if budget.left < 0:
                     raise too_much_loaded()
             found.append(values)
             if most and loaded > most:
@@ -279,16 +304,122 @@ def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> l
     ]
 
 
-def remembered(connection: sqlite3.Connection) -> int:
-    """See `Engine.remembered`."""
-    [changed_at] = connection.execute(statements.LAST_CHANGE).fetchone()
+class ReaderThread(Executor):
+    """A thread that starts with its first read, and runs one read after the other.
+
+    Unlike the executors of the standard library, it also serves while the process is ending, so that what
+    follows a store does not fail before the store is closed.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a read after those submitted before it. Call this from one thread only."""
+        future: Future[T] = Future()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="holdfast reader", daemon=True)
+            self._thread.start()
+        self._jobs.put(partial(_run, future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Finish the reads that were submitted, and stop."""
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def _run(future: Future[T], read: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
     try:
-        return max(int(changed_at), kept_time(connection))
-    except ValueError:  # a corrupt page holds anything
-        raise DatabaseError("the time that the store remembers can't be read: restore a backup") from None
+        future.set_result(read())
+    except BaseException as error:
+        future.set_exception(error)
 
 
-def kept_time(connection: sqlite3.Connection) -> int:
-    """Return the latest time that was stored by `remember`."""
-    [kept] = connection.execute(statements.KEPT_TIME).fetchone()
-    return int(kept)
+class ThreadConnection:
+    """The connection of one thread, and the lock that keeps it from being closed in the middle of a read."""
+
+    __slots__ = ("__weakref__", "connection", "lock")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection: sqlite3.Connection | None = connection
+        self.lock: threading.Lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connection, once no read is under way."""
+        with self.lock:
+            connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class ThreadConnections:
+    """Reads of single entries on threads other than the event loop's.
+
+    Every thread has a connection of its own. A connection that threads shared would keep the snapshot of
+    whichever of them is reading, so that another could miss its own last write. All of them read the file
+    that the store has open, whatever is at its path by now.
+
+    Args:
+        path: The file.
+        there: Returns whether the file at that path is the one that the store has open.
+    """
+
+    def __init__(self, path: Path, there: Callable[[], bool]) -> None:
+        self._path = path
+        self._there = there
+        self._mine = threading.local()
+        self._all: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
+        self._adding = threading.Lock()
+        self._closed = False
+
+    def get(self, address: Address) -> Row | Later | None:
+        """Load one entry, or return `LATER` if the loop has to be asked."""
+        own: ThreadConnection | None = getattr(self._mine, "own", None)
+        if own is None:
+            own = self._add()
+            if own is None:
+                return LATER
+        with own.lock:
+            if own.connection is None:
+                return LATER
+            try:
+                return get(own.connection, address)
+            except sqlite3.Error:
+                return LATER
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._adding:
+            self._closed = True
+            known = list(self._all)
+        for own in known:
+            own.close()
+
+    def _add(self) -> ThreadConnection | None:
+        """Give the current thread a connection, unless too many have one."""
+        with self._adding:
+            if self._closed or len(self._all) >= MOST_THREADS or not self._there():
+                return None
+            try:
+                connection = connect(self._path, patience=0)
+                own = ThreadConnection(connection)
+                kept_time(connection)  # opens the log as well
+            except sqlite3.Error:
+                return None
+            if not self._there():  # it was replaced meanwhile
+                return None
+            self._all.add(own)
+        self._mine.own = own
+        return own

@@ -1,7 +1,11 @@
-"""Opens a SQLite file: configures the connections and makes sure that the schema is up to date.
+"""Opens a SQLite file: configures connections, creates, migrates or adopts the store, and resets its time.
 
-Law: only the process that holds the writer's lock creates or migrates. The revision is compared first, and
+Only the process that holds the writer's lock creates or migrates. The revision is compared first, and
 SQLAlchemy and Alembic are imported only for a migration.
+
+An adoption brings the rows of another program's table into a store (`engines.sql.adopting`). The rows are
+inserted as any program inserts them, so that the store's triggers give them their versions and count them. A
+dry run changes nothing: not the file, its mode, nor anything beside it.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -16,6 +21,7 @@ import msgspec
 
 from holdfast.clock import KeptLine
 from holdfast.engines.sql import adopting
+from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
 from holdfast.engines.sql.layout import (
     SCHEMA_REVISION,
     SHARED_REVISIONS,
@@ -26,25 +32,30 @@ from holdfast.engines.sql.layout import (
 from holdfast.engines.sql.migrate import Need, needed, upgrade_sqlite
 from holdfast.engines.sqlite import sql
 from holdfast.engines.sqlite.files import keep_private
-from holdfast.engines.sqlite.reads import remembered
-from holdfast.errors import Unavailable, Unsupported
+from holdfast.errors import DatabaseError, Unavailable, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.engines.sql.adopting import Found
+    from holdfast.engines.sql.adopting import Found, NewRow
 
 OLDEST_SQLITE: Final = (3, 37, 0)
 """The first SQLite with STRICT tables."""
-WRITER_KIB: Final = 16_384
 PATIENCE: Final = 30.0
 """Seconds for which an adoption waits for a locked file."""
+WRITER_KIB: Final = 16_384
 READER_KIB: Final = 2_048
 """The page cache of the connection that writes and of each reader, in KiB.
 
 Every commit invalidates a reader's cache. So a larger cache would fill only once writes have ceased, and then
 reading from the operating system's cache is as fast.
 """
+
+_INSERT: Final = (
+    f"INSERT INTO {TABLE} (plugin_name, key, value_json, expires_at, created_at, updated_at) "
+    "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+)
 
 
 class OneCursorConnection(sqlite3.Connection):
@@ -100,6 +111,21 @@ def prepare(path: Path, *, sync: str, epoch: str | None = None) -> sqlite3.Conne
     return connection
 
 
+def remembered(connection: sqlite3.Connection) -> int:
+    """See `Engine.remembered`."""
+    [changed_at] = connection.execute(sql.LAST_CHANGE).fetchone()
+    try:
+        return max(int(changed_at), kept_time(connection))
+    except ValueError:  # a corrupt page holds anything
+        raise DatabaseError("the time that the store remembers can't be read: restore a backup") from None
+
+
+def kept_time(connection: sqlite3.Connection) -> int:
+    """Return the latest time that was stored by `remember`."""
+    [kept] = connection.execute(sql.KEPT_TIME).fetchone()
+    return int(kept)
+
+
 def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
     """Reset a store's time to `now`, if it is ahead. The caller must hold the writer's lock.
 
@@ -151,13 +177,13 @@ def found_in(path: Path) -> Found | None:
     try:
         if not path.exists() or not path.stat().st_size:
             return None
-        with contextlib.closing(looking(path)) as connection:
+        with contextlib.closing(connect_without_changes(path)) as connection:
             return foreign_table(connection)
     except (OSError, sqlite3.Error):  # whoever opens the file is told why it can't be read
         return None
 
 
-def looking(path: Path) -> sqlite3.Connection:
+def connect_without_changes(path: Path) -> sqlite3.Connection:
     """Open a connection that changes nothing: not the file, nor its mode."""
     place = quote(str(path.absolute()))
     return sqlite3.connect(f"file:{place}?mode=ro", uri=True, timeout=PATIENCE, isolation_level=None)
@@ -167,11 +193,10 @@ def foreign_table(connection: sqlite3.Connection) -> Found | None:
     """Return the table of another program in the place of ours; None if there is none."""
     if revision(connection) is not None:
         return None
-    table = adopting.TABLE
-    columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", [table])]
+    columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", [TABLE])]
     if adopting.shape(columns, 0) is None:
         return None
-    [count] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    [count] = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchone()
     return adopting.shape(columns, count)
 
 
@@ -215,3 +240,73 @@ def _connect(path: Path, *, patience: float, kib: int) -> sqlite3.Connection:
 def _create(connection: sqlite3.Connection) -> None:
     """Create an empty store in one transaction."""
     connection.executescript(f"BEGIN IMMEDIATE;\n{ddl('sqlite')}\nCOMMIT;")
+
+
+def adopt(path: Path, *, dry_run: bool) -> Report:
+    """Bring the rows of another program's table into a store. The caller holds the right to write."""
+    report = Report(place=str(path), dry_run=dry_run)
+    if not path.exists():
+        return report
+    if dry_run:
+        with contextlib.closing(connect_without_changes(path)) as connection:
+            found = foreign_table(connection)
+            if found is not None:
+                report.found = True
+                for _ in _rows(connection, TABLE, found, report):
+                    pass
+        return report
+    with contextlib.closing(sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            _adopt(connection, report)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    return report
+
+
+def _adopt(connection: sqlite3.Connection, report: Report) -> None:
+    found = foreign_table(connection)
+    if found is None:
+        return
+    report.found = True
+    _make_room(connection)
+    _create_within(connection)
+    connection.execute("INSERT INTO holdfast_meta VALUES ('epoch', ?)", [os.urandom(8).hex()])
+    for row in _rows(connection, OLD_TABLE, found, report):
+        if not connection.execute(_INSERT, row).rowcount:
+            report.adopted -= 1
+            report.skip(row.plugin, row.key, "the table has this key more than once")
+
+
+def _rows(connection: sqlite3.Connection, table: str, found: Found, report: Report) -> Iterator[NewRow]:
+    """Yield the rows that can be brought."""
+    now = time.time_ns() // 1_000_000
+    columns = ", ".join(["plugin_name", "key", found.value, *found.times])
+    # Until the cursor is closed, its statement keeps the file open.
+    with contextlib.closing(connection.cursor()) as cursor:
+        for row in cursor.execute(f"SELECT {columns} FROM {table}"):
+            new = adopting.judged(report, found, row, now)
+            if new is not None:
+                yield new
+
+
+def _make_room(connection: sqlite3.Connection) -> None:
+    """Rename the table, and drop its indexes, whose names the store's own may need."""
+    indexes = connection.execute("SELECT name FROM pragma_index_list(?) WHERE origin = 'c'", [TABLE])
+    for (name,) in indexes.fetchall():
+        quoted = name.replace('"', '""')
+        connection.execute(f'DROP INDEX "{quoted}"')
+    connection.execute(f"ALTER TABLE {TABLE} RENAME TO {OLD_TABLE}")
+
+
+def _create_within(connection: sqlite3.Connection) -> None:
+    """Create the store in the running transaction: `executescript` would commit it first."""
+    statement = ""
+    for line in ddl("sqlite").splitlines():
+        statement += f"{line}\n"
+        if sqlite3.complete_statement(statement):
+            connection.execute(statement)
+            statement = ""

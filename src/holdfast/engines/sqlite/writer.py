@@ -1,8 +1,7 @@
 """The single thread that writes to a SQLite file and checkpoints it.
 
-Law: the event loop decides, this thread writes. A job is a list of finished statements, and this module does
-not know what they mean. Python code between statements is kept to a minimum, since it would compete with the
-loop for the interpreter.
+The event loop decides, this thread writes. A job is a list of finished statements. Python code between
+statements is kept to a minimum, since it would compete with the loop for the interpreter.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class Stale(Exception):
         self.found = found
 
 
-class GaveWay(Exception):
+class WriteInterrupted(Exception):
     """A long commit was rolled back because another job waits. It is to be run again after that one."""
 
 
-class Manners(msgspec.Struct):
+class YieldBudget(msgspec.Struct):
     """How many times a commit still gives way to others."""
 
     left: int = GIVES_WAY
@@ -97,7 +96,7 @@ class Writer:
         def work() -> bool:
             try:
                 tell = partial(_succeed, future, job())
-            except GaveWay:
+            except WriteInterrupted:
                 return False
             except BaseException as error:
                 tell = partial(_fail, future, error)
@@ -121,21 +120,21 @@ class Writer:
         deadline: int | None,
         seen: int,
         *,
-        manners: Manners | None = None,
+        yields: YieldBudget | None = None,
     ) -> None:
         """Run a plan in one transaction, which adds about `pages` pages to the log. Writer's thread only.
 
         The deadline is compared with the time once the file is locked for writing, which may take a while,
         and again right before the commit. `seen` is the `data_version` from before the data was loaded. With
-        `manners`, the commit gives way to other jobs.
+        `yields`, the commit gives way to other jobs.
 
         Raises:
-            GaveWay: Another job waits, and this one was rolled back.
+            WriteInterrupted: Another job waits, and this one was rolled back.
             Stale: Another connection has written since, so that the plan may be wrong, or the deadline has
                 passed.
         """
         try:
-            self._attempt(plan, now, deadline, seen, manners)
+            self._attempt(plan, now, deadline, seen, yields)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
@@ -220,7 +219,7 @@ class Writer:
         now: Callable[[], int],
         deadline: int | None,
         seen: int,
-        manners: Manners | None = None,
+        yields: YieldBudget | None = None,
     ) -> None:
         connection = self._connection
         assert connection is not None
@@ -230,8 +229,8 @@ class Writer:
             if deadline is not None and now() > deadline:
                 raise Stale(seen)
             for done, (sql, parameters) in enumerate(plan):
-                if manners is not None and 0 < done < len(plan) / 2:
-                    self._give_way(manners)
+                if yields is not None and 0 < done < len(plan) / 2:
+                    self._give_way(yields)
                 connection.execute(sql, parameters)
             if deadline is not None and now() > deadline:
                 raise Stale(seen)
@@ -240,10 +239,10 @@ class Writer:
             raise
         self._finish()
 
-    def _give_way(self, manners: Manners) -> None:
-        if manners.left and not self._jobs.empty():
-            manners.left -= 1
-            raise GaveWay
+    def _give_way(self, yields: YieldBudget) -> None:
+        if yields.left and not self._jobs.empty():
+            yields.left -= 1
+            raise WriteInterrupted
 
     def _look_for_others(self, connection: sqlite3.Connection, seen: int) -> None:
         found = _version_of(connection)

@@ -1,7 +1,4 @@
-"""Reveals: a person looks at an entry, an item or a blob and says why, and the audit has a record of it.
-
-Law: see the package.
-"""
+"""Reveals: a person looks at an entry, an item or a blob, and an audit records who looked and why."""
 
 from __future__ import annotations
 
@@ -99,7 +96,7 @@ class RevealRules(Fixtures):
         assert await told(store, "kv/trivia") == [(kept.key, "ann", "OPS-1")]
 
     async def test_the_policy_decides_on_reveals(self, store: Store, tables: Tables) -> None:
-        """Without a policy a reason is needed; `open` needs and records none; `never` refuses."""
+        """An audit and the policy `audited` want a reason; `open` and no policy do not; `never` refuses."""
         await events(tables)
         await tables.put_item("events", {"user": "ann", "at": 7})
         kv, blobs = store.kv("trivia"), store.blobs("trivia")
@@ -111,12 +108,15 @@ class RevealRules(Fixtures):
             lambda why: blobs.reveal("a", why),
         )
         for look, namespace in zip(looks, ("kv/trivia", "table/trivia", "blob/trivia"), strict=True):
-            with refusal(MissingField, field="why"):
-                await look(None)
-            for nothing in ("x" * 501, "", " ", "x", "12", ".", "?!...", "- -", "aaaa", "a a a"):
-                with refusal(ValidationError, field="why", about=nothing):
-                    await look(nothing)
-            assert await look("OPS-1") is not None
+            assert await look(None) is not None
+            for wanting in ({"reveal": "audited"}, {"audit": True}):
+                await store.set_policy(namespace, wanting)
+                with refusal(MissingField, field="why"):
+                    await look(None)
+                for nothing in ("x" * 501, "", " ", "x", "12", ".", "?!...", "- -", "aaaa", "a a a"):
+                    with refusal(ValidationError, field="why", about=nothing):
+                        await look(nothing)
+            assert await told(store, namespace) == []
             await store.set_policy(namespace, {"reveal": "open", "audit": True})
             assert await look(None) is not None
             assert await told(store, namespace) == []

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None:
-    """Make a store of a database that has a table plugin_kv_storage of another program, and bring its rows.
+    """Turn a database with another program's table plugin_kv_storage into a store that has its rows.
 
     Values, times and deadlines come along; times without a timezone are in UTC. Rows that break a rule, such
     as that of plugin names, are left out and printed, each with the reason. Rows past their deadline are left

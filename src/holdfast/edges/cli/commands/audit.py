@@ -1,35 +1,52 @@
 """`holdfast audit`: the record of changes, and the check that it is intact.
 
-Law: `holdfast.audit` defines what a record is and when it is broken; `audit_export` defines the format of an
-export and finds the heads in a log. This module only asks for them and prints them.
+`holdfast.audit` defines what a record is and when it is broken. The same functions verify what
+`audit log --json` has printed, without the store.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
+from holdfast import rules
+from holdfast.audit.chain import AuditRecord, Head, same
 from holdfast.audit.keyring import FileKeyring, add_key
-from holdfast.clock import moment
-from holdfast.edges.cli.audit_export import Trail, anchors_in, heads_in, merged, record_line, verify_trail
-from holdfast.edges.cli.commands.transfer import opened_output, require_free
+from holdfast.audit.results import AuditEntry
+from holdfast.audit.verify import Break, Chain
+from holdfast.clock import milliseconds, moment
 from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.files import lines_of
 from holdfast.edges.cli.options import number
-from holdfast.edges.cli.output import document, file_trouble, line, rows, say, shown_key, shown_time
+from holdfast.edges.cli.output import (
+    document,
+    document_text,
+    file_trouble,
+    line,
+    rows,
+    say,
+    shown_key,
+    shown_time,
+)
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
 from holdfast.engines.sql.migrate import Need, needed
+from holdfast.operators.audit import noted_head
 from holdfast.registry import engine_for, is_service
+from holdfast.rows import Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
     from holdfast.audit.chain import SigningKeys
-    from holdfast.audit.results import AuditEntry, AuditPage
+    from holdfast.audit.results import AuditPage
 
 FullName = Annotated[
     str | None,
@@ -37,6 +54,9 @@ FullName = Annotated[
 ]
 LIMIT: Final = 1_000
 NOTHING: Final[Mapping[str, holdfast.Compared]] = {}
+_LATER: Final = ("form", "principal")
+"""Fields that records of earlier versions do not have."""
+_HEAD: Final = re.compile(rb"audit head of ([a-z0-9_/-]+) is ([0-9]+:[0-9a-f]+)")
 _COLUMNS: Final = ("number", "time", "op", "version", "key", "writer", "purpose", "request")
 
 
@@ -76,11 +96,15 @@ async def log(
     *,
     after: Annotated[int, Parameter(converter=number)] = 0,
     limit: Annotated[int, Parameter(converter=number)] = LIMIT,
+    everything: Annotated[bool, Parameter(name="--all")] = False,
     reverse: bool = False,
-    wanted: RecordFilters = ANY,
+    filters: RecordFilters = ANY,
     target: Target = HERE,
 ) -> None:
     """Print records in order: number, time, operation, version, key, writer, purpose and request.
+
+    With `--json` each record is one line with all its fields, hashes and signature. A file with all of these
+    lines can be verified later, without the store: `audit verify --file`.
 
     Parameters
     ----------
@@ -88,6 +112,8 @@ async def log(
         Start after the record with this number.
     limit
         Return at most this many; 1000 if not given.
+    everything
+        All records, whatever the limit.
     reverse
         Begin with the newest record; --after then goes on before the record with this number.
     """
@@ -96,15 +122,16 @@ async def log(
     count, more = 0, None
     async with target.look(keys=True) as store:
         name = target.namespace(store, namespace)
-        async for page in _pages(store, name, wanted, after, limit, reverse=reverse):
+        most = None if everything else limit
+        async for page in _pages(store, name, filters, after, most, reverse=reverse):
             count, more = count + len(page.records), page.next
             if target.json:
                 for record in page.records:
                     document(record)
             elif page.records:
                 rows(_COLUMNS, map(_cells, page.records))
-    if more is not None and count == limit:
-        say(f"there may be more: go on with --after {more}")
+    if more is not None and count == limit and not everything:
+        say(f"there may be more: --all shows everything, --after {more} goes on")
 
 
 async def verify(
@@ -137,19 +164,20 @@ async def verify(
     log
         The log of a service, as lines or as JSON, which tells such heads now and then.
     file
-        Verify an export of the audit instead, with the keys of the store.
+        Verify a file with what `audit log --all --json` printed of the namespace, with the keys of the store.
     values
         Also compare every living entry and item with its last record, to find what was changed, deleted or
         inserted with SQL. What is older than the audit is counted, and so is what has expired unnoticed.
     """
-    noted = {} if log is None else heads_in(log)
-    anchored = anchors_in(anchor)
+    noted = {} if log is None else _heads_in(log)
+    anchored = _anchors_in(anchor)
     head = (*head, *anchored.pop("", ()))
     if file is not None:
         if values:
-            raise holdfast.ValidationError("an export has no values to compare", field="values")
-        told = _told(target, verify_trail(file, _keys(target), head, merged(noted, anchored)))
-        return told if target.json else _advised(told, anchored=bool(head or noted or anchored), values=True)
+            raise holdfast.ValidationError("a file of records has no values to compare", field="values")
+        name = rules.namespace(target.full_name if namespace is None else namespace)
+        code = _report(target, _verify_file(file, name, _keys(target), head, _merged(noted, anchored)))
+        return code if target.json else _advise(code, anchored=bool(head or noted or anchored), values=True)
     trouble = None
     async with target.look(keys=True) as store:
         if namespace is not None or target.named or (head and any(target.chosen)):
@@ -159,7 +187,7 @@ async def verify(
         else:
             names = sorted({*await store.audits(), *noted, *anchored})
             trouble = (await store.suspected_audits()).get("")
-        known, verdicts, compared = merged(noted, anchored), {}, {}
+        known, verdicts, compared = _merged(noted, anchored), {}, {}
         for name in names:
             verdict = await store.audit(name).verify(heads=[*head, *known.get(name, ())])
             if len(names) == 1 or not verdict.whole or verdict.head != "0:" or values:
@@ -170,26 +198,26 @@ async def verify(
         verdicts["the store"] = holdfast.Verdict(
             whole=False, records=0, head="0:", broken_at=0, reason=trouble
         )
-    told = _told(target, verdicts, compared)
+    code = _report(target, verdicts, compared)
     if target.json or not verdicts:
-        return told
-    return _advised(told, anchored=bool(head or noted or anchored), values=values)
+        return code
+    return _advise(code, anchored=bool(head or noted or anchored), values=values)
 
 
-def _advised(told: int, *, anchored: bool, values: bool) -> int:
+def _advise(code: int, *, anchored: bool, values: bool) -> int:
     """Say what options would find that this verification could not, unless it has found something."""
-    if told == OK and not values:
+    if code == OK and not values:
         say(
             "--values also finds entries and items that were changed, deleted or inserted with SQL; run it "
             "where the storage is"
         )
-    if told == OK and not anchored:
+    if code == OK and not anchored:
         say(
             "--anchor FILE also finds records that were cut off, or put back to an older state, together "
             "with their head: holdfast audit anchor prints anchors, and --log reads them from the log of "
             "holdfast up"
         )
-    return told
+    return code
 
 
 async def anchor(namespace: FullName = None, /, *, target: Target = HERE) -> int:
@@ -213,33 +241,6 @@ async def anchor(namespace: FullName = None, /, *, target: Target = HERE) -> int
             else:
                 line(f"{name}\t{verdict.records}\t{verdict.head}")
     return OK if whole else ERROR
-
-
-async def export(
-    namespace: FullName = None, /, *, out: str | None = None, force: bool = False, target: Target = HERE
-) -> None:
-    """Write the audit of a namespace as JSON Lines, which `audit verify --file` can verify later.
-
-    Parameters
-    ----------
-    out
-        The file to write instead of stdout; it appears when it is complete, and only its owner can read it.
-    force
-        Replace the file if it exists.
-    """
-    require_free(out, force=force)
-    count = 0
-    async with target.look(keys=True) as store:
-        name = target.namespace(store, namespace)
-        with opened_output(out, force=force) as file:
-            file.write(Trail(holdfast_audit=1, namespace=name, exported_at=moment(store.now())).line())
-            async for page in _pages(store, name, ANY, 0, None):
-                count += len(page.records)
-                file.writelines(record_line(record) for record in page.records)
-    if out is not None and target.json:
-        document({"namespace": name, "records": count, "file": out})
-    elif out is not None:
-        say(f"exported {count} records of {name} to {out}")
 
 
 async def rotate(*, later: bool = False, target: Place = STORE) -> None:
@@ -288,18 +289,18 @@ async def _bound(target: Place) -> int | None:
 async def _pages(
     store: holdfast.Store,
     namespace: str,
-    wanted: RecordFilters,
+    filters: RecordFilters,
     after: int,
     limit: int | None,
     *,
-    reverse: bool = False,
+    reverse: bool,
 ) -> AsyncIterator[AuditPage]:
     """Yield pages of records until there are no more, or until the limit is reached."""
     audit, left = store.audit(namespace), limit
     following: int | None = after
     while following is not None and left != 0:
         size = LIMIT if left is None else min(left, LIMIT)
-        page = await audit.log(after=following, limit=size, reverse=reverse, **asdict(wanted))
+        page = await audit.log(after=following, limit=size, reverse=reverse, **asdict(filters))
         yield page
         following = page.next
         left = None if left is None else left - len(page.records)
@@ -314,7 +315,135 @@ def _keys(target: Place) -> SigningKeys:
     return engine_for(target.address, target.keys_at_hand()).keys
 
 
-def _told(
+def _heads_in(log: str) -> dict[str, list[str]]:
+    """Return the heads in a log, by namespace."""
+    heads: defaultdict[str, list[str]] = defaultdict(list)
+    for logged in _lines(log, field="log"):
+        for namespace, head in _HEAD.findall(logged):
+            heads[namespace.decode()].append(head.decode())
+    return heads
+
+
+class _Anchor(msgspec.Struct):
+    namespace: str
+    head: str
+
+
+def _anchors_in(anchors: Iterable[str]) -> dict[str, list[str]]:
+    """Return the heads in anchors, by namespace.
+
+    An anchor is a line that `audit anchor` printed, or a file of such lines. A head without a namespace
+    belongs to the namespace of the command, which is "" here.
+    """
+    heads: defaultdict[str, list[str]] = defaultdict(list)
+    for anchor in anchors:
+        lines = list(_lines(anchor, field="anchor")) if Path(anchor).is_file() else [anchor.encode()]
+        for printed in filter(bytes.strip, lines):
+            namespace, head = _parse_anchor(printed.decode(errors="replace").strip(), anchor)
+            heads[namespace].append(head)
+    return heads
+
+
+def _merged(one: Mapping[str, Iterable[str]], other: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return the heads of both, by namespace."""
+    return {name: [*one.get(name, ()), *other.get(name, ())] for name in {**one, **other}}
+
+
+def _parse_anchor(printed: str, anchor: str) -> tuple[str, str]:
+    try:
+        if printed.startswith("{"):
+            fields = msgspec.json.decode(printed, type=_Anchor)
+            namespace, head = fields.namespace, fields.head
+        else:
+            *names, head = printed.split()
+            namespace = names[0] if names else ""
+        noted_head(head)
+        return rules.namespace(namespace) if namespace else "", head
+    except (msgspec.MsgspecError, RecursionError, holdfast.ValidationError):
+        raise holdfast.ValidationError(
+            f"{anchor[:100]!r} is neither a file nor a line that holdfast audit anchor printed",
+            field="anchor",
+        ) from None
+
+
+def _verify_file(
+    file: str, namespace: str, keys: SigningKeys, heads: Iterable[str], known: Mapping[str, Iterable[str]]
+) -> dict[str, holdfast.Verdict]:
+    """Return whether the records in a file are intact, by namespace.
+
+    The file must include all of `heads`. Heads known of its namespace may be newer than the file.
+    """
+    required = dict(map(noted_head, heads))
+    noted = dict(map(noted_head, known.get(namespace, ()))) | required
+    verdict = _verdict(namespace, keys, _lines(file, field="file"), noted)
+    if verdict.whole and not verdict.records:
+        raise holdfast.ValidationError(f"{file} has no record", field="file")
+    last = int(verdict.head.partition(":")[0])
+    if verdict.whole and any(number > last for number in required):
+        reason = f"the file was cut off: there were {max(required)} records once"
+        verdict = msgspec.structs.replace(verdict, whole=False, broken_at=last + 1, reason=reason)
+    return {namespace: verdict}
+
+
+def _verdict(
+    namespace: str, keys: SigningKeys, lines: Iterable[bytes], noted: Mapping[int, str]
+) -> holdfast.Verdict:
+    count = 0
+    broken: Break | None = None
+    chain = Chain(namespace, keys, Head(), after=0, anchor="")
+    for position, printed in enumerate(lines, start=1):
+        record = _record(printed, position)
+        if not count:
+            chain.number, chain.signature = record.number - 1, record.previous
+        broken = chain.first_break([_stored(record)])
+        number = chain.number
+        if broken is None and not same(noted.get(number, chain.signature), chain.signature):
+            broken = Break(number=number, reason=f"record {number} is not the one that was noted")
+        if broken is not None:
+            break
+        count += 1
+    return holdfast.Verdict(
+        whole=broken is None,
+        records=count,
+        head=f"{chain.number}:{chain.signature}",
+        broken_at=None if broken is None else broken.number,
+        reason=None if broken is None else broken.reason,
+    )
+
+
+def _stored(record: AuditRecord) -> tuple[bytes, Row]:
+    """Return a record as a store holds it."""
+    value = msgspec.json.encode(record)
+    row = Row(value=value.decode(), size=len(value), version=0, created_at=record.at, updated_at=record.at)
+    return record.number.to_bytes(8, "big"), row
+
+
+def _lines(name: str, *, field: str) -> Iterator[bytes]:
+    try:
+        with Path(name).open("rb") as file:
+            yield from lines_of(file, field=field)
+    except OSError as error:
+        raise file_trouble(error, name, field=field) from None
+
+
+def _record(line: bytes, position: int) -> AuditRecord:
+    """Return the record in a line that `audit log --json` printed."""
+    try:
+        entry = msgspec.json.decode(line, type=AuditEntry)
+        if document_text(entry).encode() != line.rstrip(b"\n"):  # a field is repeated, or unknown
+            raise msgspec.ValidationError
+    except (msgspec.MsgspecError, RecursionError):
+        raise holdfast.ValidationError(
+            f"line {position} is not a record that holdfast audit log --json printed", field="file"
+        ) from None
+    fields = msgspec.structs.asdict(entry) | {"at": milliseconds(entry.at)}
+    for name in _LATER:
+        if fields[name] is None:
+            fields[name] = msgspec.UNSET
+    return AuditRecord(**fields)
+
+
+def _report(
     target: Place, verdicts: dict[str, holdfast.Verdict], values: Mapping[str, holdfast.Compared] = NOTHING
 ) -> int:
     for name, verdict in verdicts.items():
@@ -324,14 +453,14 @@ def _told(
             document({"namespace": name, **msgspec.structs.asdict(verdict), **more})
         elif verdict.whole:
             line(f"{name}\twhole\t{verdict.records}\t{verdict.head}")
-            _tell_values(name, compared)
+            _report_values(name, compared)
         else:
             line(f"{name}\tbroken\t{verdict.broken_at}\t{verdict.reason}")
     whole = all(verdict.whole for verdict in verdicts.values())
     return OK if whole and all(compared.whole for compared in values.values()) else ERROR
 
 
-def _tell_values(name: str, compared: holdfast.Compared | None) -> None:
+def _report_values(name: str, compared: holdfast.Compared | None) -> None:
     if compared is None:
         return
     line(f"{name}\tvalues\t{compared.entries}\t{compared.unrecorded}\t{compared.expired}")

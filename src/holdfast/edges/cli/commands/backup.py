@@ -15,8 +15,8 @@ import msgspec
 
 import holdfast
 from holdfast.audit.keyring import Keyring
-from holdfast.edges.cli.asking import require_yes
-from holdfast.edges.cli.commands.transfer import counted, opened_output, progress, require_free
+from holdfast.edges.cli.confirmation import require_yes
+from holdfast.edges.cli.files import counted, opened_output, progress, require_free
 from holdfast.edges.cli.output import document, file_trouble, say
 from holdfast.edges.cli.raw import reading, writing
 from holdfast.edges.cli.schema import tell_of_move

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, WriteOptions
 from holdfast.edges.cli.output import document, line
 from holdfast.edges.cli.target import HERE, Target
@@ -28,7 +28,7 @@ async def batch(
     origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
-    """Do several writes, all or none, and print the version of each on a line.
+    """Write several keys, all or none, and print the version of each on a line.
 
     A write is {"key": …, "value": …} with the fields of set, {"key": …, "delete": true} or
     {"key": …, "incr": 1}. With checks, {"checks": [{"key": …, "version": 3}], "writes": […]}, nothing is

@@ -19,8 +19,8 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
-from holdfast.edges.cli.commands.transfer import opened_output, require_free
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
+from holdfast.edges.cli.files import opened_output, require_free
 from holdfast.edges.cli.options import UNNAMED, WHERE, IfVersion, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time
 from holdfast.edges.cli.target import Place

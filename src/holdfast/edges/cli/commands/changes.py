@@ -1,26 +1,37 @@
 """`holdfast watch` and `history`: the changes of keys.
 
-Law: a change is printed as the journal has it, one line each. A watch runs until it is interrupted or its
-output has no reader.
+The journal and the audit keep no values. So at most two values of a key are known: that of the current entry,
+and the one that the trash keeps of the last deletion or expiry. A value that was overwritten is gone.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.commands.revert import CLOSED, ENTRY, LEAVES, KnownValue, past_of
 from holdfast.edges.cli.options import Key, number
 from holdfast.edges.cli.output import document, on_terminal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
 
+ENTRY: Final = "entry"
+TRASH: Final = "trash"
+LEAVES: Final = frozenset({"set", "restored"})
+"""The kinds of change that leave a value."""
+CLOSED: Final = "the trash may have more, but only operators are shown it"
 _TAB: Final = "\t"
 _GAP: Final = "  "
+
+
+class KnownValue(NamedTuple):
+    """A value that still exists, and its place: the entry or the trash."""
+
+    value: Any
+    place: str
 
 
 async def watch(
@@ -49,11 +60,11 @@ async def watch(
         kv = target.keys(store)
         async for change in kv.watch(prefix, since=since):
             entry = await kv.get(change.key) if values and change.op in LEAVES else None
-            found = {entry.version: KnownValue(entry.value, ENTRY)} if entry is not None else {}
+            known = {entry.version: KnownValue(entry.value, ENTRY)} if entry is not None else {}
             if target.json:
-                document(_with_value(change, found) if values else change)
+                document(_with_value(change, known) if values else change)
             else:
-                cell = f"{_GAP if on_terminal() else _TAB}{_value(change, found) or '-'}" if values else ""
+                cell = f"{_GAP if on_terminal() else _TAB}{_value(change, known) or '-'}" if values else ""
                 print(_line(change) + cell, flush=True)
 
 
@@ -78,40 +89,58 @@ async def history(
     async with target.look() as store:
         kv = target.keys(store)
         changes = await kv.history(key, limit=limit)
-        past = await past_of(store, kv, key) if values else None
-    found = {} if past is None else past.values
+        known, trash_seen = await _known_values(store, kv, key) if values else ({}, True)
     if target.json:
-        document({"changes": [_with_value(one, found) for one in changes] if values else changes})
+        document({"changes": [_with_value(change, known) for change in changes] if values else changes})
     elif values:
-        _print_values(changes, found)
-        if past is not None and not past.trash_seen:
+        _print_values(changes, known)
+        if not trash_seen:
             say(CLOSED)
     else:
         rows(("time", "op", "version", "key", "writer"), map(_cells, changes))
 
 
-def _print_values(changes: list[holdfast.Change], found: dict[int, KnownValue]) -> None:
+async def _known_values(
+    store: holdfast.Store, kv: holdfast.KV, key: str
+) -> tuple[dict[int, KnownValue], bool]:
+    """Return the values of a key that the store still has by version, and whether it showed the trash."""
+    full = kv.verbs.key(key)
+    known: dict[int, KnownValue] = {}
+    try:
+        page = await store.trash(kv.namespace, full, limit=1, values=True)
+    except (holdfast.PermissionDenied, holdfast.Unavailable):
+        page = None
+    for removed in () if page is None else page.entries:
+        if removed.key == full and removed.value is not msgspec.UNSET:
+            known[removed.version] = KnownValue(removed.value, TRASH)
+    entry = await kv.get(key)
+    if entry is not None:
+        known[entry.version] = KnownValue(entry.value, ENTRY)
+    return known, page is not None
+
+
+def _print_values(changes: list[holdfast.Change], known: dict[int, KnownValue]) -> None:
     """Print changes with their values. A narrow terminal drops the last columns, so values come before keys
     there."""
     names = ("time", "op", "version", "key", "writer", "value")
     order = (0, 1, 2, 5, 3, 4) if on_terminal() else range(len(names))
-    cells = ((*_cells(one), _value(one, found)) for one in changes)
+    cells = ((*_cells(change), _value(change, known)) for change in changes)
     rows([names[at] for at in order], ([row[at] for at in order] for row in cells))
 
 
-def _with_value(change: holdfast.Change, found: dict[int, KnownValue]) -> dict[str, Any]:
+def _with_value(change: holdfast.Change, known: dict[int, KnownValue]) -> dict[str, Any]:
     """Return a change as a document, with the value that it left, if known."""
-    told = msgspec.structs.asdict(change)
-    if change.op not in LEAVES or change.version not in found:
-        return told
-    value, place = found[change.version]
-    return told | {"value": value, "value_from": place}
+    fields = msgspec.structs.asdict(change)
+    if change.op not in LEAVES or change.version not in known:
+        return fields
+    value, place = known[change.version]
+    return fields | {"value": value, "value_from": place}
 
 
-def _value(change: holdfast.Change, found: dict[int, KnownValue]) -> str | None:
-    if change.op not in LEAVES or change.version not in found:
+def _value(change: holdfast.Change, known: dict[int, KnownValue]) -> str | None:
+    if change.op not in LEAVES or change.version not in known:
         return None
-    return harmless(msgspec.json.encode(found[change.version].value).decode())
+    return harmless(msgspec.json.encode(known[change.version].value).decode())
 
 
 def _cells(change: holdfast.Change) -> tuple[str, str, int, str, str | None]:

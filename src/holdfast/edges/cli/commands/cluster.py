@@ -18,7 +18,7 @@ from holdfast.edges.cli.target import STORE, Place
 from holdfast.edges.nats.cluster_server import system_login
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.forgetting import NotForgotten, forget
+from holdfast.engines.cluster.membership import NotForgotten, forget
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.errors import ValidationError
 
@@ -103,7 +103,7 @@ async def snapshot(*, wait: Patience = 600, target: Place = STORE) -> None:
 
 
 async def grow(*, to: int = 3, wait: Patience = 600, target: Place = STORE) -> None:
-    """Have more NATS servers keep the log of a cluster, and its snapshots.
+    """Keep the log and the snapshots of a cluster on more NATS servers.
 
     The servers must form a NATS cluster by now. Nodes go on serving meanwhile.
 
@@ -120,7 +120,7 @@ async def grow(*, to: int = 3, wait: Patience = 600, target: Place = STORE) -> N
 
 
 async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
-    """Take machines that have joined a cluster into the keeping of its log.
+    """Keep the log of a cluster on machines that have joined it.
 
     Start Holdfast on the new machine, before this or while it waits. A single machine that joins three is
     kept in reserve; two make five. Nodes go on serving meanwhile.
@@ -139,7 +139,7 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
         )
 
     async with _operator(target) as operator:
-        done = await operator.membership.add(seconds=patience, told=waits)
+        done = await operator.membership.add(seconds=patience, on_wait=waits)
     _show_servers(done, target)
     if target.json:
         return
@@ -153,7 +153,7 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
 
 
 async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE) -> None:
-    """Have another NATS server keep the log of a cluster instead of one that is gone or is to go.
+    """Move the log of a cluster off a NATS server that is gone or is to go.
 
     Start the other server first. Nodes go on serving meanwhile. Servers that `holdfast up --cluster` started
     forget the removed one, if this runs on one of their machines with the setting cluster_secret.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import docstring_parser
 import msgspec
 
-from holdfast.edges.cli.app import app
-from holdfast.edges.cli.asking import is_destructive
+from holdfast.edges.cli.app import app, obey
+from holdfast.edges.cli.confirmation import is_destructive
 from holdfast.edges.cli.exit_codes import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
 from holdfast.edges.cli.output import document, rows
 
@@ -101,7 +101,7 @@ class ShownExitCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commands(*, json: bool = False) -> None:
-    """List every command, what it does, and whether it may lose what is stored.
+    """List every command, what it does, and whether it can delete stored data.
 
     Parameters
     ----------
@@ -204,3 +204,14 @@ def _shown(argument: Argument) -> ShownArgument:
 def _row(known: KnownCommand) -> tuple[str, str | None, str]:
     effect = "destroys" if is_destructive(known.app.default_command) else None
     return " ".join(known.path), effect, description(known.app).partition("\n")[0]
+
+
+def show_help(*command: str) -> int:
+    """Show what a command does and which options it has; without one, list all commands.
+
+    Parameters
+    ----------
+    command
+        The words of the command.
+    """
+    return obey([*command, "--help"])

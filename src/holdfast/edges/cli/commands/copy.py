@@ -13,10 +13,10 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.backup import loss
-from holdfast.edges.cli.commands.transfer import counted, progress
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.contexts import read_contexts
+from holdfast.edges.cli.files import counted, progress
 from holdfast.edges.cli.output import document, say
 from holdfast.edges.cli.raw import reading, shown, writing
 from holdfast.edges.cli.schema import service_beside

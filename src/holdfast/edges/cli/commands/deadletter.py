@@ -13,8 +13,8 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.reveal import Viewer, Why
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.options import Whole, number
 from holdfast.edges.cli.output import document, line, refusal, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
@@ -68,7 +68,7 @@ async def show(
 ) -> None:
     """Print a dead letter: the request, and why it failed.
 
-    Values are masked unless the policy `reveal` of the namespace is open. With --why they are shown, and the
+    Values are masked unless the policy `reveal` of the namespace is open. With --why they are shown, and an
     audit records who looked and why; the policy may refuse.
     """
     if why is None:

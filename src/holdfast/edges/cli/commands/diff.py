@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.cli.commands.transfer import counted, progress
 from holdfast.edges.cli.exit_codes import ERROR, OK
+from holdfast.edges.cli.files import counted, progress
 from holdfast.edges.cli.output import document, rows, say
 from holdfast.edges.cli.raw import reading
 from holdfast.moves.differences import compared, differences
@@ -22,7 +22,7 @@ _SHOWN: Final = 10
 
 
 async def diff(from_: str, to: str, /, *, json: bool = False) -> int:
-    """Say whether two stores hold the same, by hashes of ranges, and where not. Exit with 1 if they differ.
+    """Compare two stores by hashes of ranges, and print where they differ; if they do, the exit code is 1.
 
     Everything is compared: entries with their envelopes, policies, tables, blobs, journals, trash, dead
     letters, audits and tokens. Each store is compared as it is at one instant, so a store that is written to

@@ -1,48 +1,104 @@
 """`holdfast doctor`: checks of the machine and the store, each a line with advice.
 
-Law: nothing is changed. A store that opening would create or migrate is not opened.
+A check changes nothing and raises nothing: its result is a finding. A store that opening would create or
+migrate is not opened, and of a cluster the doctor does not become a node, since that would write a replica.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import platform
+import re
+import shutil
+import sqlite3
+import ssl
+import stat
+import statistics
 import sys
+import tempfile
+import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import urlsplit
 
+import msgspec
+
+from holdfast import masking, private
+from holdfast.audit.keyring import FileKeyring, parse_keys
 from holdfast.clock import ManualClock, SystemClock
-from holdfast.edges.cli import checks, cluster_checks, exposure
-from holdfast.edges.cli.checks import Finding
-from holdfast.edges.cli.deep import deep as looked_into
 from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.output import coloured, document
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
-from holdfast.edges.settings.read import read_config, shown
-from holdfast.engine import service_of
+from holdfast.edges.settings.read import open_mode, read_config, shown
+from holdfast.engine import SharedStorage, service_of
+from holdfast.engines.cluster.address import cluster_address
+from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.engines.cluster.servers import RISK, require_sync
 from holdfast.engines.sql.adopting import TABLE
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
+from holdfast.engines.sqlite.setup import OLDEST_SQLITE
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
+from holdfast.extras import DISTRIBUTION
 from holdfast.moves.transfers import place_in
+from holdfast.operators.inspection import Inspection
 from holdfast.pipeline.audit_key import key_in_force
 from holdfast.registry import engine_for
 from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
 
     from holdfast.audit.keyring import Keyring
     from holdfast.edges.settings.table import Config
     from holdfast.engine import Engine
+    from holdfast.engines.cluster.address import ClusterAddress
+    from holdfast.engines.cluster.operators import ClusterStatus
+    from holdfast.operators.inspection import Inspected
 
-_ORDER: Final = ("fail", "warn", "ok")
-_BUS: Final = ("nats://", "tls://")
-_COLOURS: Final = {"fail": "red", "warn": "yellow", "ok": "green"}
+LITTLE_ROOM: Final = 1024**3
+NO_ROOM: Final = 64 * 1024**2
+"""Numbers of free bytes below which to warn, and to fail."""
+SLOW_SYNC: Final = 0.020
+"""Seconds from which a sync is slow. Each group of writes waits for one."""
+SYNCS: Final = 15
 OFFSET: Final = 1000
 """Milliseconds from which two clocks that should agree do not."""
 AHEAD: Final = 2000
 """Milliseconds from which a store's time counts as ahead of its clock."""
+LONG_LOG: Final = 1_000_000
+"""Number of messages from which the log of a cluster without a snapshot is long."""
+PATIENCE: Final = 3.0
+"""Seconds to wait for a NATS server to greet."""
+SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
+"""The suffixes of a store's files."""
+
+_ORDER: Final = ("fail", "warn", "ok")
+_COLOURS: Final = {"fail": "red", "warn": "yellow", "ok": "green"}
+_BUS: Final = ("nats://", "tls://")
+_TLS_FIRST: Final = "tls_first=true"
+"""The option of a URL for a server that begins with TLS."""
+_NAME: Final = re.compile(r"[\w.-]+")
+_LEAST: Final = re.compile(r">=([\d.]+)")
+_REPAIR: Final = "restore a backup; holdfast export saves what can still be read"
+_ISOLATE: Final = "where you do not trust all of them, run holdfast nats config and serve with what it writes"
+
+Level = Literal["ok", "warn", "fail"]
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The outcome of a check, and advice if it is not ok."""
+
+    check: str
+    level: Level
+    message: str
+    advice: str | None = None
 
 
 async def doctor(*, nats: str | None = None, deep: bool = False, target: Place = STORE) -> int:
@@ -60,14 +116,15 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
         and every audit. That takes as long as reading everything does.
     """
     config = read_config(nats=nats)
-    keys, key = _key(target)
+    keys, key_finding = _key_at_hand(target)
     findings = [
         finding
         async for finding in _findings(
             target.address, config.nats, keys, deep=deep, tls_first=config.nats_tls_first
         )
     ]
-    findings += [one for one in (key, await _access(target.address, config)) if one is not None]
+    more = (key_finding, await _access(target.address, config))
+    findings += [finding for finding in more if finding is not None]
     findings.sort(key=lambda finding: _ORDER.index(finding.level))
     if target.json:
         document({"checks": findings})
@@ -78,45 +135,246 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     return ERROR if any(finding.level == "fail" for finding in findings) else OK
 
 
-def _key(target: Place) -> tuple[Keyring | None, Finding | None]:
-    """Return the keyring that signs the audit, and a finding about its file."""
-    try:
-        keys = target.keys_at_hand()
-    except HoldfastError as error:
-        return None, exposure.unusable_setting(error)
-    return keys, exposure.audit_key(target.address, keys)
-
-
-async def _access(url: str, config: Config) -> Finding | None:
-    """Check who may call the service at a URL, or for a store of this machine one with these settings."""
-    if url.startswith(_BUS):
-        return await exposure.access_to(url)
-    return None if url.startswith(("http://", "https://")) else exposure.access(config)
+def _line(finding: Finding) -> str:
+    advice = f" ({finding.advice})" if finding.advice else ""
+    return f"{finding.check:<9}  {finding.message}{advice}"
 
 
 async def _findings(
     url: str, nats: str | None, keys: Keyring | None, *, deep: bool, tls_first: bool
 ) -> AsyncIterator[Finding]:
-    yield checks.python()
-    yield checks.libraries()
-    yield checks.sqlite()
-    yield await checks.clock()
+    yield check_libraries()
     schema = _schema(url)
     if schema is not None and schema.file is not None:
         folder = next(parent for parent in schema.file.absolute().parents if parent.is_dir())
-        yield checks.disk(folder)
-        yield checks.sync(folder)
+        yield check_disk(folder)
+        yield check_sync(folder)
         if schema.file.exists():
-            yield exposure.files(schema.file)
-    if url.startswith(cluster_checks.SCHEME):
-        for finding in await cluster_checks.cluster(url):
+            yield _files(schema.file)
+    if url.startswith("cluster://"):
+        for finding in await _cluster(url):
             yield finding
         return
     async for finding in _of_store(url, schema, keys, deep=deep):
         yield finding
     address = nats or (url if url.startswith(_BUS) else None)
     if address:
-        yield await checks.nats(address, tls_first=tls_first)
+        yield await check_nats(address, tls_first=tls_first)
+
+
+# The machine: libraries, disk and files.
+
+
+def check_libraries() -> Finding:
+    """Check that SQLite and every library that is needed are there and new enough."""
+    versions = {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    troubles: list[str] = []
+    advice = f"run pip install --upgrade {DISTRIBUTION}"
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE[:2]))
+        troubles.append(f"sqlite {sqlite3.sqlite_version} is older than {oldest}")
+        advice = f"use a Python with SQLite {oldest} or newer"
+    for requirement in requires(DISTRIBUTION) or ():
+        name = _first(_NAME, requirement)
+        if name == DISTRIBUTION:  # an extra that contains another
+            continue
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            if "extra ==" not in requirement:
+                troubles.append(f"{name} is missing")
+            continue
+        least = _first(_LEAST, requirement)
+        if _numbers(versions[name]) < _numbers(least):
+            troubles.append(f"{name} {versions[name]} is older than {least}")
+    if troubles:
+        return Finding("libraries", "fail", ", ".join(troubles), advice)
+    return Finding("libraries", "ok", ", ".join(" ".join(library) for library in versions.items()))
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    """Return the first match of a pattern; an empty string if there is none."""
+    match = pattern.search(text)
+    return match[match.lastindex or 0] if match else ""
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)[:3]))
+
+
+def check_disk(folder: Path) -> Finding:
+    """Check the free space for the data."""
+    free = shutil.disk_usage(folder).free
+    message = f"{free / 1024**3:.1f} GiB free in {folder}"
+    if free < LITTLE_ROOM:
+        return Finding("disk", "fail" if free < NO_ROOM else "warn", message, "make room or move the store")
+    return Finding("disk", "ok", message)
+
+
+def check_sync(folder: Path) -> Finding:
+    """Measure the cost of syncing a write to disk, which callers wait for."""
+    try:
+        times = _syncs(folder)
+    except OSError as error:
+        return Finding(
+            "fsync", "fail", f"{folder} can't be written to: {error.strerror}", "look at its permissions"
+        )
+    median, worst = statistics.median(times), max(times)
+    message = f"{median * 1000:.2f} ms median, {worst * 1000:.2f} ms at worst"
+    if median > SLOW_SYNC:
+        return Finding("fsync", "warn", message, "writes will be slow here: use a faster disk")
+    return Finding("fsync", "ok", message)
+
+
+def _syncs(folder: Path) -> list[float]:
+    times = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".holdfast-doctor-") as file:
+        for _ in range(SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            begun = time.perf_counter()
+            os.fsync(file.fileno())
+            times.append(time.perf_counter() - begun)
+    return times
+
+
+def _files(store: Path) -> Finding:
+    """Check that only the owner can access the folder and the files of a store. None of them is opened."""
+    owner = os.geteuid() or store.stat().st_uid  # root checks the stores of other users
+    troubles = [
+        trouble
+        for path in (store.absolute().parent, *(store.with_name(store.name + suffix) for suffix in SUFFIXES))
+        for trouble in _exposed(path, owner)
+    ]
+    if not troubles:
+        return Finding("files", "ok", "only their owner can read or write them")
+    advice = "chmod 700 the folder and chmod 600 the files, and give them to the user who runs the store"
+    return Finding("files", "warn", "; ".join(troubles), advice)
+
+
+def _exposed(path: Path, owner: int) -> Iterator[str]:
+    try:
+        status = path.stat()
+    except OSError:  # some files exist only at times
+        return
+    if status.st_mode & private.OTHERS:
+        yield f"other users can get at {path} (mode {stat.S_IMODE(status.st_mode):04o})"
+    if status.st_uid not in (owner, 0):
+        yield f"{path} belongs to the user with number {status.st_uid}, not to {owner}"
+
+
+# The key of the audit, and who may call a service.
+
+
+def _key_at_hand(target: Place) -> tuple[Keyring | None, Finding | None]:
+    """Return the keyring that signs the audit, and a finding about its file."""
+    try:
+        keys = target.keys_at_hand()
+    except HoldfastError as error:
+        return None, Finding("key", "fail", error.message, "mend the setting audit_key or audit_key_file")
+    return keys, _key_file(target.address, keys)
+
+
+def _key_file(url: str, configured: Keyring | None) -> Finding | None:
+    """Check that the audit's key can be read, and only by its owner; None if it is not in a file."""
+    try:
+        keys = engine_for(url, configured).keys
+    except HoldfastError as error:
+        return Finding("key", "fail", error.message, "mend the setting url")
+    if not isinstance(keys, FileKeyring):
+        return None
+    path = keys.path
+    if keys.makes and not path.exists():
+        return Finding("key", "ok", f"there is no audit key at {path} yet")
+    try:
+        parse_keys(path.read_text(encoding="utf-8"), field="audit_key_file")
+    except HoldfastError as error:
+        return _unusable_key(path, error.message)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or "it can't be read") if isinstance(error, OSError) else "it is no text"
+        return _unusable_key(path, reason.lower())
+    if path.stat().st_mode & private.OTHERS:
+        message = f"other users of this machine can get at the audit key {path}, and could forge records"
+        return Finding("key", "warn", message, "chmod 600 it, and run holdfast audit rotate")
+    return Finding("key", "ok", f"only its owner can read {path}")
+
+
+def _unusable_key(path: Path, reason: str) -> Finding:
+    message = f"the audit key {path} can't be used, so audited writes are refused: {reason}"
+    return Finding("key", "fail", message, "restore the file, or give its user access")
+
+
+async def _access(url: str, config: Config) -> Finding | None:
+    """Check who may call the service at a URL, or for a store of this machine one with these settings."""
+    if url.startswith(_BUS):
+        return await _access_to(url)
+    if url.startswith(("http://", "https://")):
+        return None
+    exposed = open_mode(config)
+    if exposed is None:
+        return Finding("access", "ok", f"the NATS server keeps callers apart, by {config.reply_mode}")
+    return Finding("access", "warn", f"holdfast up runs in open mode: {exposed}", _ISOLATE)
+
+
+async def _access_to(url: str) -> Finding | None:
+    """Check whether the NATS server of a running service asks for credentials; None if it does not say."""
+    info = await _greeting(url.partition(",")[0], tls_first=_TLS_FIRST in url)
+    if not info:
+        return None
+    if info.get("auth_required"):
+        return Finding("access", "ok", "the NATS server asks for credentials")
+    message = (
+        "the NATS server lets in callers without credentials: each of them can read, write and administer "
+        "all data, and take requests meant for the service"
+    )
+    return Finding("access", "warn", message, _ISOLATE)
+
+
+async def check_nats(url: str, *, tls_first: bool = False) -> Finding:
+    """Check that a NATS server answers at one of the addresses."""
+    tls_first = tls_first or _TLS_FIRST in url
+    for address in url.split(","):
+        place = address.strip() if "://" in address else f"nats://{address.strip()}"
+        if await _greeting(place, tls_first=tls_first) is not None:
+            return Finding("nats", "ok", f"a server answers at {masking.hosts(address)}")
+    advice = "start one, or name another with --nats"
+    return Finding("nats", "fail", f"no server answers at {masking.hosts(url)}", advice)
+
+
+async def _greeting(address: str, *, tls_first: bool) -> dict[str, Any] | None:
+    """Return the greeting of the NATS server at an address; None if there is no server.
+
+    A server that begins with TLS and wants a certificate does not greet. The greeting is then empty.
+    """
+    secure = _trusting_context() if tls_first else None
+    try:
+        place = urlsplit(address)
+        async with asyncio.timeout(PATIENCE):
+            reader, writer = await asyncio.open_connection(place.hostname, place.port or 4222, ssl=secure)
+            try:
+                kind, _, text = (await reader.readline()).partition(b" ")
+                if kind == b"INFO":
+                    return msgspec.json.decode(text, type=dict[str, Any])
+                return {} if tls_first and not kind else None
+            except ssl.SSLError:
+                return {}
+            finally:
+                writer.transport.abort()  # a polite end of TLS would wait for the server
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+    except (OSError, ValueError, msgspec.DecodeError):
+        return None
+
+
+def _trusting_context() -> ssl.SSLContext:
+    """Return a context that trusts every server: nothing is sent over it, and only a greeting is read."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+# The store.
 
 
 async def _of_store(
@@ -136,34 +394,24 @@ async def _of_store(
         # With a clock that stands still the store remembers no time, so the check changes nothing.
         async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
             yield await _opens(url, store)
-            theirs = await engine.clock(clock.ticks)
+            theirs = await engine.clock(clock.ticks) if isinstance(engine, SharedStorage) else None
             if theirs is not None:
-                yield offset(theirs.time - clock.at(theirs.ticks))
+                yield check_offset(theirs.time - clock.at(theirs.ticks))
             if not store.capabilities.owns_clock:
                 reference = clock.now() if theirs is None else theirs.time
                 whose = "the wall clock" if theirs is None else "the database's clock"
-                yield ahead(await engine.remembered() - reference, whose)
+                yield _ahead(await engine.remembered() - reference, whose)
             yield await _writable(store)
             yield await _signable(engine, store)
             if not deep and service_of(engine) is None:
-                yield await _audits(engine, store)
+                yield await _suspected_audits(store)
             if deep:
-                async for finding in looked_into(store, engine):
+                async for finding in check_contents(store, engine):
                     yield finding
     except HoldfastError as error:
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
     except (TypeError, ValueError):  # a corrupt page holds unexpected values
         yield Finding("store", "fail", f"{shown(url)}: it holds what can't be read", "restore a backup")
-
-
-async def _opens(url: str, store: Store) -> Finding:
-    """Check that the store opens. A plugin with its own login may not list namespaces."""
-    try:
-        seen = f"namespaces: {len(await store.namespaces())}"
-    except PermissionDenied:
-        await store.ready()
-        seen = "this user may use its own namespace, and only an operator may list them"
-    return Finding("store", "ok", f"{shown(url)} opens; {seen}")
 
 
 def _schema(url: str) -> Schema | None:
@@ -188,20 +436,20 @@ def _gone(schema: Schema) -> Finding | None:
 
 async def _foreign(schema: Schema) -> Finding | None:
     """Report a table of another program in the place of the store's."""
-    found = await schema.foreign()
-    if found is None:
+    table = await schema.foreign()
+    if table is None:
         return None
     return Finding(
         "schema",
         "fail",
-        f"there is no store yet, but a table {TABLE} with {found.rows} rows that another program made",
+        f"there is no store yet, but a table {TABLE} with {table.rows} rows that another program made",
         "see what can be brought with holdfast adopt --dry-run, then run holdfast adopt",
     )
 
 
-def _revision(found: str, *, required: bool) -> Finding:
+def _revision(revision: str, *, required: bool) -> Finding:
     """Check the schema of a store, which must be there if its contents are to be looked at."""
-    match needed(None if found == BASE else found):
+    match needed(None if revision == BASE else revision):
         case Need.CREATE if required:
             return Finding("schema", "fail", "there is no store, so nothing was checked", "look at --url")
         case Need.CREATE:
@@ -210,11 +458,43 @@ def _revision(found: str, *, required: bool) -> Finding:
             return Finding(
                 "schema",
                 "warn",
-                f"revision {found} is older than {SCHEMA_REVISION}",
+                f"revision {revision} is older than {SCHEMA_REVISION}",
                 "make a backup, then run holdfast migrate up",
             )
         case _:
-            return Finding("schema", "ok", f"revision {found}")
+            return Finding("schema", "ok", f"revision {revision}")
+
+
+async def _opens(url: str, store: Store) -> Finding:
+    """Check that the store opens. A plugin with its own login may not list namespaces."""
+    try:
+        contents = f"namespaces: {len(await store.namespaces())}"
+    except PermissionDenied:
+        await store.ready()
+        contents = "this user may use its own namespace, and only an operator may list them"
+    return Finding("store", "ok", f"{shown(url)} opens; {contents}")
+
+
+def check_offset(milliseconds: float) -> Finding:
+    """Check that the storage's clock and this machine's agree."""
+    message = f"the storage's clock is ahead by {milliseconds:.0f} ms"
+    if abs(milliseconds) > OFFSET:
+        return Finding("offset", "warn", message, "look after the time service of both machines")
+    return Finding("offset", "ok", message)
+
+
+def _ahead(milliseconds: float, whose: str) -> Finding:
+    """Check whether the store's time is ahead of its clock, because a clock was ahead or is behind."""
+    if milliseconds <= AHEAD:
+        return Finding("time", "ok", f"the store's time is not ahead of {whose}")
+    return Finding(
+        "time",
+        "warn",
+        f"the store's time is {timedelta(seconds=milliseconds // 1000)} ahead of {whose}: an earlier process "
+        "answered with it, and time does not go back",
+        "a ttl lasts as long as it says; to go back all the same, stop every process and run "
+        "holdfast migrate --reset-clock",
+    )
 
 
 async def _writable(store: Store) -> Finding:
@@ -241,45 +521,173 @@ async def _signable(engine: Engine, store: Store) -> Finding:
         return Finding("signing", "ok", "the service has the key of the audit")
     trouble = await store.key_trouble()
     if trouble is not None:
-        told = f"audited writes are refused: {trouble.message}"
-        return Finding("signing", "fail", told, "see the how-to of the audit if the key is lost")
+        message = f"audited writes are refused: {trouble.message}"
+        return Finding("signing", "fail", message, "see the how-to of the audit if the key is lost")
     name = await key_in_force(engine, store.now)
     if name is None:
         return Finding("signing", "ok", "nothing was signed yet: the first audited write makes a key")
     return Finding("signing", "ok", f"the key in force, {name}, is at hand")
 
 
-async def _audits(engine: Engine, store: Store) -> Finding:
+async def _suspected_audits(store: Store) -> Finding:
     """Check the audits superficially; reading all records would take too long."""
-    found = await store.suspected_audits()
-    if not found:
+    suspected = await store.suspected_audits()
+    if not suspected:
         return Finding("audit", "ok", f"nothing wrong at first sight; audits: {len(await store.audits())}")
-    told = "; ".join(f"{name}: {reason}" if name else reason for name, reason in found.items())
-    return Finding("audit", "fail", told, "the database was changed with SQL: run holdfast audit verify")
+    message = "; ".join(f"{name}: {reason}" if name else reason for name, reason in suspected.items())
+    return Finding("audit", "fail", message, "the database was changed with SQL: run holdfast audit verify")
 
 
-def offset(milliseconds: float) -> Finding:
-    """Check that the storage's clock and this machine's agree."""
-    message = f"the storage's clock is ahead by {milliseconds:.0f} ms"
-    if abs(milliseconds) > OFFSET:
-        return Finding("offset", "warn", message, "look after the time service of both machines")
-    return Finding("offset", "ok", message)
+# What is stored (`--deep`): every page, every value, every counter and every audit.
 
 
-def ahead(milliseconds: float, whose: str) -> Finding:
-    """Check whether the store's time is ahead of its clock, because a clock was once ahead."""
-    if milliseconds <= AHEAD:
-        return Finding("time", "ok", f"the store's time is not ahead of {whose}")
-    return Finding(
-        "time",
-        "warn",
-        f"the store's time is {timedelta(seconds=milliseconds // 1000)} ahead of {whose}: an earlier process "
-        "answered with it, and time does not go back",
-        "a ttl lasts as long as it says; to go back all the same, stop every process and run "
-        "holdfast migrate --reset-clock",
-    )
+async def check_contents(store: Store, engine: Engine) -> AsyncIterator[Finding]:
+    """Yield every finding about the stored data. A check that can't be made from here is reported as such."""
+    async for finding in _pages(store):
+        yield finding
+    try:
+        names = [stats.namespace for stats in await store.namespaces()]
+    except Exception as error:
+        yield Finding("values", "fail", f"the namespaces can't be read: {_reason(error)}", _REPAIR)
+        return
+    if store.capabilities.batching:
+        async for finding in _values(engine, names):
+            yield finding
+    async for finding in _audits(store):
+        yield finding
 
 
-def _line(finding: Finding) -> str:
-    advice = f" ({finding.advice})" if finding.advice else ""
-    return f"{finding.check:<9}  {finding.message}{advice}"
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, HoldfastError) else "a row is not what it should be"
+
+
+async def _pages(store: Store) -> AsyncIterator[Finding]:
+    try:
+        checkup = await store.examine()
+    except HoldfastError as error:
+        yield Finding("pages", "fail", error.message, _REPAIR)
+        return
+    if checkup is None:
+        yield Finding(
+            "pages",
+            "warn",
+            "pages, values and counters can't be checked from here",
+            "run holdfast doctor --deep where the storage is, with --url as the service has it",
+        )
+        return
+    for trouble in checkup.troubles:
+        yield Finding("pages", "fail", trouble, _REPAIR)
+    if not checkup.troubles:
+        yield Finding("pages", "ok", f"nothing is wrong; checked: {checkup.checked}")
+
+
+async def _values(engine: Engine, names: list[str]) -> AsyncIterator[Finding]:
+    """Check that values can be read and counters are correct, namespace by namespace."""
+    inspection, rows, uncounted, sound = Inspection(engine), 0, 0, True
+    for name in names:
+        try:
+            inspected = await inspection.namespace(name)
+        except Exception as error:  # a corrupt page may hold anything, such as a number for a key
+            sound = False
+            yield Finding("values", "fail", f"{name} can't be read whole: {_reason(error)}", _REPAIR)
+            continue
+        rows += inspected.rows
+        uncounted += not inspected.counted
+        for finding in _of_namespace(name, inspected):
+            sound = False
+            yield finding
+    if sound:
+        yield Finding("values", "ok", f"all can be read; rows: {rows}, namespaces: {len(names)}")
+    if uncounted:
+        yield Finding(
+            "counters",
+            "warn",
+            f"written to all the time, and so not counted: {uncounted} of {len(names)} namespaces",
+            "check again when there is less to do",
+        )
+    elif sound:
+        yield Finding("counters", "ok", "keys and bytes of every namespace are as its row says")
+
+
+def _of_namespace(name: str, inspected: Inspected) -> list[Finding]:
+    unreadable = [
+        Finding("values", "fail", f"{name}: {trouble}", _REPAIR) for trouble in inspected.unreadable
+    ]
+    advice = "entries are missing, or were changed with SQL: compare with a backup"
+    return unreadable + [
+        Finding("counters", "fail", f"{name}: {trouble}", advice) for trouble in inspected.miscounted
+    ]
+
+
+async def _audits(store: Store) -> AsyncIterator[Finding]:
+    try:
+        names = await store.audits()  # includes namespaces whose rows were deleted
+    except Exception as error:
+        yield Finding("audit", "fail", f"the audits can't be found: {_reason(error)}", _REPAIR)
+        return
+    audited, sound = 0, True
+    for name in names:
+        try:
+            verdict = await store.audit(name).verify()
+        except Exception as error:
+            sound = False
+            yield Finding("audit", "fail", f"{name} can't be read whole: {_reason(error)}", _REPAIR)
+            continue
+        audited += verdict.head != "0:"
+        if not verdict.whole:
+            sound = False
+            yield Finding("audit", "fail", f"{name}: {verdict.reason}", "see holdfast audit verify")
+    if sound:
+        yield Finding("audit", "ok", f"every record is there and unchanged; audited namespaces: {audited}")
+
+
+# A cluster.
+
+
+async def _cluster(url: str) -> list[Finding]:
+    """Check a cluster as a whole: its servers, log, nodes, clocks and snapshots."""
+    try:
+        address = cluster_address(url)
+    except HoldfastError as error:
+        return [Finding("cluster", "fail", error.message, "see the reference of URLs")]
+    findings = [await _sync_of_servers(address)]
+    try:
+        async with ClusterOperator(address) as operator:
+            status = await operator.status()
+    except HoldfastError as error:
+        return [*findings, Finding("cluster", "fail", error.message, "see the how-to of clusters")]
+    findings += [
+        Finding("cluster", "fail", trouble, "holdfast cluster status shows more")
+        for trouble in status.troubles
+    ]
+    return [*findings, _log(status), _snapshots(status)]
+
+
+async def _sync_of_servers(address: ClusterAddress) -> Finding:
+    try:
+        await require_sync(address)
+    except HoldfastError as error:
+        return Finding("sync", "fail", error.message, "see the how-to of clusters")
+    if address.allow_lazy_sync:
+        message = f"the URL accepts servers that do not wait for the disk: {RISK}"
+        return Finding("sync", "warn", message, "set sync_interval: always, and take allow_lazy_sync out")
+    return Finding("sync", "ok", "the servers wait for the disk, and are new enough")
+
+
+def _log(status: ClusterStatus) -> Finding:
+    log = status.log
+    message = f"nodes: {len(status.nodes)}, shards: {log.shards}, messages in the log: {log.messages}"
+    if len(log.followers) < 2:
+        return Finding(
+            "log", "warn", f"{message}; one server alone keeps it", "three survive the loss of one"
+        )
+    return Finding("log", "ok", f"{message}; kept by {len(log.followers) + 1} servers")
+
+
+def _snapshots(status: ClusterStatus) -> Finding:
+    if not status.snapshots:
+        level: Level = "warn" if status.log.messages > LONG_LOG else "ok"
+        return Finding("snapshot", level, "there is no snapshot", "holdfast cluster snapshot makes one")
+    newest = max(note.made_at for note in status.snapshots)
+    age = timedelta(seconds=max(0, round(time.time() - newest / 1000)))
+    return Finding("snapshot", "ok", f"the newest is {age} old")

@@ -11,7 +11,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, MaybeSeconds, WriteOptions, number
 from holdfast.edges.cli.output import document, rows, say, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target

@@ -11,8 +11,8 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
 from holdfast.edges.cli.commands.keys import print_stored
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.options import UNNAMED, Ttl, WriteOptions, number
 from holdfast.edges.cli.output import document, line, rows, shown_key, value
 from holdfast.edges.cli.target import HERE, Target

@@ -1,6 +1,6 @@
-"""`holdfast reveal`, `table reveal` and `blob reveal`: a person reads a value and says why.
+"""`holdfast reveal`, `table reveal` and `blob reveal`: a person reads a value, and an audit records why.
 
-Law: as in `holdfast.edges.cli.commands.get`. What is printed is what `get` prints.
+They print what `get` prints.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from cyclopts import Parameter
 from holdfast.edges.cli.commands.blob import HERE as BLOBS_HERE
 from holdfast.edges.cli.commands.blob import BlobOwner, Name, require_output, write_blob
 from holdfast.edges.cli.commands.get import print_entry, require_one_form
-from holdfast.edges.cli.commands.table_items import print_item
+from holdfast.edges.cli.commands.table import HERE as TABLES_HERE
+from holdfast.edges.cli.commands.table import Owner, PartitionKey, SortKey, Table, key_of, print_item
 from holdfast.edges.cli.options import Long
-from holdfast.edges.cli.tables import HERE as TABLES_HERE
-from holdfast.edges.cli.tables import Owner, PartitionKey, SortKey, Table, key_of
 from holdfast.edges.cli.target import HERE, Target
 
 Why = Annotated[
-    str | None, Parameter(help="Why you look at it; the audit records this. Only the policy open needs none.")
+    str | None, Parameter(help="Why you look at it. Required in a namespace with an audit, which records it.")
 ]
 Viewer = Annotated[str | None, Parameter(help="Name of the person who looks; `cli` if not given.")]
 
@@ -34,7 +33,7 @@ async def reveal(
     raw: bool = False,
     target: Target = HERE,
 ) -> None:
-    """Print the value of a key, and record in the audit who looked at it and why.
+    """Print the value of a key; an audit records who looked at it and why.
 
     The policy `reveal` of the namespace decides whether a reason is needed, and may refuse.
 
@@ -64,7 +63,7 @@ async def reveal_item(
     long: Annotated[bool, Long] = False,
     owner: Owner = TABLES_HERE,
 ) -> None:
-    """Print an item as JSON, and record in the audit who looked at it and why.
+    """Print an item as JSON; an audit records who looked at it and why.
 
     Parameters
     ----------
@@ -88,7 +87,7 @@ async def reveal_blob(
     force: bool = False,
     owner: BlobOwner = BLOBS_HERE,
 ) -> None:
-    """Write a blob to stdout, or to a file, and record in the audit who looked at it and why.
+    """Write a blob to stdout or to a file; an audit records who looked at it and why.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ async def slowlog(
     instance: str | None = None,
     target: Target = HERE,
 ) -> None:
-    """Print the requests that took a running service long, the newest first; no values are shown.
+    """Print the slow requests of a running service, newest first, without values.
 
     What counts as slow is said by the settings slow_ms and slow_list_ms of the service, and how many it keeps
     by slow_log_size. With --plugin, or --tenant and --project, only theirs are printed.

@@ -1,17 +1,170 @@
-"""`holdfast table create`, `drop`, `list`, `describe`, `index` and `sweep`: tables and their indexes.
+"""`holdfast table`: tables, their indexes and their items.
 
-Law: a command turns its arguments into calls of a verb and prints the answer.
+Text becomes the type that the table's definition gives, and nothing is guessed: the key 7 is a number where
+keys are numbers, and text where they are text.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, NoReturn
 
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
-from holdfast.edges.cli.options import UNNAMED, WriteOptions
-from holdfast.edges.cli.output import document, line, rows
-from holdfast.edges.cli.tables import HERE, Definition, Everything, Owner, Table, definition, print_described
+import msgspec
+from cyclopts import Parameter
+
+import holdfast
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
+from holdfast.edges.cli.options import UNNAMED, WHERE, Long, Seconds, WriteOptions, number
+from holdfast.edges.cli.output import document, item_document, line, rows, say, shown_time, value
+from holdfast.edges.cli.target import Place
+from holdfast.edges.cli.values import parse, read_value
 from holdfast.errors import DatabaseError
+from holdfast.handles.tables import Tables
+
+Hyphened: Final = Parameter(allow_leading_hyphen=True)
+
+Table = Annotated[str, Parameter(help="The table.")]
+PartitionKey = Annotated[
+    str, Parameter(allow_leading_hyphen=True, help="The partition key; a binary one as base64.")
+]
+SortKey = Annotated[
+    str | None, Parameter(allow_leading_hyphen=True, help="The sort key, if the table has one.")
+]
+Definition = Annotated[str, Parameter(help="An attribute and its type: NAME:string, :number or :binary.")]
+IfVersion = Annotated[
+    int | None,
+    Parameter(
+        converter=number, help="Write only if the item has this version; 0 means that it must not exist."
+    ),
+]
+Condition = Annotated[
+    str | None,
+    Parameter(
+        help='Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
+    ),
+]
+Filter = Annotated[
+    str | None, Parameter(help='Only items that meet this condition, as JSON: \'{"score": {"gt": 5}}\'.')
+]
+Limit = Annotated[
+    int | None,
+    Parameter(
+        converter=number,
+        help="Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.",
+    ),
+]
+Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by page.")]
+
+
+@Parameter(name="*", group=WHERE)
+@dataclass(frozen=True, kw_only=True)
+class Owner(Place):
+    """The tables of a plugin."""
+
+    plugin: Annotated[str | None, Parameter(alias="-p")] = None
+    """The plugin whose tables are meant. If not given: $HOLDFAST_PLUGIN."""
+
+    def tables(self, store: holdfast.Store) -> Tables:
+        """Return the handle on the tables."""
+        return store.tables(self.plugin_name)
+
+    @property
+    def plugin_name(self) -> str:
+        """The name of the plugin, from the option, a variable or a context."""
+        plugin = self._spoken().plugin if self.plugin is None else self.plugin
+        if not plugin:
+            raise holdfast.MissingField(
+                "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
+            )
+        return plugin
+
+
+HERE: Final = Owner()
+
+
+def definition(given: str, *, field: str) -> tuple[str, str]:
+    """Split an attribute of a key from its type, which follows the last colon."""
+    name, colon, kind = given.rpartition(":")
+    if not colon:
+        raise holdfast.ValidationError(
+            f"--{field} is an attribute and its type, such as user:string", field=field
+        )
+    return name, kind
+
+
+def json_option(given: str | None, *, field: str) -> Any:
+    """Parse the JSON of an option."""
+    if given is None:
+        return None
+    try:
+        return parse(given)
+    except holdfast.ValidationError:
+        raise holdfast.ValidationError(f"--{field} is not JSON", field=field) from None
+
+
+async def key_of(tables: Tables, table: str, partition_key: str, sort_key: str | None) -> tuple[Any, Any]:
+    """Return the key of an item, converted to the types of its table."""
+    described = await tables.describe_table(table)
+    sort = described["sort_key"]
+    return (
+        typed(partition_key, described["partition_key"], field="partition_key"),
+        sort_key if sort_key is None or sort is None else typed(sort_key, sort, field="sort_key"),
+    )
+
+
+def typed(given: str, attribute: dict[str, Any], *, field: str) -> Any:
+    """Return the value of a key attribute."""
+    if attribute["type"] != "number":
+        return given
+    try:
+        found = msgspec.json.decode(given)
+    except msgspec.DecodeError:
+        found = None
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise holdfast.ValidationError(f"{attribute['name']} is a number, not {given!a}", field=field)
+    return found
+
+
+def no_item(table: str) -> NoReturn:
+    """Raise the error for a missing item, which has its own exit code."""
+    raise holdfast.ItemNotFound(f"table {table!r} has no such item", field="partition_key")
+
+
+def print_version(item: holdfast.Item, owner: Owner) -> None:
+    """Print the version that a write of an item returns."""
+    if owner.json:
+        document({"version": item.version, "expires_at": item.expires_at})
+    else:
+        line(item.version)
+
+
+def print_described(described: dict[str, Any], owner: Owner) -> None:
+    """Print the description of a table."""
+    if owner.json:
+        document(described)
+        return
+    shown: list[tuple[str, str | None]] = [
+        ("table", described["table"]),
+        ("partition_key", _attribute(described["partition_key"])),
+        ("sort_key", _attribute(described["sort_key"])),
+        ("ttl_attribute", described["ttl_attribute"]),
+        ("stream", described["stream"]),
+        ("created_at", _time(described["created_at"])),
+    ]
+    shown += [
+        ("index", f"{index['name']} {_attribute(index['key'])} {index['state']}")
+        for index in described["indexes"]
+    ]
+    rows(("field", "content"), shown)
+
+
+def _attribute(described: dict[str, Any] | None) -> str | None:
+    return None if described is None else f"{described['name']}:{described['type']}"
+
+
+def _time(moment: Any) -> str:
+    return moment if isinstance(moment, str) else shown_time(moment)
 
 
 async def create(
@@ -148,3 +301,382 @@ def _dropped(owner: Owner) -> None:
         document({"dropped": True})
     else:
         line("dropped")
+
+
+_HINT: Final = 'write an object such as \'{"user": "ada"}\', or @FILE to read it from a file'
+
+
+async def put(
+    table: Table,
+    item: Annotated[str, Hyphened],
+    /,
+    *,
+    if_version: IfVersion = None,
+    where: Condition = None,
+    origin: WriteOptions = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Put an item, replacing one with the same key, and print its version.
+
+    Parameters
+    ----------
+    item
+        A JSON object that contains its key; - reads it from stdin, @FILE from a file.
+    """
+    content = read_value(item, text=False, hint=_HINT)
+    condition = json_option(where, field="where")
+    async with owner.open() as store:
+        done = await owner.tables(store).put_item(
+            table, content, expected_version=if_version, condition=condition, **origin.fields
+        )
+    print_version(done, owner)
+
+
+async def get(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    show: tuple[str, ...] = (),
+    long: Annotated[bool, Long] = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print an item as JSON. If it does not exist, the exit code is 3.
+
+    Parameters
+    ----------
+    show
+        Only this path, such as meta.tag; may be given several times.
+    long
+        Print its version and deadline too.
+    """
+    async with owner.look() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.get_item(table, *key, projection=show or None)
+    print_item(table, item, owner, long=long)
+
+
+def print_item(table: str, item: holdfast.Item | None, owner: Owner, *, long: bool) -> None:
+    """Print an item in the form that the options ask for."""
+    if item is None:
+        no_item(table)
+    if not long and not owner.json:
+        value(item.value)
+    elif not long:
+        document(item.value)
+    elif owner.json:
+        document(item_document(item))
+    else:
+        rows(("field", "content"), _described(item))
+
+
+async def update(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    set_values: Annotated[str | None, Parameter(name="--set")] = None,
+    add: str | None = None,
+    remove: tuple[str, ...] = (),
+    if_version: IfVersion = None,
+    where: Condition = None,
+    origin: WriteOptions = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Change attributes of an item atomically, and print the result. A missing item is created.
+
+    Parameters
+    ----------
+    set_values
+        Values by path, as JSON: '{"meta.tag": "x"}'.
+    add
+        Numbers to add by path, as JSON: '{"score": 1}'.
+    remove
+        A path to remove; may be given several times.
+    """
+    changes = {"set": json_option(set_values, field="set"), "add": json_option(add, field="add")}
+    condition = json_option(where, field="where")
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.update_item(
+            table,
+            *key,
+            **changes,
+            remove=remove or None,
+            expected_version=if_version,
+            condition=condition,
+            **origin.fields,
+        )
+    document(item_document(item) if owner.json else item.value)
+
+
+@destroys
+async def delete(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    yes: Yes = False,
+    if_version: IfVersion = None,
+    where: Condition = None,
+    origin: WriteOptions = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Delete an item. An item that does not exist is no error."""
+    condition = json_option(where, field="where")
+    item = ", ".join(ascii(part) for part in (partition_key, sort_key) if part is not None)
+    require_yes(f"item {item} of table {table!a} of plugin {owner.plugin_name} is deleted", yes=yes)
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        deleted = await tables.delete_item(
+            table, *key, expected_version=if_version, condition=condition, **origin.fields
+        )
+    if owner.json:
+        document({"deleted": deleted})
+    else:
+        line("deleted" if deleted else "not there")
+
+
+async def get_ttl(
+    table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = HERE
+) -> None:
+    """Print the seconds left: never for an item without a deadline, 0 if it does not exist."""
+    async with owner.look() as store:
+        tables = owner.tables(store)
+        left = await tables.get_ttl(table, *await key_of(tables, table, partition_key, sort_key))
+    if owner.json:
+        document({"ttl": left})
+    else:
+        line("never" if left is None else left)
+
+
+async def set_ttl(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    seconds: Seconds,
+    origin: WriteOptions = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Expire an item after this many seconds, and print its new version.
+
+    Parameters
+    ----------
+    seconds
+        Seconds until the item expires.
+    """
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.set_ttl(table, *key, seconds, **origin.fields)
+    print_version(item, owner)
+
+
+async def remove_ttl(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    origin: WriteOptions = UNNAMED,
+    owner: Owner = HERE,
+) -> None:
+    """Remove an item's deadline, and print its new version."""
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.remove_ttl(table, *key, **origin.fields)
+    print_version(item, owner)
+
+
+def _described(item: holdfast.Item) -> list[tuple[str, Any]]:
+    return [
+        ("item", msgspec.json.encode(item.value).decode()),
+        ("version", str(item.version)),
+        ("expires_at", None if item.expires_at is None else shown_time(item.expires_at)),
+    ]
+
+
+Cursor = Annotated[str | None, Parameter(help="Continue after an earlier page; the cursor is in its JSON.")]
+Show = Annotated[
+    tuple[str, ...], Parameter(help="Only this path, such as meta.tag; may be given several times.")
+]
+Reverse = Annotated[bool, Parameter(help="Reverse the order.")]
+
+
+async def query(
+    table: Table,
+    partition_key: PartitionKey,
+    /,
+    *,
+    sort_key: str | None = None,
+    where: Filter = None,
+    show: Show = (),
+    limit: Limit = None,
+    cursor: Cursor = None,
+    everything: Everything = False,
+    reverse: Reverse = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print the items of a partition in the order of their sort keys, one line of JSON each.
+
+    Parameters
+    ----------
+    sort_key
+        Condition on the sort key, as JSON: '{"between": [1, 9]}'; eq lt lte gt gte between begins_with.
+    """
+    condition, wanted = json_option(sort_key, field="sort-key"), _wanted(where, show, limit, reverse=reverse)
+    async with owner.look() as store:
+        tables = owner.tables(store)
+        described = await tables.describe_table(table)
+        key = typed(partition_key, described["partition_key"], field="partition_key")
+
+        async def page(cursor: str | None) -> holdfast.ItemPage:
+            return await tables.query(table, key, sk=condition, cursor=cursor, **wanted)
+
+        await _print_pages(page, cursor, owner, everything=everything)
+
+
+async def scan(
+    table: Table,
+    /,
+    *,
+    where: Filter = None,
+    show: Show = (),
+    limit: Limit = None,
+    cursor: Cursor = None,
+    everything: Everything = False,
+    reverse: Reverse = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print the items of a table in the order of their keys, one line of JSON each."""
+    wanted = _wanted(where, show, limit, reverse=reverse)
+    async with owner.look() as store:
+        tables = owner.tables(store)
+
+        async def page(cursor: str | None) -> holdfast.ItemPage:
+            return await tables.scan(table, cursor=cursor, **wanted)
+
+        await _print_pages(page, cursor, owner, everything=everything)
+
+
+async def query_index(
+    table: Table,
+    index: str,
+    value: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    where: Filter = None,
+    show: Show = (),
+    limit: Limit = None,
+    cursor: Cursor = None,
+    everything: Everything = False,
+    reverse: Reverse = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print the items whose indexed attribute has a value, one line of JSON each.
+
+    Parameters
+    ----------
+    index
+        The index.
+    value
+        Value of the attribute; a binary one as base64.
+    """
+    wanted = _wanted(where, show, limit, reverse=reverse)
+    async with owner.look() as store:
+        tables = owner.tables(store)
+        keys = {one["name"]: one["key"] for one in (await tables.describe_table(table))["indexes"]}
+        given = typed(value, keys[index], field="value") if index in keys else value
+
+        async def page(cursor: str | None) -> holdfast.ItemPage:
+            return await tables.query_index(table, index, given, cursor=cursor, **wanted)
+
+        await _print_pages(page, cursor, owner, everything=everything)
+
+
+async def changes(
+    table: Table,
+    /,
+    *,
+    since: Annotated[int, Parameter(converter=number)] = 0,
+    view: Literal["keys", "new", "old", "both"] = "keys",
+    limit: Limit = None,
+    everything: Everything = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print the changes of a table: time, operation, version, key and writer.
+
+    Parameters
+    ----------
+    since
+        Start after this version; 0 starts with the oldest change in the journal.
+    view
+        Item images to include; only with --json.
+    """
+    async with owner.look() as store:
+        tables = owner.tables(store)
+        while True:
+            page = await tables.changes(table, since, limit=limit, view=view)
+            if owner.json and not everything:
+                document(page)
+            elif owner.json:
+                for change in page.changes:
+                    document(change)
+            else:
+                rows(("time", "op", "version", "key", "writer"), map(_cells, page.changes))
+            if page.gap:
+                say(f"what changed before version {page.oldest} is not known any more")
+            if not everything or not page.changes:
+                return
+            since = page.next
+
+
+def _wanted(where: str | None, show: tuple[str, ...], limit: int | None, *, reverse: bool) -> dict[str, Any]:
+    return {
+        "filter": json_option(where, field="where"),
+        "projection": show or None,
+        "limit": limit,
+        "reverse": reverse,
+    }
+
+
+async def _print_pages(
+    page_after: Callable[[str | None], Awaitable[holdfast.ItemPage]],
+    cursor: str | None,
+    owner: Owner,
+    *,
+    everything: bool,
+) -> None:
+    while True:
+        page = await page_after(cursor)
+        cursor = page.cursor
+        if owner.json and not everything:
+            document(_page_document(page))
+            return
+        for item in page.items:
+            document(item_document(item) if owner.json else item.value)
+        if cursor is None:
+            return
+        if not everything:
+            say(f"there may be more items: --all lists them, --cursor {cursor} goes on")
+            return
+
+
+def _page_document(page: holdfast.ItemPage) -> dict[str, Any]:
+    items = [item_document(item) for item in page.items]
+    return {"items": items, "count": page.count, "truncated": page.truncated, "cursor": page.cursor}
+
+
+def _cells(change: holdfast.ItemChange) -> tuple[Any, ...]:
+    key = [change.partition_key] if change.sort_key is None else [change.partition_key, change.sort_key]
+    shown = msgspec.json.encode(key).decode()
+    return shown_time(change.at), change.op, change.version, shown, change.last_writer

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.calls import require_verbs
-from holdfast.edges.cli.asking import Yes, destroys, require_yes
+from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
 from holdfast.edges.cli.options import MaybeSeconds
 from holdfast.edges.cli.output import document, line, rows, say, shown_time
 from holdfast.edges.cli.target import HERE, STORE, Place, Target

@@ -1,40 +1,43 @@
-"""`holdfast export` and `import`: a namespace as a file, and back.
+"""`holdfast export` and `import`: a namespace or a plugin's tables as a file, and back.
 
-Law: this module moves entries without deciding about them: `export_format` defines a line, and
-`import_entries` writes it. A file gets its name only when it is complete.
+A file is JSON Lines: a header, then one entry per line, ordered by version, or one item per line. A line that
+is read is checked against the same rules as a call, so a file cannot bring anything into a store that a call
+could not. An item always gets a new version, so an import of tables can be repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from tempfile import SpooledTemporaryFile
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast import families, private
+from holdfast import families, rules
 from holdfast.clock import moment
 from holdfast.edges.cli.commands.list import pages
-from holdfast.edges.cli.export_format import FORMAT, Header, lines_of, sorting
-from holdfast.edges.cli.export_tables import (
-    TableCounts,
-    TableImporter,
-    definitions,
-    item_lines,
-    require_definitions,
-)
-from holdfast.edges.cli.import_entries import ImportCounts, Importer
-from holdfast.edges.cli.output import document, file_trouble, on_terminal, say
+from holdfast.edges.cli.files import lines_of, opened_output, progress, require_free
+from holdfast.edges.cli.output import document, file_trouble, say
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.edges.screen import harmless
+from holdfast.errors import HoldfastError, TableNotFound, Unsupported, ValidationError
+from holdfast.model import Entry
+from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, MAX_VALUE_BYTES, semantic_root
 
 if TYPE_CHECKING:
-    from holdfast.engine.moving import Movable
+    from collections.abc import AsyncIterator, Iterator
+
+    from holdfast.handles.kv import KV
+    from holdfast.handles.tables import Tables
+    from holdfast.model import Entry
+    from holdfast.store import Store
+    from holdfast.verbs.keys import Verbs
 
 
 async def export_entries(
@@ -140,7 +143,8 @@ async def _export_tables(out: str | None, *, force: bool, target: Target) -> Non
         handle, name = store.tables(plugin), families.tables(plugin)
         described = await definitions(handle)
         header = await _header(store, name, tables=described)
-        with opened_output(out, force=force) as file, progress("export", None) as advance:
+        total = (await store.stats(name)).keys
+        with opened_output(out, force=force) as file, progress("export", total) as advance:
             file.write(header.line())
             items = 0
             async for lines in item_lines(handle, described):
@@ -284,93 +288,405 @@ def _input(name: str) -> Iterator[Iterator[bytes]]:
         raise file_trouble(error, name, field="file") from None
 
 
-def require_free(name: str | Path | None, *, force: bool, field: str = "out") -> None:
-    """Refuse to overwrite a file before any work is done for it.
+FORMAT: Final = 1
+"""The version of this format, in the field `holdfast` of the header."""
+
+_IN_MEMORY: Final = 16 * 1024 * 1024
+"""Maximum number of bytes of entries that are sorted in memory."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first line: the namespace, the time of the export, the namespace's policy and its tables."""
+
+    holdfast: int
+    namespace: str
+    exported_at: datetime
+    policy: dict[str, Any] | None = None
+    tables: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def read(cls, line: bytes) -> Header:
+        """Parse the header from a line.
+
+        Raises:
+            ValidationError: The line is not a header.
+            Unsupported: A newer Holdfast has written it.
+        """
+        try:
+            header = msgspec.json.decode(line, type=cls)
+        except (msgspec.MsgspecError, RecursionError):
+            raise ValidationError("line 1 is not the header of a Holdfast export", field="line") from None
+        if header.holdfast != FORMAT:
+            raise Unsupported(
+                f"the file has format {header.holdfast}, but this version knows format {FORMAT}: "
+                "upgrade Holdfast"
+            )
+        return header
+
+    def line(self) -> bytes:
+        """Return the header as a line."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+class Sorter:
+    """Collects entries in any order and returns their lines by version, without keeping them in memory.
+
+    An entry that was written without Holdfast has version 0. Such entries come last: they get new versions,
+    which must not take those of others.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._places: list[tuple[float, int, int]] = []
+
+    @property
+    def count(self) -> int:
+        """The number of entries added."""
+        return len(self._places)
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry."""
+        line = msgspec.json.encode(entry) + b"\n"
+        self._places.append((entry.version or float("inf"), self._file.tell(), len(line)))
+        self._file.write(line)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of the added entries by version."""
+        for _, place, size in sorted(self._places):
+            self._file.seek(place)
+            yield self._file.read(size)
+
+
+@contextlib.contextmanager
+def sorting() -> Iterator[Sorter]:
+    """Yield a sorter for any number of entries."""
+    with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        yield Sorter(file)
+
+
+def read_entry(line: bytes, verbs: Verbs, *, most: int) -> Entry:
+    """Parse the entry in a line and check that it may be loaded into the namespace of these verbs.
+
+    `most` is the size of the largest value that the namespace allows.
 
     Raises:
-        ValidationError: The file exists, and `force` is not set.
+        ValidationError: The line holds no valid entry.
+        ValueTooLarge: Its value is too large.
     """
-    if name is not None and not force and os.path.lexists(name):
-        raise holdfast.ValidationError(f"{name} already exists; --force replaces it", field=field)
+    entry = _decoded(line)
+    verbs.load([entry], keep_versions=True)
+    if len(line) > most:
+        rules.encode_value(entry.value, most=most)
+    return entry
 
 
-@contextlib.contextmanager
-def opened_output(name: str | None, *, force: bool) -> Iterator[Output]:
-    """Open stdout, or a file that gets its name once it is complete."""
-    if name is None:
-        yield _Screen() if on_terminal() else sys.stdout.buffer
-        return
-    path = Path(name)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+def _decoded(line: bytes) -> Entry:
     try:
-        with open(private.create(unfinished), "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        require_free(name, force=force)
-        unfinished.replace(path)
-    except OSError as error:
-        raise file_trouble(error, name, field="out") from None
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+        return msgspec.json.decode(line, type=Entry)
+    except (msgspec.MsgspecError, RecursionError):
+        pass
+    try:  # the slow decoder also accepts the longest integers and reports errors in other JSON
+        return msgspec.convert(_slowly(line), Entry)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"this is not an entry: {error}", field="line") from None
 
 
-class Output(Protocol):
-    """A destination for lines of JSON."""
-
-    def write(self, line: bytes, /) -> object:
-        """Write a line."""
-
-    def writelines(self, lines: Iterable[bytes], /) -> object:
-        """Write several lines."""
+def _slowly(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValidationError("this is not JSON", field="line") from None
 
 
-class _Screen:
-    """A terminal, to which text is written escaped."""
-
-    def write(self, line: bytes, /) -> None:
-        sys.stdout.write(harmless(line.decode(), lines=True))
-
-    def writelines(self, lines: Iterable[bytes], /) -> None:
-        for line in lines:
-            self.write(line)
+_PAGE: Final = 1_000
+_MARGIN: Final = 256
+"""Bytes that a line counts in addition to its length."""
+_DEFINING: Final = ("partition_key", "sort_key", "ttl_attribute", "stream")
 
 
-@contextlib.contextmanager
-def progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """Yield a function that counts entries or bytes, with a progress bar on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    # late: it takes 35 ms, and only a terminal needs it
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+class ItemLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line: an item and its table. The version is that at the time of the export."""
 
-    far = DownloadColumn() if in_bytes else MofNCompleteColumn()
-    columns = TextColumn("{task.description}"), BarColumn(), far, TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-
-        def advance(count: int) -> None:
-            bar.advance(task, count)
-            done, most = bar.tasks[task].completed, bar.tasks[task].total
-            if most is not None and done > most:  # the store grows meanwhile
-                bar.update(task, total=done)
-
-        yield advance
+    table: str
+    item: dict[str, Any]
+    version: int
 
 
-async def counted(store: Movable) -> int | None:
-    """Return how many things a store holds, for a progress bar; None where no bar is shown."""
-    if not sys.stderr.isatty():
-        return None
-    async with store.snapshot() as snapshot:
-        return await snapshot.count()
+class _Attribute(msgspec.Struct):
+    name: str
+    type: str
+
+
+class _Index(msgspec.Struct):
+    name: str
+    key: _Attribute
+
+
+class _Definition(msgspec.Struct):
+    """What a header must say about a table."""
+
+    table: str
+    partition_key: _Attribute
+    sort_key: _Attribute | None
+    ttl_attribute: str | None
+    stream: str | None
+    indexes: list[_Index]
+
+
+def require_definitions(described: object) -> None:
+    """Check the definitions of tables in a header.
+
+    Raises:
+        ValidationError: They are not what an export has.
+    """
+    try:
+        msgspec.convert(described, list[_Definition])
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"line 1 does not define tables: {error}", field="line") from None
+
+
+class TableCounts(msgspec.Struct, kw_only=True):
+    """Counts of an import: the tables that it made and the items that it put."""
+
+    namespace: str
+    dry_run: bool
+    tables: int = 0
+    written: int = 0
+    policy_set: bool = False
+
+
+async def definitions(tables: Tables) -> list[dict[str, Any]]:
+    """Return the descriptions of all tables, by name."""
+    return [await tables.describe_table(name) for name in await tables.list_tables()]
+
+
+async def item_lines(tables: Tables, described: list[dict[str, Any]]) -> AsyncIterator[list[bytes]]:
+    """Yield the lines of all items, page by page, table by table."""
+    for one in described:
+        name, cursor = one["table"], None
+        while True:
+            page = await tables.scan(name, limit=_PAGE, cursor=cursor)
+            yield [_line(name, item.value, item.version) for item in page.items]
+            cursor = page.cursor
+            if cursor is None:
+                break
+
+
+class TableImporter:
+    """Takes the lines of an export of tables, in their order."""
+
+    def __init__(self, tables: Tables, described: list[dict[str, Any]], tally: TableCounts) -> None:
+        self._tables = tables
+        self._described = {one["table"]: one for one in described}
+        self.tally = tally
+        self._chunk: list[tuple[int, ItemLine]] = []
+        self._room = MAX_TRANSFER_BYTES
+
+    async def begin(self) -> None:
+        """Make the tables that do not exist.
+
+        Raises:
+            ValidationError: A table exists and has other keys.
+        """
+        for name, wanted in self._described.items():
+            found = await self._found(name)
+            if found is not None and any(found[part] != wanted[part] for part in _DEFINING):
+                raise ValidationError(
+                    f"table {name!r} exists and has another definition: import into another plugin, or drop "
+                    "the table first",
+                    field="table",
+                )
+            if found is None:
+                self.tally.tables += 1
+                if not self.tally.dry_run:
+                    await self._make(wanted)
+
+    async def take(self, number: int, line: bytes) -> None:
+        """Take a line.
+
+        Raises:
+            ValidationError: The line holds no item of a table of this export.
+        """
+        one = self._read(number, line)
+        size = len(line) + _MARGIN
+        last = self._chunk[-1][1].table if self._chunk else one.table
+        if size > self._room or len(self._chunk) == MAX_BATCH or one.table != last:
+            await self._write()
+        self._chunk.append((number, one))
+        self._room -= size
+
+    async def finish(self) -> None:
+        """Write the last items, then make the indexes, which fill themselves."""
+        await self._write()
+        for name, wanted in self._described.items():
+            found = None if self.tally.dry_run else await self._found(name)
+            known = {index["name"] for index in found["indexes"]} if found is not None else set()
+            for index in wanted["indexes"]:
+                if found is not None and index["name"] not in known:
+                    await self._tables.create_index(name, index["name"], key=_attribute(index["key"]))
+
+    def _read(self, number: int, line: bytes) -> ItemLine:
+        try:
+            one = msgspec.json.decode(line, type=ItemLine)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ValidationError(f"line {number}: this is not an item: {error}", field="line") from None
+        if one.table not in self._described:
+            raise ValidationError(f"line {number}: the header has no table {one.table!r}", field="line")
+        return one
+
+    async def _write(self) -> None:
+        chunk, self._chunk, self._room = self._chunk, [], MAX_TRANSFER_BYTES
+        self.tally.written += len(chunk)
+        if not chunk or self.tally.dry_run:
+            return
+        puts = [{"put": {"item": one.item}} for _, one in chunk]
+        done = await self._tables.batch_write_item(chunk[0][1].table, puts)
+        for (number, _), result in zip(chunk, done, strict=True):
+            if isinstance(result, HoldfastError):
+                raise ValidationError(f"line {number}: {result.message}", field="line")
+
+    async def _found(self, name: str) -> dict[str, Any] | None:
+        try:
+            return await self._tables.describe_table(name)
+        except TableNotFound:
+            return None
+
+    async def _make(self, wanted: dict[str, Any]) -> None:
+        sort = wanted["sort_key"]
+        await self._tables.create_table(
+            wanted["table"],
+            partition_key=_attribute(wanted["partition_key"]),
+            sort_key=None if sort is None else _attribute(sort),
+            ttl_attribute=wanted["ttl_attribute"],
+            stream=wanted["stream"],
+        )
+
+
+def _line(table: str, item: Any, version: int) -> bytes:
+    return msgspec.json.encode({"table": table, "item": item, "version": version}) + b"\n"
+
+
+def _attribute(described: dict[str, Any]) -> tuple[str, Any]:
+    return described["name"], described["type"]
+
+
+_DESCRIBED: Final = 10
+"""Maximum number of bad lines that are described."""
+
+
+class ImportCounts(msgspec.Struct, kw_only=True):
+    """Counts of lines: skipped entries already existed, expired ones have passed their deadline."""
+
+    namespace: str
+    keeps_versions: bool
+    dry_run: bool
+    written: int = 0
+    expired: int = 0
+    skipped: int = 0
+    policy_set: bool = False
+
+
+class Importer:
+    """Takes the lines of an export, in their order.
+
+    Args:
+        store: The store to write to.
+        keys: The namespace.
+        after: The version after which to resume an import that kept versions; 0 to start from the beginning.
+        keeps_versions: Whether entries keep their versions.
+        dry_run: Whether lines are only checked.
+        most: The size of the largest value that the namespace allows; the usual limit if None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: KV,
+        *,
+        after: int,
+        keeps_versions: bool,
+        dry_run: bool,
+        most: int | None = None,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._after = after
+        self._joined = after == 0
+        self._verbs = store.verbs(keys.namespace, root=semantic_root(keys.namespace))
+        self._most = most or MAX_VALUE_BYTES
+        self._last = 0
+        self._chunk: list[Entry] = []
+        self._room = MAX_TRANSFER_BYTES
+        self._bad: list[str] = []
+        self.tally = ImportCounts(namespace=keys.namespace, keeps_versions=keeps_versions, dry_run=dry_run)
+
+    async def take(self, number: int, line: bytes) -> None:
+        """Take a line; errors in it are raised when its chunk is written."""
+        try:
+            entry = read_entry(line, self._verbs, most=self._most)
+            self._in_order(entry)
+        except HoldfastError as error:
+            self._bad.append(f"line {number}: {error.message}")
+            return
+        if 0 < entry.version <= self._after:
+            await self._skip(entry)
+            return
+        size = len(line) + _MARGIN
+        if size > self._room or len(self._chunk) == MAX_BATCH:
+            await self._write()
+        self._room -= size
+        self._chunk.append(entry)
+
+    async def finish(self) -> None:
+        """Write the last chunk.
+
+        Raises:
+            ValidationError: A line of the last chunk is bad, or in a dry run any line.
+        """
+        await self._write()
+        if self._bad:
+            raise ValidationError(_described(self._bad), field="line")
+
+    def _in_order(self, entry: Entry) -> None:
+        if not self.tally.keeps_versions or entry.version == 0:
+            return
+        if entry.version <= self._last:
+            raise ValidationError(
+                f"version {entry.version} comes after {self._last}, but versions are kept only in "
+                "ascending order"
+            )
+        self._last = entry.version
+
+    async def _skip(self, entry: Entry) -> None:
+        """Skip an existing entry. The last version of the namespace must belong to such an entry."""
+        self.tally.skipped += 1
+        if entry.version == self._after:
+            found = await self._keys.get(entry.key)
+            self._joined = self._over(entry) or (found is not None and found.version == entry.version)
+
+    async def _write(self) -> None:
+        if not self._joined:
+            raise ValidationError(
+                f"{self._keys.namespace} does not end where an import of this file stopped: its last "
+                f"version, {self._after}, is not in the file. Without --resume, all is imported "
+                "under new versions",
+                field="resume",
+            )
+        if self._bad and not self.tally.dry_run:
+            raise ValidationError(_described(self._bad), field="line")
+        written = sum(not self._over(entry) for entry in self._chunk)
+        if self._chunk and not self.tally.dry_run:
+            written = await self._store.load(
+                self._keys.namespace, self._chunk, keep_versions=self.tally.keeps_versions
+            )
+        self.tally.written += written
+        self.tally.expired += len(self._chunk) - written
+        self._chunk, self._room = [], MAX_TRANSFER_BYTES
+
+    def _over(self, entry: Entry) -> bool:
+        return entry.expires_at is not None and entry.expires_at <= moment(self._store.now())
+
+
+def _described(bad: list[str]) -> str:
+    more = len(bad) - _DESCRIBED
+    return "; ".join(bad[:_DESCRIBED]) + (f"; and {more} lines more" if more > 0 else "")

@@ -1,4 +1,4 @@
--- Rendered from the schema by ./dev schema, not to be edited.
+-- Rendered from the schema by ./dev pages, not to be edited.
 
 CREATE TABLE plugin_kv_storage (
     plugin_name TEXT COLLATE "C" NOT NULL,
@@ -20,7 +20,7 @@ CREATE INDEX idx_kv_expires_at ON plugin_kv_storage (expires_at) WHERE expires_a
 CREATE FUNCTION holdfast_outside_turn() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $holdfast$
 BEGIN
-    EXECUTE format('LOCK TABLE %I.holdfast_namespaces IN EXCLUSIVE MODE', TG_TABLE_SCHEMA);
+    EXECUTE format('LOCK TABLE %I.holdfast_namespaces IN SHARE UPDATE EXCLUSIVE MODE', TG_TABLE_SCHEMA);
     RETURN NULL;
 END $holdfast$;
 
@@ -212,4 +212,4 @@ CREATE TABLE IF NOT EXISTS holdfast_alembic_version (
     CONSTRAINT holdfast_alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO holdfast_alembic_version (version_num) VALUES ('0006');
+INSERT INTO holdfast_alembic_version (version_num) VALUES ('0007');

@@ -1,4 +1,4 @@
--- Rendered from the schema by ./dev schema, not to be edited.
+-- Rendered from the schema by ./dev pages, not to be edited.
 
 CREATE TABLE plugin_kv_storage (
     plugin_name TEXT NOT NULL,
@@ -301,4 +301,4 @@ CREATE TABLE IF NOT EXISTS holdfast_alembic_version (
     CONSTRAINT holdfast_alembic_version_pkc PRIMARY KEY (version_num)
 );
 
-INSERT INTO holdfast_alembic_version (version_num) VALUES ('0006');
+INSERT INTO holdfast_alembic_version (version_num) VALUES ('0007');

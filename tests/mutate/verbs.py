@@ -1,0 +1,286 @@
+"""Bugs in what the verbs mean: expiry, versions, refusals, quotas, the trash. `tests/machine` has more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.commands import Guard, Load, Restore, Stored
+from holdfast.decide import decision, entries, keys, policies, upkeep
+from holdfast.decide import draft as drafts
+from holdfast.decide.decision import Decision
+from holdfast.decide.draft import Draft, Needs
+from holdfast.errors import HoldfastError
+from holdfast.rows import GUARD, KV, TRASH, Address, Namespace, Overdue
+from tests.mutate.planting import bug
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.mutate.planting import Patches
+
+_MEANING: Final = (
+    "tests/unit/test_decide.py",
+    "tests/unit/test_trash.py",
+    "tests/conformance/test_memory.py",
+)
+_SLICES: Final = "tests/unit/test_slices.py"
+_QUOTAS: Final = ("tests/unit/test_kept.py", "-k", "not postgresql")
+_RUNS: Final = ("tests/engines/test_runs.py", "tests/unit/test_decide.py", "-k", "not postgres")
+_POLICIES: Final = "tests/unit/test_policies.py"
+_replace: Final = msgspec.structs.replace
+
+
+def _apply(patch: Patches, kind: type, wrong: Callable[..., Any]) -> None:
+    """Have commands of a kind applied wrongly, alone and as parts of a batch."""
+    for table in (decision._APPLY, keys.APPLY):
+        patch.wrap(table, kind, wrong)
+
+
+# Refusals
+
+
+@bug(*_MEANING)
+def a_refusal_leaves_its_counters_behind(patch: Patches) -> None:
+    """A refused command changes no counter of its namespace."""
+
+    def wrong(attempt: Any, draft: Draft, apply: Any, command: Any) -> Any:
+        draft._enter(command.namespace)
+        changed = draft.namespace
+        result = attempt(draft, apply, command)
+        if isinstance(result, HoldfastError):
+            draft._namespaces[draft.name] = draft.namespace = changed
+        return result
+
+    patch.wrap(Draft, "attempt", wrong)
+
+
+@bug(*_MEANING)
+def a_refusal_leaves_its_first_row_behind(patch: Patches) -> None:
+    """A refused command changes no row."""
+    patch.wrap(Draft, "_take_back", lambda take_back, draft, length: take_back(draft, length + 1))
+
+
+@bug(_SLICES)
+def a_refusal_in_a_later_slice_leaves_the_earlier_ones_behind(patch: Patches) -> None:
+    """A command that is applied in slices is refused as a whole."""
+
+    def wrong(attempt: Any, draft: Draft, apply: Any, command: Any) -> Any:
+        draft._suspended = None
+        return attempt(draft, apply, command)
+
+    patch.wrap(Draft, "attempt", wrong)
+
+
+@bug(_SLICES)
+def a_slice_can_not_be_taken_back(patch: Patches) -> None:
+    """What a slice needs to be taken back is kept until its command is done."""
+
+    def wrong(take: Any, decision: Decision, commands: Any) -> int:
+        count: int = take(decision, commands)
+        decision._draft.keep()
+        return count
+
+    patch.wrap(Decision, "take", wrong)
+
+
+@bug(_SLICES)
+def every_slice_of_a_batch_makes_its_checks(patch: Patches) -> None:
+    """The checks of a batch are made once, before its first write."""
+    patch.set(keys, "begun", lambda draft, phase: False)
+
+
+@bug("tests/unit/test_work.py")
+def an_expensive_condition_is_judged_in_one_piece(patch: Patches) -> None:
+    """A condition that takes long is judged in slices, between which other callers get their turn."""
+    patch.set(Draft, "unchanged", property(lambda draft: False))
+
+
+# Versions and time
+
+
+@bug("tests/unit/test_load.py", *_MEANING)
+def a_load_takes_the_version_back(patch: Patches) -> None:
+    """Versions of a namespace only rise, whatever versions a load brings."""
+
+    def wrong(draft: Draft, *, at_least: int = 0) -> int:
+        draft.namespace.revision = at_least or draft.namespace.revision + 1
+        draft.namespace.changed_at = draft.now
+        return draft.namespace.revision
+
+    patch.set(Draft, "version", wrong)
+
+
+@bug(*_MEANING)
+def the_time_of_a_namespace_goes_back_with_the_clock(patch: Patches) -> None:
+    """The time of a change is never before that of the change before it."""
+
+    def wrong(enter: Any, draft: Draft, name: str) -> None:
+        enter(draft, name)
+        draft.now = draft._group_now
+
+    patch.wrap(Draft, "_enter", wrong)
+
+
+@bug(*_MEANING)
+def an_expiry_uses_no_version(patch: Patches) -> None:
+    """Each expiry has a version of its own."""
+    patch.within((entries, "expire"), (Draft, "version"), lambda draft: draft.namespace.revision)
+
+
+@bug(*_RUNS)
+def a_run_is_made_twice_in_a_group(patch: Patches) -> None:
+    """What a run removes was counted before the group, so a group makes one run of a namespace."""
+    patch.set(Draft, "overdue", property(lambda draft: draft._loaded.runs.get(draft.name, Overdue())))
+
+
+@bug(*_MEANING)
+def entries_that_the_trash_keeps_expire_in_a_run(patch: Patches) -> None:
+    """Where the trash keeps every entry, none expires without going there."""
+    patch.within((upkeep, "expire_run"), (entries, "trash_seconds"))
+
+
+@bug("tests/unit/test_audit.py", *_MEANING)
+def audited_entries_expire_in_a_run(patch: Patches) -> None:
+    """In an audited namespace every expiry is audited."""
+    patch.within((upkeep, "expire_run"), (entries, "audited"), lambda namespace: False)
+
+
+# Reads and writes
+
+
+@bug("tests/conformance/test_sqlite.py::TestSqlite", *_MEANING)
+def a_value_is_not_loaded_if_another_command_does_without(patch: Patches) -> None:
+    """A group loads a value if any of its commands needs it."""
+    patch.set(Needs, "row", lambda needs, address, *, value=False: needs.rows.update({address: value}))
+
+
+@bug("tests/unit/test_load.py", *_MEANING)
+def a_load_brings_back_what_has_expired(patch: Patches) -> None:
+    """A load leaves out entries whose deadline has passed."""
+
+    def wrong(load: Any, draft: Draft, command: Load) -> Any:
+        living = tuple(
+            (key, row if row.alive(draft.now) else _replace(row, expires_at=None))
+            for key, row in command.entries
+        )
+        return load(draft, _replace(command, entries=living))
+
+    _apply(patch, Load, wrong)
+
+
+@bug(*_MEANING)
+def a_restored_entry_stays_in_the_trash(patch: Patches) -> None:
+    """An entry can be restored once."""
+
+    def wrong(restore: Any, draft: Draft, command: Restore) -> Any:
+        address = Address(draft.name, TRASH, command.key.encode())
+        kept = draft.row(address)
+        result = restore(draft, command)
+        draft.put(address, kept)
+        return result
+
+    _apply(patch, Restore, wrong)
+
+
+@bug(*_MEANING)
+def an_entry_can_be_restored_after_its_time_in_the_trash(patch: Patches) -> None:
+    """What the trash has kept for its time is gone, even before it is swept."""
+
+    def wrong(restore: Any, draft: Draft, command: Restore) -> Any:
+        address = Address(draft.name, TRASH, command.key.encode())
+        if (kept := draft.row(address)) is not None:
+            draft.put(address, _replace(kept, expires_at=None))
+        return restore(draft, command)
+
+    _apply(patch, Restore, wrong)
+
+
+@bug(*_MEANING)
+def a_restored_entry_is_new(patch: Patches) -> None:
+    """A restored entry was created when it was first written."""
+
+    def wrong(restore: Any, draft: Draft, command: Restore) -> Stored:
+        result = restore(draft, command)
+        row = _replace(result.row, created_at=draft.now)
+        draft.put(Address(draft.name, KV, command.key), row)
+        return Stored(command.key, row)
+
+    _apply(patch, Restore, wrong)
+
+
+@bug(*_MEANING)
+def a_lock_is_taken_with_the_token_before(patch: Patches) -> None:
+    """Each holder of a lock has a greater token than the one before."""
+
+    def wrong(guard: Any, draft: Draft, command: Guard) -> Stored:
+        row = guard(draft, command).row
+        row = _replace(row, version=row.version - 1)
+        draft.put(Address(draft.name, GUARD, command.lock.encode()), row)
+        return Stored(command.lock, row)
+
+    _apply(patch, Guard, wrong)
+
+
+@bug(*_MEANING)
+def a_request_with_an_id_ignores_its_fence(patch: Patches) -> None:
+    """A fence holds for every write, also for one that may be repeated."""
+
+    def wrong(fenced: Any, draft: Draft, command: Any) -> Any:
+        if command.origin.repeatable:
+            return decision._APPLY[type(command)](draft, command)
+        return fenced(draft, command)
+
+    patch.wrap(decision, "_apply_fenced", wrong)
+
+
+# Rows that other programs wrote
+
+
+@bug("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_others.py", *_MEANING)
+def a_row_of_another_program_is_never_counted(patch: Patches) -> None:
+    """An entry is counted once Holdfast writes it, even over a row that another program wrote."""
+
+    def wrong(put: Any, draft: Draft, key: str, before: Any, row: Any) -> None:
+        unseen = before is not None and before.version == 0
+        put(draft, key, _replace(before, version=-1) if unseen else before, row)
+
+    patch.wrap(keys, "put", wrong)
+
+
+@bug("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_others.py", *_MEANING)
+def expecting_no_entry_accepts_a_row_of_another_program(patch: Patches) -> None:
+    """A write that expects no entry does not overwrite what another program wrote."""
+
+    def wrong(expected: Any, draft: Draft, command: Any) -> Any:
+        row = entries.live(draft, command.key)
+        return row if row is not None and command.expected == row.version else expected(draft, command)
+
+    patch.wrap(keys, "_expected", wrong)
+
+
+# Quotas and policies
+
+
+@bug(*_QUOTAS)
+def a_namespace_past_its_quota_may_not_shrink(patch: Patches) -> None:
+    """A write that makes a namespace smaller is accepted, however full the namespace is."""
+
+    def wrong(check: Any, before: Namespace, after: Namespace, command: Any, *, defaults: Any) -> None:
+        empty = Namespace(name=before.name, keys=before.keys, revision=before.revision)
+        check(empty, after, command, defaults=defaults)
+
+    patch.wrap(drafts, "check_quota", wrong)
+
+
+@bug(*_QUOTAS)
+def the_default_quota_holds_for_nobody(patch: Patches) -> None:
+    """A namespace without a quota of its own has the default one."""
+    patch.wrap(policies, "quota_of", lambda quota_of, namespace, defaults: quota_of(namespace, None))
+
+
+@bug(*_QUOTAS)
+def a_quota_does_not_see_what_the_journal_holds(patch: Patches) -> None:
+    """A quota counts the details that the journal keeps."""
+    patch.set(drafts, "record_weight", lambda record: len(record.key))

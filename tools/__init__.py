@@ -1,0 +1,1 @@
+"""Programs for developers of Holdfast; `./dev` calls most of them."""
