@@ -42,6 +42,7 @@ from holdfast.replies import (
     BatchReply,
     DeletedReply,
     DeleteManyReply,
+    EntryReply,
     IncrReply,
     SetManyReply,
     StoredReply,
@@ -153,12 +154,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
         return False
 
 
+@verb("get", help="Return an entry.", reply=EntryReply)
 class Get(Command, frozen=True, kw_only=True, gc=False):
     """Read a key, in order with the writes."""
 
     forwards: ClassVar[bool] = True
 
-    key: str
+    key: Annotated[str, _KEY]
 
 
 class WriteCommand(Command, frozen=True, kw_only=True, gc=False):

@@ -212,11 +212,19 @@ def declared(declaration: Declaration) -> Verb:
         writes=True,
         destroys=declaration.destroys,
         in_order=True,
+        declaration=declaration,
     )
 
 
 VERBS: Final = catalogue(
-    Verb(name="get", help="Return an entry.", fields=KeyFields, reply=EntryReply, answer=_get),
+    Verb(
+        name="get",
+        help="Return an entry.",
+        fields=DECLARED["get"].request,
+        reply=EntryReply,
+        answer=_get,
+        declaration=DECLARED["get"],
+    ),
     Verb(
         name="get_many",
         help="Return the entries of several keys.",
