@@ -136,6 +136,11 @@ class Members:
         return frozenset(self._fields)
 
     @cached_property
+    def nested(self) -> tuple[str, ...]:
+        """The names of fields that hold objects."""
+        return tuple(name for name, (form, _) in self._fields.items() if holds_objects(form))
+
+    @cached_property
     def message(self) -> Any:
         """The struct of a member, without types."""
         fields: list[Any] = [(name, Any, absent) for name, (_, absent) in self._fields.items()]
@@ -315,24 +320,32 @@ class Declaration:
         return msgspec.json.Decoder(self.message).decode
 
     @cached_property
-    def nested(self) -> tuple[str, ...]:
-        """The fields of a message that hold objects, whose names must be known, too."""
+    def nested(self) -> dict[str, tuple[str, ...]]:
+        """The fields of a message with objects whose names its decoding does not look at.
+
+        Of a list of members, these are the objects in the fields that are named.
+        """
+        nested: dict[str, tuple[str, ...]] = {}
         forms = {name: form for name, (form, _) in self.own.items()}
         forms |= {field.encode_name: field.type for field in msgspec.structs.fields(self.options)}
-        return tuple(name for name, form in forms.items() if holds_objects(form))
+        for name, form in forms.items():
+            if not isinstance(form, Members):
+                nested |= {name: ()} if holds_objects(form) else {}
+            elif form.nested:
+                nested[name] = form.nested
+        return nested
 
     def inner(self, message: Any) -> dict[str, Any]:
-        """Return the objects in a decoded message; of members, what their own decoding did not look at."""
+        """Return such objects of a decoded message."""
         inner: dict[str, Any] = {}
-        for name in self.nested:
+        for name, within in self.nested.items():
             given = getattr(message, name)
             if given is None or given is UNSET:
                 continue
-            if type(given) is list and given and isinstance(given[0], Struct):
-                if any(member.semantics is not None for member in given):
-                    inner[name] = [{"semantics": member.semantics} for member in given]
-            else:
+            if not within:
                 inner[name] = given
+            elif any(getattr(member, one) is not None for member in given for one in within):
+                inner[name] = [{one: getattr(member, one) for one in within} for member in given]
         return inner
 
     def of_fields(self, fields: Mapping[str, Any]) -> Any:
@@ -587,7 +600,7 @@ def missing(name: str) -> MissingField:
 
 def holds_objects(form: Any) -> bool:
     """Return whether a form is an object of known names, or a list of them."""
-    return isinstance(form, Members) or _struct_in(inspect.type_info(form)) is not None
+    return _struct_in(inspect.type_info(form)) is not None
 
 
 def _struct_in(kind: inspect.Type) -> inspect.StructType | None:
