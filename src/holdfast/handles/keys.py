@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast.commands import Result
+    from holdfast.commands import Delete, Many, Result, Set
     from holdfast.engine import Filter, Selected
     from holdfast.model import Change
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.verbs.fields import Provenance, Viewing
+    from holdfast.verbs.fields import Provenance, Several, Viewing
     from holdfast.verbs.keys import Verbs
 
 _log = logging.getLogger("holdfast")
@@ -207,7 +207,8 @@ class Keys(KeyWrites):
             `await kv.set_many([{"key": "a", "value": 1}, {"key": "b", "value": 2, "ttl": 60}])`
         """
         refuse_unknown(items, ITEMS.names, field="items")
-        command, members = DECLARED["set_many"].call(self.verbs, items=items, **provenance)
+        made: tuple[Many, Several[Set]] = DECLARED["set_many"].call(self.verbs, items=items, **provenance)
+        command, members = made
         results = await self._results(command)
         return members.merge(entry_in(result) if isinstance(result, Stored) else result for result in results)
 
@@ -223,7 +224,8 @@ class Keys(KeyWrites):
         Returns:
             For each key, by position, whether it was there, or the error that refused it.
         """
-        command, members = DECLARED["delete_many"].call(self.verbs, keys=keys, **provenance)
+        made: tuple[Many, Several[Delete]] = DECLARED["delete_many"].call(self.verbs, keys=keys, **provenance)
+        command, members = made
         results = await self._results(command)
         return members.merge(
             removed_in(result) if isinstance(result, Deleted) else result for result in results
