@@ -12,12 +12,12 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.console.hour import KEPT, Point
+from holdfast.edges.console.recent_metrics import KEPT, Point
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.edges.console.hour import Hour
+    from holdfast.edges.console.recent_metrics import RecentMetrics
     from holdfast.store import Store
 
 PIXEL: Final = base64.b64decode(
@@ -135,7 +135,7 @@ async def locked(store: Store) -> AsyncIterator[Any]:
             await asyncio.gather(waiting, return_exceptions=True)
 
 
-def an_hour(hour: Hour, now: int) -> None:
+def an_hour(hour: RecentMetrics, now: int) -> None:
     """Give the charts an hour with a busy quarter and a few errors."""
     for number in range(KEPT, 0, -1):
         wave = math.sin(number / 23) + 0.6 * math.sin(number / 7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast import Policy
 from tests.console.visiting import log_in, page, refused
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ async def test_policies_of_reveal(here: Served) -> None:
     """
     audit = here.store.audit("kv/trivia")
     await here.store.kv("trivia").set("a", SECRET)
-    for policy, how in (({}, "open"), ({"audit": True}, "audited"), ({"reveal": "audited"}, "audited")):
+    for policy, how in (
+        (Policy(), "open"),
+        (Policy(audit=True), "audited"),
+        (Policy(reveal="audited"), "audited"),
+    ):
         await here.store.set_policy("kv/trivia", policy)
         assert (await page(here, "/ui/kv/trivia/a"))["reveal"] == how, policy
     await here.store.semantic("acme", "web").set("a", SECRET, semantics={"purpose": "config"})

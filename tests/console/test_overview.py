@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from holdfast.edges.console.hour import KEPT, Hour, percentile
+from holdfast.edges.console.recent_metrics import KEPT, RecentMetrics, percentile
 from holdfast.edges.monitoring.metrics import Glance, Metrics
 from tests.console.visiting import log_in, page
 
@@ -29,9 +29,9 @@ class Figures:
         """What the metrics show now."""
         return self.seen
 
-    def hour(self) -> Hour:
+    def hour(self) -> RecentMetrics:
         """An hour of these figures."""
-        return Hour(cast("Metrics", self), lambda: self.now)
+        return RecentMetrics(cast("Metrics", self), lambda: self.now)
 
 
 def test_a_point_is_what_happened_since_the_last() -> None:

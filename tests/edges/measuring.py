@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.service import NatsService, Settings
@@ -52,8 +52,8 @@ async def measured(server: NatsServer, folder: Path, *, slow: float = 60.0) -> A
         store = await stack.enter_async_context(holdfast.open(folder / "state.db", clock=clock, reap=False))
         link = await stack.enter_async_context(Link(server.url, read_config(environment={}), name="holdfast"))
         metrics = Metrics("holdfast", store)
-        observer = Observer(slow=slow, slow_walk=slow, counter=metrics)
-        service = NatsService(store, link.client, Settings(), observer)
+        request_log = RequestLog(slow=slow, slow_walk=slow, counter=metrics)
+        service = NatsService(store, link.client, Settings(), request_log)
         metrics.services, metrics.links = [service], [link]
         await service.start()
         stack.push_async_callback(service.stop)

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.edges import following
 from holdfast.edges.following import MovesFollower
 from holdfast.edges.settings.read import read_config
-from holdfast.engine.moving import Movable
+from holdfast.engine.raw import Movable
 from tests.edges.running import holdfast_up
 from tests.forking import completed
 

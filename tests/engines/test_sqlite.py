@@ -13,8 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engine.moving import Shelf
-from holdfast.engines.sqlite import SqliteEngine, moving
+from holdfast.engine.raw import Section
+from holdfast.engines.sqlite import SqliteEngine, raw
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import translated
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
@@ -342,10 +342,10 @@ async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_befo
         (statements._load_parts(2, shown=True), ("n", "s", b"k") * 2, "sqlite_autoindex"),
         (statements._load_kv(2, shown=True), ("p", "a", "p", "b"), "PRIMARY KEY"),
         (statements.OWNERS, ("s",), "PRIMARY KEY"),
-        (moving._find(Shelf.ENTRIES, 2), ("a", "b", "p"), "plugin_name=? AND key=?"),
-        (moving._find(Shelf.ROWS, 2), ("s", b"k", "s", b"l", "n"), "namespace=? AND space=? AND key=?"),
-        (moving._find(Shelf.PARTS, 2), ("s", b"k", "s", b"l", "n"), "namespace=? AND space=? AND key=?"),
-        (moving._find(Shelf.JOURNAL, 2), (1, 2, "n"), "namespace=? AND version=?"),
+        (raw._find(Section.ENTRIES, 2), ("a", "b", "p"), "plugin_name=? AND key=?"),
+        (raw._find(Section.ROWS, 2), ("s", b"k", "s", b"l", "n"), "namespace=? AND space=? AND key=?"),
+        (raw._find(Section.PARTS, 2), ("s", b"k", "s", b"l", "n"), "namespace=? AND space=? AND key=?"),
+        (raw._find(Section.JOURNAL, 2), (1, 2, "n"), "namespace=? AND version=?"),
     ],
 )
 async def test_statements_use_an_index(

@@ -1,4 +1,4 @@
-"""A store with something on every shelf, and the comparison of two stores, for tests of moves."""
+"""A store with something in every section, and the comparison of two stores, for tests of moves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engine.moving import Movable, Shelf
+from holdfast.engine.raw import Movable, Section
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from holdfast.engine.moving import RawSnapshot
+    from holdfast.engine.raw import RawSnapshot
 
 
 KEY: Final = "a-secret-for-the-tests"
@@ -83,6 +83,6 @@ async def _whole(snapshot: RawSnapshot) -> dict[str, list[object]]:
     """Everything by namespace, read without the code that is tested."""
     held: dict[str, list[object]] = {one.name: [one] for one in await snapshot.namespaces()}
     for name in await snapshot.names():
-        for shelf in Shelf:
-            held.setdefault(name, []).append(await snapshot.page(name, shelf, after=None, limit=10**6))
+        for section in Section:
+            held.setdefault(name, []).append(await snapshot.page(name, section, after=None, limit=10**6))
     return held

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.cli.raw import reading, writing
-from holdfast.engine.moving import Facts
+from holdfast.engine.raw import StoreInfo
 from holdfast.errors import Unsupported
 from holdfast.moves.backup_file import BackupHeader, BackupReader, BackupWriter
 from holdfast.moves.backups import back_up, restore
@@ -62,7 +62,7 @@ async def test_a_restored_store_has_an_epoch_of_its_own(tmp_path: Path) -> None:
 def test_a_backup_with_fields_of_a_newer_version_is_refused(kind: str) -> None:
     """A field that this version does not know is not left out in silence."""
     file = io.BytesIO()
-    header = BackupHeader(made_at=0, facts=Facts(), software="9", with_key=False)
+    header = BackupHeader(made_at=0, facts=StoreInfo(), software="9", with_key=False)
     BackupWriter(file, msgspec.structs.replace(header, **{kind: (*getattr(header, kind), "mood")})).end()
     file.seek(0)
     with pytest.raises(Unsupported, match="upgrade Holdfast"):

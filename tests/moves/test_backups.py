@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engine.moving import Movable
+from holdfast.engine.raw import Movable
 from holdfast.moves.backups import back_up, restore
 from holdfast.registry import engine_for
 from tests.moves.contents import differing, fill
@@ -40,7 +40,7 @@ async def restored(url: str | Path, file: io.BytesIO) -> None:
 
 
 async def test_a_backup_crosses_engines_and_comes_back(tmp_path: Path, pg_store_url: str) -> None:
-    """SQLite to PostgreSQL and back holds the same on every shelf, and each store has an epoch of its own."""
+    """SQLite to PostgreSQL and back holds the same in every section, and each store has its own epoch."""
     await fill(tmp_path / "one.db")
     await restored(pg_store_url, await backup_of(tmp_path / "one.db"))
     assert await differing(tmp_path / "one.db", pg_store_url) == []

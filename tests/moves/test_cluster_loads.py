@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.cli.raw import reading, writing
-from holdfast.engine.moving import Facts, Marked, Shelf
+from holdfast.engine.raw import Positioned, Section, StoreInfo
 from holdfast.engines.cluster import engine as cluster_engine
 from holdfast.engines.cluster import moves
 from holdfast.engines.cluster.messages import drop_namespaces, encode_load, loaded_namespaces
@@ -85,24 +85,24 @@ async def test_a_copy_that_follows_ends_when_another_one_switches(
 async def test_a_process_that_was_paused_loads_nothing_any_more(nodes: Nodes) -> None:
     """What it had read before another process took over is refused, in every shard."""
     await nodes.open(1, shards=2)
-    late = Marked(("k",), Row(value="1", size=1, version=1, created_at=1, updated_at=1, last_writer="w"))
+    late = Positioned(("k",), Row(value="1", size=1, version=1, created_at=1, updated_at=1, last_writer="w"))
     async with writing(nodes.url(0)) as one, writing(nodes.url(0)) as two:
         async with one.loading() as loader:
-            await loader.remember(Facts(closed="a copy into this store is not complete: by one"))
-            await loader.put("kv/p", Shelf.ENTRIES, [late])
+            await loader.remember(StoreInfo(closed="a copy into this store is not complete: by one"))
+            await loader.put("kv/p", Section.ENTRIES, [late])
         paused = AsyncExitStack()
         loader = await paused.enter_async_context(one.loading())
-        await loader.put("kv/p", Shelf.ENTRIES, [late])
+        await loader.put("kv/p", Section.ENTRIES, [late])
         async with two.loading() as loader:
-            await loader.remember(Facts(closed="a copy into this store is not complete: by two"))
+            await loader.remember(StoreInfo(closed="a copy into this store is not complete: by two"))
         with pytest.raises(holdfast.Busy):
             await paused.aclose()
         async with two.loading() as loader:
-            await loader.remember(Facts())
-        for shelf in (Shelf.ENTRIES, Shelf.ROWS):
+            await loader.remember(StoreInfo())
+        for section in (Section.ENTRIES, Section.ROWS):
             with pytest.raises(holdfast.Busy):  # the store is in use
                 async with two.loading() as loader:
-                    await loader.drop("kv/p", shelf, [("k",)])
+                    await loader.drop("kv/p", section, [("k",)])
     node = await nodes.open(2)
     assert await node.kv("p").get("k") is not None
 
@@ -119,7 +119,7 @@ async def test_a_process_that_dies_while_it_opens_the_store(
         await transfer.step()
         whole = moves.publish_facts
 
-        async def first_shard_only(shards: Any, facts: Facts, **options: Any) -> None:
+        async def first_shard_only(shards: Any, facts: StoreInfo, **options: Any) -> None:
             await whole(shards[:1], facts, **options)
 
         with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""`compared`: every difference is found, on every shelf, and nothing else is named."""
+"""`compared`: every difference is found, in every section, and nothing else is named."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHANGES = {
     ),
     "UPDATE holdfast_namespaces SET policy = NULL WHERE name = 'kv/trivia'": ("kv/trivia", None, None),
 }
-"""A change behind the store, and the namespace, the shelf and the mark that it concerns."""
+"""A change behind the store, and the namespace, the section and the position that it concerns."""
 
 
 QUIET = "INSERT INTO holdfast_meta (name, value) VALUES ('inside', '')"
@@ -43,7 +43,7 @@ LOUD = "DELETE FROM holdfast_meta WHERE name = 'inside'"
 async def test_each_change_is_found(tmp_path: Path) -> None:
     """A single value, deadline, row, record, byte of a blob or policy is named, and nothing beside it."""
     await fill(tmp_path / "one.db")
-    for number, (change, (name, shelf, mark)) in enumerate(CHANGES.items()):
+    for number, (change, (name, section, position)) in enumerate(CHANGES.items()):
         other = tmp_path / f"{number}.db"
         shutil.copy(tmp_path / "one.db", other)
         async with looked_at(tmp_path / "one.db") as ours, looked_at(other) as theirs:
@@ -54,16 +54,16 @@ async def test_each_change_is_found(tmp_path: Path) -> None:
             connection.execute(LOUD)
         async with looked_at(tmp_path / "one.db") as ours, looked_at(other) as theirs:
             [found] = [found async for found in compared(ours, theirs)]
-            assert (found.name, found.rows is None) == (name, shelf is not None)
+            assert (found.name, found.rows is None) == (name, section is not None)
             named = [
                 one
-                for where, parts in found.shelves.items()
+                for where, parts in found.sections.items()
                 for part in parts
                 async for one in differences(ours, theirs, name, where, part)
             ]
-        assert [one.shelf for one in named] == ([] if shelf is None else [shelf])
-        if mark is not None:
-            assert named[0].mark == mark
+        assert [one.section for one in named] == ([] if section is None else [section])
+        if position is not None:
+            assert named[0].position == position
 
 
 @pytest.mark.parametrize("usual", [1, 4])
@@ -78,5 +78,5 @@ async def test_ranges_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         connection.execute(LOUD)
     async with looked_at(tmp_path / "one.db") as ours, looked_at(tmp_path / "two.db") as theirs:
         [found] = [found async for found in compared(ours, theirs)]
-    [[part]] = found.shelves.values()
+    [[part]] = found.sections.values()
     assert (part.counts[0] - part.counts[1], part.counts[0] < 30) == (1, True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from holdfast.engine.moving import Movable, RawLoader
+    from holdfast.engine.raw import Movable, RawLoader
 
 
 @contextlib.asynccontextmanager

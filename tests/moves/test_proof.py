@@ -64,7 +64,7 @@ def before_closing(
 
 @pytest.fixture
 async def one(tmp_path: Path) -> str:
-    """A store to move, with something on every shelf."""
+    """A store to move, with something in every section."""
     await fill(tmp_path / "one.db")
     return str(tmp_path / "one.db")
 

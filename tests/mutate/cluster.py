@@ -42,14 +42,6 @@ if TYPE_CHECKING:
     from holdfast.bus.protocol import Message
     from tests.mutate.planting import Patches
 
-_NODES: Final = ("tests/engines/test_cluster.py", "tests/engines/test_cluster_faults.py")
-_FORWARDED: Final = ("tests/engines/cluster/test_forwarding.py", "tests/engines/test_cluster_forwarding.py")
-_LOADING: Final = "tests/engines/cluster/test_loading.py"
-_PUBLISHING: Final = "tests/engines/cluster/test_publishing.py"
-_QUEUE: Final = "tests/engines/cluster/test_write_queue.py"
-_READING: Final = "tests/engines/cluster/test_reading.py"
-_SHARD: Final = "tests/engines/cluster/test_shard.py"
-_SNAPSHOTS: Final = "tests/engines/cluster/test_snapshots.py"
 _replace: Final = msgspec.structs.replace
 
 
@@ -70,7 +62,7 @@ def others_write_before_a_lease_has_ended(patch: Patches) -> None:
     patch.set(lease, "MARGIN", 0.9)
 
 
-@bug(*_NODES)
+@bug("tests/engines/test_cluster_faults.py")
 def other_nodes_write_while_a_lease_runs(patch: Patches) -> None:
     """A node that sees a message of another keeps off while that one holds its lease."""
 
@@ -81,7 +73,7 @@ def other_nodes_write_while_a_lease_runs(patch: Patches) -> None:
     patch.wrap(ShardLease, "see", wrong)
 
 
-@bug(_SHARD, *_NODES)
+@bug("tests/engines/test_cluster_faults.py")
 def a_lease_counts_from_the_answer(patch: Patches) -> None:
     """A lease counts from when its message was first sent."""
     patch.wrap(
@@ -93,31 +85,31 @@ def a_lease_counts_from_the_answer(patch: Patches) -> None:
     )
 
 
-@bug(*_NODES)
+@bug("tests/engines/test_cluster_faults.py")
 def a_node_keeps_the_lease_that_its_message_ends(patch: Patches) -> None:
     """A node that sends a message without a lease answers nothing from its file from then on."""
     patch.within((Shard, "_publish"), (ShardLease, "give_up"))
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_node_answers_while_its_replica_is_replaced(patch: Patches) -> None:
     """A node that fetches a snapshot shows nothing meanwhile."""
     patch.within((Shard, "_brought"), (ShardLease, "give_up"))
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_node_that_has_stopped_answers_from_its_file(patch: Patches) -> None:
     """A node that does not follow the log any more shows nothing."""
     patch.within((Shard, "_halt"), (ShardLease, "give_up"))
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_node_that_could_not_save_a_write_keeps_its_lease(patch: Patches) -> None:
     """A node whose file lacks what the log has shows nothing."""
     patch.within((Shard, "_saved"), (ShardLease, "give_up"))
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_node_that_starts_again_writes_into_a_lease(patch: Patches) -> None:
     """A node that starts again waits for the lease of the last message that it knows."""
 
@@ -132,13 +124,13 @@ def a_node_that_starts_again_writes_into_a_lease(patch: Patches) -> None:
 # Publishing
 
 
-@bug(_PUBLISHING)
+@bug("tests/engines/cluster/test_publishing.py")
 def an_attempt_without_an_answer_keeps_the_lease(patch: Patches) -> None:
     """While a message is in doubt, its node shows nothing from its file."""
     patch.within((Publisher, "publish"), (ShardLease, "give_up"))
 
 
-@bug(_PUBLISHING)
+@bug("tests/engines/cluster/test_publishing.py")
 def a_late_message_in_doubt_is_decided_again(patch: Patches) -> None:
     """A message that may be stored is not decided again, even if its callers have given up."""
 
@@ -153,7 +145,7 @@ def a_late_message_in_doubt_is_decided_again(patch: Patches) -> None:
     patch.wrap(Publisher, "publish", wrong)
 
 
-@bug(_PUBLISHING)
+@bug("tests/engines/cluster/test_publishing.py")
 def a_node_that_falls_behind_mistakes_what_is_certain(patch: Patches) -> None:
     """A write is unavailable if it is certainly not stored, and unknown otherwise."""
     patch.wrap(
@@ -163,13 +155,13 @@ def a_node_that_falls_behind_mistakes_what_is_certain(patch: Patches) -> None:
     )
 
 
-@bug(_PUBLISHING, *_NODES)
+@bug("tests/engines/test_cluster_faults.py")
 def a_write_without_an_answer_is_decided_again(patch: Patches) -> None:
     """A write whose message the log has brought is stored, although nobody acknowledged it."""
     patch.within((Publisher, "publish"), (Replica, "stored"))
 
 
-@bug(_PUBLISHING)
+@bug("tests/engines/cluster/test_publishing.py")
 def a_doubt_is_settled_before_every_write(patch: Patches) -> None:
     """A message in doubt is settled by one empty message."""
 
@@ -197,13 +189,13 @@ def parts_that_came_before_are_mixed_into_an_outcome(patch: Patches) -> None:
 # Groups that wait
 
 
-@bug(_QUEUE)
+@bug("tests/engines/cluster/test_write_queue.py")
 def the_names_of_forwarded_groups_overflow_a_head(patch: Patches) -> None:
     """A message names no more forwarded groups than its headers hold."""
     patch.set(write_queue, "MOST_FORWARDED", 2_000)
 
 
-@bug(_QUEUE)
+@bug("tests/engines/cluster/test_write_queue.py")
 def a_barrier_is_lost_beside_other_groups(patch: Patches) -> None:
     """A barrier is stored, whatever it shares a message with."""
 
@@ -215,14 +207,14 @@ def a_barrier_is_lost_beside_other_groups(patch: Patches) -> None:
     patch.wrap(WriteQueue, "_together", wrong)
 
 
-@bug(_QUEUE)
+@bug("tests/engines/cluster/test_write_queue.py")
 def a_group_that_fails_takes_others_with_it(patch: Patches) -> None:
     """A group that can't be decided fails alone."""
     patch.set(write_queue, "Defect", _NeverRaised)
     patch.set(write_queue, "TooExpensive", _NeverRaised)
 
 
-@bug(_QUEUE)
+@bug("tests/engines/cluster/test_write_queue.py")
 def every_group_hears_of_every_run(patch: Patches) -> None:
     """Listeners hear of a run of expiries once."""
 
@@ -232,7 +224,7 @@ def every_group_hears_of_every_run(patch: Patches) -> None:
     patch.wrap(write_queue, "shares", wrong)
 
 
-@bug(_QUEUE)
+@bug("tests/engines/cluster/test_write_queue.py")
 def the_half_of_a_group_that_is_stored_is_reported_as_failed(patch: Patches) -> None:
     """If the second half of a large group fails, the first half is stored and reported so."""
 
@@ -249,19 +241,19 @@ def the_half_of_a_group_that_is_stored_is_reported_as_failed(patch: Patches) -> 
 # Forwarded groups
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_forwarded_group_that_lost_its_place_is_decided_again(patch: Patches) -> None:
     """A forwarded group is left to its sender once another node has written."""
     patch.within((Shard, "_commit"), (Forwarding, "require"))
 
 
-@bug(*_FORWARDED)
+@bug("tests/engines/test_cluster_forwarding.py")
 def a_forwarded_group_is_decided_however_late(patch: Patches) -> None:
     """A forwarded group that comes late is left to its sender, which may have decided it by then."""
     patch.set(Forwarding, "require", lambda forwarding, names: None)
 
 
-@bug(*_FORWARDED)
+@bug("tests/engines/cluster/test_forwarding.py")
 def a_forwarded_group_without_a_reply_is_decided_again(patch: Patches) -> None:
     """A sender without a reply looks into the log before it decides a group itself."""
 
@@ -271,7 +263,7 @@ def a_forwarded_group_without_a_reply_is_decided_again(patch: Patches) -> None:
     patch.set(Forwarding, "_settled", wrong)
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_snapshot_hides_that_a_forwarded_group_is_stored(patch: Patches) -> None:
     """A forwarded group that may have come with a snapshot is not decided again."""
 
@@ -281,7 +273,7 @@ def a_snapshot_hides_that_a_forwarded_group_is_stored(patch: Patches) -> None:
     patch.set(Forwarding, "skipped", wrong)
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_forwarded_group_from_before_a_snapshot_is_taken(patch: Patches) -> None:
     """A node that was brought up by a snapshot takes no group that was sent before it."""
 
@@ -292,7 +284,7 @@ def a_forwarded_group_from_before_a_snapshot_is_taken(patch: Patches) -> None:
     patch.set(Forwarding, "skipped", wrong)
 
 
-@bug(*_FORWARDED)
+@bug("tests/engines/cluster/test_forwarding.py")
 def an_unknown_outcome_is_told_as_not_taken(patch: Patches) -> None:
     """A forwarded group that may be stored is not decided by its sender."""
 
@@ -305,7 +297,7 @@ def an_unknown_outcome_is_told_as_not_taken(patch: Patches) -> None:
     patch.wrap(Forwarding, "_decided", wrong)
 
 
-@bug(*_FORWARDED)
+@bug("tests/engines/cluster/test_forwarding.py")
 def a_defect_is_told_as_not_taken(patch: Patches) -> None:
     """A forwarded group that failed in an unforeseen way may be stored."""
 
@@ -336,7 +328,7 @@ def a_forwarded_refusal_forgets_by_how_much_a_quota_was_exceeded(patch: Patches)
 # Reading
 
 
-@bug(_READING)
+@bug("tests/engines/cluster/test_reading.py")
 def the_holder_tells_less_than_its_file_shows(patch: Patches) -> None:
     """The holder of a lease tells how far the log is that its readers may have seen."""
 
@@ -349,7 +341,7 @@ def the_holder_tells_less_than_its_file_shows(patch: Patches) -> None:
     patch.wrap(Reads, "_on_index", wrong)
 
 
-@bug(_READING)
+@bug("tests/engines/cluster/test_reading.py")
 def the_holder_tells_less_than_the_asker_has_read(patch: Patches) -> None:
     """The holder of a lease replies once it has come as far as the node that asks."""
     patch.wrap(
@@ -369,7 +361,7 @@ def a_replaced_replica_does_not_know_what_its_file_shows(patch: Patches) -> None
     patch.wrap(Replica, "open", wrong)
 
 
-@bug(_SHARD)
+@bug("tests/engines/cluster/test_shard.py")
 def a_look_that_outlasts_the_lease_is_shown(patch: Patches) -> None:
     """What a look finds counts only if the lease still runs after it."""
 
@@ -379,25 +371,25 @@ def a_look_that_outlasts_the_lease_is_shown(patch: Patches) -> None:
     patch.wrap(Reads, "fresh", wrong)
 
 
-@bug(*_NODES)
+@bug("tests/engines/test_cluster.py")
 def a_node_answers_from_its_file_after_its_lease(patch: Patches) -> None:
     """A node without a lease asks before it answers."""
     patch.set(Reads, "glance", lambda reads, *given: reads._shard.replica.file.glance(*given))
 
 
-@bug(_READING, *_NODES)
+@bug("tests/engines/cluster/test_reading.py")
 def a_reader_trusts_its_own_replica(patch: Patches) -> None:
     """A read shows all that was acknowledged before it, on whatever node."""
     patch.set(Reads, "_confirmed", _nothing)
 
 
-@bug(*_NODES)
+@bug("tests/engines/test_cluster_faults.py")
 def a_reader_shows_what_the_holder_of_the_lease_has_not_seen(patch: Patches) -> None:
     """What one node has shown, no other node takes back."""
     patch.set(Reads, "_reached", _nothing)
 
 
-@bug(*_NODES)
+@bug("tests/engines/test_cluster_faults.py")
 def a_gap_in_the_log_is_passed_over(patch: Patches) -> None:
     """A replica applies a message only after the one before it."""
 
@@ -416,7 +408,7 @@ def a_node_with_a_wrong_clock_serves(patch: Patches) -> None:
 # Snapshots and trimming
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def the_log_is_trimmed_past_the_slowest_node(patch: Patches) -> None:
     """The log keeps what the slowest node needs."""
 
@@ -426,7 +418,7 @@ def the_log_is_trimmed_past_the_slowest_node(patch: Patches) -> None:
     patch.set(snapshot_maker, "heard", wrong)
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def the_log_is_trimmed_though_a_shard_has_no_snapshot(patch: Patches) -> None:
     """The log of a shard without a snapshot is kept whole."""
     notes = Snapshots.notes
@@ -437,7 +429,7 @@ def the_log_is_trimmed_though_a_shard_has_no_snapshot(patch: Patches) -> None:
     patch.within((SnapshotMaker, "_trimmed"), (Snapshots, "notes"), wrong)
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def the_log_is_trimmed_up_to_the_newest_snapshot(patch: Patches) -> None:
     """The log keeps what comes after the oldest snapshot that is kept."""
     notes = Snapshots.notes
@@ -448,7 +440,7 @@ def the_log_is_trimmed_up_to_the_newest_snapshot(patch: Patches) -> None:
     patch.within((SnapshotMaker, "_trimmed"), (Snapshots, "notes"), wrong)
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def the_log_is_trimmed_by_one_message_too_many(patch: Patches) -> None:
     """Trimming keeps the message at the place that is needed."""
     patch.wrap(
@@ -456,7 +448,7 @@ def the_log_is_trimmed_by_one_message_too_many(patch: Patches) -> None:
     )
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def a_snapshot_claims_what_was_written_meanwhile(patch: Patches) -> None:
     """A snapshot names the place in the log that its own file has."""
     patch.wrap(
@@ -466,7 +458,7 @@ def a_snapshot_claims_what_was_written_meanwhile(patch: Patches) -> None:
     )
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def snapshots_that_are_not_kept_stay_in_the_stream(patch: Patches) -> None:
     """A snapshot that is not kept any more is removed."""
     api = Snapshots._api
@@ -477,7 +469,7 @@ def snapshots_that_are_not_kept_stay_in_the_stream(patch: Patches) -> None:
     patch.set(Snapshots, "_api", wrong)
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def two_nodes_lose_each_others_snapshots(patch: Patches) -> None:
     """Of two nodes that store a snapshot at once one is refused."""
     put = Snapshots._put
@@ -488,7 +480,7 @@ def two_nodes_lose_each_others_snapshots(patch: Patches) -> None:
     )
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def a_node_begins_with_the_oldest_snapshot(patch: Patches) -> None:
     """A node that is far behind begins with the newest snapshot."""
     notes = Snapshots.notes
@@ -499,7 +491,7 @@ def a_node_begins_with_the_oldest_snapshot(patch: Patches) -> None:
     patch.within((Bringer, "bring"), (Snapshots, "notes"), wrong)
 
 
-@bug(_SNAPSHOTS)
+@bug("tests/engines/cluster/test_snapshots.py")
 def the_log_of_a_replaced_file_stays_beside_the_snapshot(patch: Patches) -> None:
     """The write-ahead log of a file goes with the file."""
     patch.set(bringing, "_replace", lambda path, new: os.replace(new, path))
@@ -521,19 +513,19 @@ def a_damaged_snapshot_is_installed(patch: Patches) -> None:
 # Loads, and the log itself
 
 
-@bug(_LOADING)
+@bug("tests/engines/cluster/test_loading.py")
 def the_clock_of_a_node_goes_back_with_a_load(patch: Patches) -> None:
     """A load never takes the clock of a node back."""
     patch.set(loads, "_CLOCK", loads._CLOCK.partition(" WHERE ")[0])
 
 
-@bug(_LOADING)
+@bug("tests/engines/cluster/test_loading.py")
 def two_processes_close_a_store_at_once(patch: Patches) -> None:
     """Of two processes that close a store at once one is refused."""
     patch.wrap(loading, "_put", lambda put, shard, changes, allow: put(shard, changes, loading._always))
 
 
-@bug(_LOADING)
+@bug("tests/engines/cluster/test_loading.py")
 def the_first_shard_is_told_last(patch: Patches) -> None:
     """A store is open or closed as its first shard says, so that one is told first."""
     patch.wrap(
@@ -543,7 +535,7 @@ def the_first_shard_is_told_last(patch: Patches) -> None:
     )
 
 
-@bug(_LOADING)
+@bug("tests/engines/cluster/test_loading.py")
 def a_store_counts_as_unchanged_though_its_first_shard_was_told(patch: Patches) -> None:
     """If a store is opened or closed in part, the outcome is unknown."""
 
@@ -556,7 +548,7 @@ def a_store_counts_as_unchanged_though_its_first_shard_was_told(patch: Patches) 
     patch.wrap(moving, "publish_facts", wrong)
 
 
-@bug(_LOADING)
+@bug("tests/engines/cluster/test_loading.py")
 def entries_of_a_closed_store_fall_due(patch: Patches) -> None:
     """Nothing of a closed store is removed."""
 

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from tests.mutate.planting import Patches
 
-_GROUPING: Final = (
-    "tests/unit/test_batcher.py",
-    "tests/unit/test_company.py",
-    "tests/unit/test_order.py",
-    "tests/unit/test_store.py",
-)
-_COMMITS: Final = ("tests/unit/test_commits.py", "tests/unit/test_store.py", "tests/unit/test_policies.py")
-_SWEEPS: Final = ("tests/unit/test_reaper.py", "tests/unit/test_upkeep.py", "tests/unit/test_policies.py")
-_WATCHES: Final = ("tests/unit/test_watch.py", "tests/conformance/test_memory.py")
 _replace: Final = msgspec.structs.replace
 
 
@@ -39,19 +30,19 @@ class _Nothing:
 # Groups
 
 
-@bug(*_GROUPING)
+@bug("tests/unit/test_batcher.py")
 def commands_share_a_group_with_a_change_of_policy(patch: Patches) -> None:
     """Commands after a change of policy are loaded under the new policy."""
     patch.set(batcher, "SetPolicy", _Nothing)
 
 
-@bug(*_GROUPING)
+@bug("tests/unit/test_batcher.py")
 def a_run_shares_its_group(patch: Patches) -> None:
     """A run of expiries is in no group with commands that may be about the same entries."""
     patch.set(batcher, "ExpireRun", _Nothing)
 
 
-@bug(*_GROUPING)
+@bug("tests/unit/test_order.py")
 def a_write_passes_a_read_that_is_under_way(patch: Patches) -> None:
     """A write waits for every slow read that was submitted before it."""
     patch.set(
@@ -61,19 +52,19 @@ def a_write_passes_a_read_that_is_under_way(patch: Patches) -> None:
     )
 
 
-@bug(*_GROUPING)
+@bug("tests/unit/test_batcher.py")
 def a_new_command_does_not_end_the_wait_for_a_read(patch: Patches) -> None:
     """A write that waits for a read does not hold up commands that need not wait."""
     patch.within((Batcher, "_lane"), (_Lane, "wake"))
 
 
-@bug(*_GROUPING)
+@bug("tests/unit/test_batcher.py")
 def an_expensive_command_shares_its_group(patch: Patches) -> None:
     """A command that takes long does not hold up other namespaces."""
     patch.set(batcher, "_is_dear", lambda waiting: False)
 
 
-@bug(*_COMMITS)
+@bug("tests/unit/test_store.py")
 def a_command_that_fails_takes_its_group_with_it(patch: Patches) -> None:
     """A command that can't be executed fails alone."""
 
@@ -83,7 +74,7 @@ def a_command_that_fails_takes_its_group_with_it(patch: Patches) -> None:
     patch.set(Groups, "_one_by_one", wrong)
 
 
-@bug(*_COMMITS)
+@bug("tests/unit/test_store.py")
 def what_was_executed_one_by_one_is_told_to_nobody(patch: Patches) -> None:
     """Listeners hear of every commit."""
 
@@ -93,7 +84,7 @@ def what_was_executed_one_by_one_is_told_to_nobody(patch: Patches) -> None:
     patch.wrap(Groups, "_one_by_one", wrong)
 
 
-@bug(*_COMMITS)
+@bug("tests/unit/test_policies.py")
 def what_a_sweep_for_a_quota_removed_is_told_to_nobody(patch: Patches) -> None:
     """Listeners hear of entries that expired to make room."""
 
@@ -103,13 +94,13 @@ def what_a_sweep_for_a_quota_removed_is_told_to_nobody(patch: Patches) -> None:
     patch.wrap(Groups, "_after_sweeping", wrong)
 
 
-@bug(*_COMMITS)
+@bug("tests/unit/test_policies.py")
 def a_quota_refuses_parts_without_a_sweep(patch: Patches) -> None:
     """A quota refuses a part of a command only after expired entries were removed."""
     patch.set(commits, "_may_be_full", lambda kind: kind is QuotaExceeded)
 
 
-@bug(*_COMMITS)
+@bug("tests/unit/test_policies.py")
 def parts_that_were_done_are_done_again_after_a_sweep(patch: Patches) -> None:
     """After a sweep only the refused parts of a command are executed again."""
     patch.set(commits, "_anew", lambda command, positions: command)
@@ -118,7 +109,7 @@ def parts_that_were_done_are_done_again_after_a_sweep(patch: Patches) -> None:
 # Sweeps
 
 
-@bug(*_SWEEPS)
+@bug("tests/unit/test_reaper.py")
 def only_the_first_run_of_a_crowd_expires(patch: Patches) -> None:
     """A sweep removes every entry that is due."""
 
@@ -128,7 +119,7 @@ def only_the_first_run_of_a_crowd_expires(patch: Patches) -> None:
     patch.set(Reaper, "_expire_runs", wrong)
 
 
-@bug(*_SWEEPS)
+@bug("tests/unit/test_reaper.py")
 def a_failed_sweep_counts_as_done(patch: Patches) -> None:
     """A sweep that fails is reported and made again."""
 
@@ -141,7 +132,7 @@ def a_failed_sweep_counts_as_done(patch: Patches) -> None:
     patch.wrap(Reaper, "_expire", wrong)
 
 
-@bug(*_SWEEPS, "tests/conformance/test_memory.py")
+@bug("tests/conformance/test_memory.py")
 def the_journal_keeps_a_record_a_moment_too_long(patch: Patches) -> None:
     """A record is dropped at the end of its retention."""
     patch.wrap(Reaper, "_trim_journal", lambda trim, reaper, namespace, now: trim(reaper, namespace, now - 1))
@@ -150,7 +141,7 @@ def the_journal_keeps_a_record_a_moment_too_long(patch: Patches) -> None:
 # Watches
 
 
-@bug(*_WATCHES)
+@bug("tests/conformance/test_memory.py")
 def a_watch_skips_what_did_not_fit(patch: Patches) -> None:
     """A page of changes goes on where the one before it ended."""
 
@@ -161,7 +152,7 @@ def a_watch_skips_what_did_not_fit(patch: Patches) -> None:
     patch.wrap(watch, "records_after", wrong)
 
 
-@bug(*_WATCHES)
+@bug("tests/unit/test_watch.py")
 def a_bell_that_rings_while_nobody_waits_is_not_heard(patch: Patches) -> None:
     """A change during a read is seen at once, not a second later."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.edges.http import api, blobs, door, guard, responses, spoken
 from holdfast.edges.http.api import Api
@@ -14,21 +14,17 @@ from tests.mutate.planting import bug
 if TYPE_CHECKING:
     from tests.mutate.planting import Patches
 
-_TOKENS: Final = "tests/edges/http/test_tokens.py"
-_WATCH: Final = "tests/edges/http/test_watch.py"
-_LIMITS: Final = "tests/edges/http/test_limits.py"
-
 
 # Who is let in
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def the_id_of_a_token_is_enough(patch: Patches) -> None:
     """A token lets in whoever knows its secret."""
     patch.set(tokens, "_is_of", lambda secret, entry: True)
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def a_token_opens_the_tables_of_others(patch: Patches) -> None:
     """A token of a plugin is for that plugin alone, in every family."""
     patch.wrap(
@@ -38,31 +34,31 @@ def a_token_opens_the_tables_of_others(patch: Patches) -> None:
     )
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def a_token_grants_what_it_lacks(patch: Patches) -> None:
     """A token can't make another one that allows more."""
     patch.set(Token, "require_grant", lambda token, other: None)
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def a_revoked_token_is_known_for_ever(patch: Patches) -> None:
     """A revoked token is refused within a second."""
     patch.set(guard, "FRESH", float("inf"))
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def an_address_that_tries_many_tokens_keeps_others_waiting(patch: Patches) -> None:
     """Unknown tokens of one address keep nobody else out."""
     patch.wrap(UnknownTokens, "find", lambda find, unknown, text, source: find(unknown, text, ""))
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def open_mode_lets_other_machines_in(patch: Patches) -> None:
     """Without a token only a process of this machine is let in."""
     patch.set(guard, "_near", lambda client: True)
 
 
-@bug(_TOKENS)
+@bug("tests/edges/http/test_tokens.py")
 def a_proxy_that_adds_no_header_lets_everybody_in(patch: Patches) -> None:
     """Without a token the caller must use a name of this machine."""
     patch.set(guard, "_named_here", lambda host, server: True)
@@ -87,13 +83,13 @@ def a_page_of_another_site_can_write(patch: Patches) -> None:
 # Watches
 
 
-@bug(_WATCH)
+@bug("tests/edges/http/test_watch.py")
 def a_watch_outlives_its_token(patch: Patches) -> None:
     """A stream ends with what let its client in."""
     patch.set(TokenGuard, "_holds", lambda guard, held, valid: True)
 
 
-@bug(_WATCH)
+@bug("tests/edges/http/test_watch.py")
 def where_a_watch_began_counts_more_than_what_was_seen(patch: Patches) -> None:
     """A browser that comes back goes on after the last event that it saw."""
     patch.wrap(
@@ -135,13 +131,13 @@ def the_month_of_a_date_is_off_by_one(patch: Patches) -> None:
     patch.set(responses, "_MONTHS", (*months[1:], months[0]))
 
 
-@bug(_LIMITS)
+@bug("tests/edges/http/test_limits.py")
 def a_body_of_exactly_the_limit_is_refused(patch: Patches) -> None:
     """A body may be as large as the limit says."""
     patch.wrap(api, "_length", lambda length, scope: length(scope) + 1)
 
 
-@bug(_LIMITS)
+@bug("tests/edges/http/test_limits.py")
 def a_body_without_an_end_is_read_to_its_end(patch: Patches) -> None:
     """A body that is too large is refused before all of it was received."""
 

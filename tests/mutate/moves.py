@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.moving import SqliteLoader
+from holdfast.engines.sqlite.raw import SqliteLoader
 from holdfast.errors import OutcomeUnknown, Unavailable
 from holdfast.moves import backup_file, copying
 from holdfast.moves.copying import Copier, _Work
@@ -17,8 +17,6 @@ from tests.mutate.planting import bug
 if TYPE_CHECKING:
     from tests.mutate.planting import Patches
 
-_PROOF: Final = ("tests/moves/test_proof.py", "-k", "not postgres")
-_COPYING: Final = "tests/moves/test_copying.py"
 _replace: Final = msgspec.structs.replace
 
 
@@ -29,20 +27,22 @@ async def _nothing(*given: Any, **fields: Any) -> None:
 # The proof of a switch
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def what_was_written_during_a_switch_is_compared_by_version(patch: Patches) -> None:
     """What was written during a switch is compared by its contents."""
 
-    async def wrong(renew: Any, work: _Work, shelf: Any, found: list[Any], marks: list[Any]) -> Any:
-        ours = {one.mark: one.content.version for one in await work._ours.find(work._name, shelf, marks)}
-        equal = {one.mark for one in found if ours.get(one.mark) == one.content.version}
-        rest = [mark for mark in marks if mark not in equal]
-        return await renew(work, shelf, [one for one in found if one.mark not in equal], rest)
+    async def wrong(renew: Any, work: _Work, section: Any, found: list[Any], positions: list[Any]) -> Any:
+        ours = {
+            one.position: one.content.version for one in await work._ours.find(work._name, section, positions)
+        }
+        equal = {one.position for one in found if ours.get(one.position) == one.content.version}
+        rest = [position for position in positions if position not in equal]
+        return await renew(work, section, [one for one in found if one.position not in equal], rest)
 
     patch.wrap(_Work, "_renew", wrong)
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def a_switch_compares_versions_alone(patch: Patches) -> None:
     """Everything is compared by its contents before a switch."""
     patch.wrap(
@@ -52,7 +52,7 @@ def a_switch_compares_versions_alone(patch: Patches) -> None:
     )
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def a_small_store_is_not_compared_whole_while_it_is_closed(patch: Patches) -> None:
     """If all of a store can be compared in time, it is compared while nothing can change."""
     patch.wrap(
@@ -62,7 +62,7 @@ def a_small_store_is_not_compared_whole_while_it_is_closed(patch: Patches) -> No
     )
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def the_proof_of_a_switch_skips_what_was_written_during_it(patch: Patches) -> None:
     """The proof of a switch compares what has changed since everything was compared."""
     patch.wrap(
@@ -72,7 +72,7 @@ def the_proof_of_a_switch_skips_what_was_written_during_it(patch: Patches) -> No
     )
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def a_switch_goes_on_without_a_proof(patch: Patches) -> None:
     """If the two stores do not become equal, nothing moves."""
 
@@ -85,7 +85,7 @@ def a_switch_goes_on_without_a_proof(patch: Patches) -> None:
     patch.wrap(StoreTransfer, "_prove", wrong)
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def a_hand_over_whose_outcome_is_unknown_opens_the_source(patch: Patches) -> None:
     """Two stores are never open: while the target may be in use, the source stays closed."""
 
@@ -99,7 +99,7 @@ def a_hand_over_whose_outcome_is_unknown_opens_the_source(patch: Patches) -> Non
     patch.wrap(StoreTransfer, "_hand_over", wrong)
 
 
-@bug(*_PROOF)
+@bug("tests/moves/test_proof.py")
 def a_switch_that_fails_leaves_the_source_closed(patch: Patches) -> None:
     """If a switch fails or is interrupted, the source accepts writes again."""
     patch.set(StoreTransfer, "_give_back", _nothing)
@@ -114,7 +114,7 @@ def a_switch_leaves_the_source_open_to_writes(patch: Patches) -> None:
 # Copies
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_namespace_counts_as_in_step_before_it_is(patch: Patches) -> None:
     """A copy that was interrupted goes on where it was, and skips nothing."""
 
@@ -131,13 +131,13 @@ def a_namespace_counts_as_in_step_before_it_is(patch: Patches) -> None:
     patch.wrap(_Work, "follow", follow)
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_pass_does_not_look_further_back_than_the_target_is(patch: Patches) -> None:
     """A pass reads the journal from where it is told to."""
     patch.wrap(copying, "_before", lambda before, new, old, since: before(new, old, {}))
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_copy_relies_on_a_journal_that_was_trimmed(patch: Patches) -> None:
     """Where the journal does not reach back, everything is compared."""
     patch.wrap(
@@ -145,7 +145,7 @@ def a_copy_relies_on_a_journal_that_was_trimmed(patch: Patches) -> None:
     )
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_target_that_is_ahead_is_left_as_it_is(patch: Patches) -> None:
     """A target with later versions than its source is brought back."""
     patch.wrap(
@@ -153,19 +153,19 @@ def a_target_that_is_ahead_is_left_as_it_is(patch: Patches) -> None:
     )
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_copy_keeps_namespaces_that_its_source_does_not_have(patch: Patches) -> None:
     """A copy holds what its source holds and nothing else."""
     patch.within((Copier, "step"), (SqliteLoader, "drop_namespaces"))
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_copy_passes_itself_off_as_its_source(patch: Patches) -> None:
     """A copy is a store of its own, with an epoch of its own."""
     patch.wrap(StoreTransfer, "finish", lambda finish, transfer, **fields: finish(transfer, keep_epoch=True))
 
 
-@bug(_COPYING)
+@bug("tests/moves/test_copying.py")
 def a_target_is_overwritten_without_asking(patch: Patches) -> None:
     """Whoever copies is asked before anything is overwritten."""
     patch.wrap(StoreTransfer, "begin", lambda begin, transfer, overwrite: begin(transfer, lambda names: None))

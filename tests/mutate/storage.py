@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from tests.mutate.planting import Patches
 
-_MEMORY: Final = "tests/conformance/test_memory.py"
-_CACHE: Final = ("tests/engines/test_sqlite_last_written.py", "tests/engines/test_sqlite.py")
-_OTHERS: Final = ("tests/engines/test_sqlite_others.py", "tests/engines/test_sqlite.py")
-_SQLITE: Final = ("tests/engines/test_sqlite.py", "tests/conformance/test_sqlite.py::TestSqlite")
-_VANISHED: Final = "tests/engines/test_sqlite_vanished.py"
-_CLOCKS: Final = ("tests/unit/test_clock.py", "tests/clocks/test_wall.py", "-k", "not postgresql")
 _replace: Final = msgspec.structs.replace
 
 
@@ -40,7 +34,7 @@ async def _nothing(*given: Any, **fields: Any) -> None:
 # The rows that a SQLite store has written last
 
 
-@bug(*_CACHE)
+@bug("tests/engines/test_sqlite_last_written.py")
 def the_older_rows_of_the_cache_are_never_removed(patch: Patches) -> None:
     """The cache forgets a row that was removed, alone or in a run."""
 
@@ -52,7 +46,7 @@ def the_older_rows_of_the_cache_are_never_removed(patch: Patches) -> None:
     patch.wrap(Recent, "learn", wrong)
 
 
-@bug(*_CACHE)
+@bug("tests/engines/test_sqlite_last_written.py")
 def a_row_that_grew_too_large_for_the_cache_stays_as_it_was(patch: Patches) -> None:
     """The cache forgets a row that is replaced by one that is too large for it."""
 
@@ -66,7 +60,7 @@ def a_row_that_grew_too_large_for_the_cache_stays_as_it_was(patch: Patches) -> N
     patch.wrap(Recent, "learn", wrong)
 
 
-@bug(*_CACHE)
+@bug("tests/engines/test_sqlite_last_written.py")
 def the_cache_outlives_a_failed_commit(patch: Patches) -> None:
     """After a failed commit nothing is known of the file."""
 
@@ -84,19 +78,19 @@ def the_cache_outlives_a_failed_commit(patch: Patches) -> None:
 # Other programs that use a SQLite file
 
 
-@bug(*_OTHERS)
+@bug("tests/engines/test_sqlite_others.py")
 def a_refusal_is_not_checked_against_the_file(patch: Patches) -> None:
     """A refusal is true of what other programs have written meanwhile."""
     patch.set(Writer, "make_sure", lambda writer, seen: None)
 
 
-@bug(*_OTHERS)
+@bug("tests/engines/test_sqlite_others.py")
 def what_another_program_wrote_is_overwritten(patch: Patches) -> None:
     """A group is decided again if another program has written since its rows were loaded."""
     patch.within((Writer, "_attempt"), (Writer, "_look_for_others"))
 
 
-@bug(*_OTHERS)
+@bug("tests/engines/test_sqlite_others.py")
 def the_store_is_stale_for_ever_after_another_program_wrote(patch: Patches) -> None:
     """A store goes on after another program has written to its file."""
 
@@ -111,7 +105,7 @@ def the_store_is_stale_for_ever_after_another_program_wrote(patch: Patches) -> N
     patch.wrap(SqliteEngine, "save", wrong)
 
 
-@bug(*_OTHERS)
+@bug("tests/engines/test_sqlite.py")
 def two_processes_may_write(patch: Patches) -> None:
     """One process at a time writes to a file."""
     patch.set(files, "fcntl", SimpleNamespace(**{**vars(fcntl), "LOCK_EX": fcntl.LOCK_SH}))
@@ -120,13 +114,13 @@ def two_processes_may_write(patch: Patches) -> None:
 # Commits and reads of SQLite
 
 
-@bug(*_OTHERS)
+@bug("tests/engines/test_sqlite_others.py")
 def a_failed_commit_leaves_its_transaction_open(patch: Patches) -> None:
     """A failed commit does not keep the next one from succeeding."""
     patch.within((Writer, "_attempt"), (Writer, "_roll_back"))
 
 
-@bug(*_SQLITE)
+@bug("tests/engines/test_sqlite.py")
 def a_commit_that_broke_off_counts_as_not_made(patch: Patches) -> None:
     """If a commit fails half way, its outcome is unknown."""
 
@@ -139,7 +133,7 @@ def a_commit_that_broke_off_counts_as_not_made(patch: Patches) -> None:
     patch.wrap(Writer, "_finish", wrong)
 
 
-@bug("tests/unit/test_deadlines.py", "tests/unit/test_late.py", *_SQLITE)
+@bug("tests/unit/test_deadlines.py")
 def a_commit_is_made_after_the_deadline_of_its_caller(patch: Patches) -> None:
     """A write whose caller has given up is not made, however long its commit had to wait."""
     patch.wrap(
@@ -149,25 +143,25 @@ def a_commit_is_made_after_the_deadline_of_its_caller(patch: Patches) -> None:
     )
 
 
-@bug(*_SQLITE)
+@bug("tests/conformance/test_sqlite.py")
 def reading_several_keys_shows_what_has_expired(patch: Patches) -> None:
     """A read of several keys leaves out those whose deadline has passed."""
     patch.within((SqliteReader, "read"), (Row, "alive"), lambda row, now: True)
 
 
-@bug(_VANISHED)
+@bug("tests/engines/test_sqlite_vanished.py")
 def a_commit_into_a_file_that_vanished_is_acknowledged(patch: Patches) -> None:
     """A write is acknowledged only if the file is there after its commit."""
     patch.set(Presence, "still", lambda files: files._gone is None)
 
 
-@bug(_VANISHED)
+@bug("tests/engines/test_sqlite_vanished.py")
 def nobody_looks_for_the_index_of_the_log(patch: Patches) -> None:
     """A store notices that any of its files has vanished."""
     patch.set(presence, "_SUFFIXES", ("-wal",))
 
 
-@bug(_VANISHED)
+@bug("tests/engines/test_sqlite_vanished.py")
 def a_thread_reads_the_file_that_has_replaced_the_store(patch: Patches) -> None:
     """No thread reads another file than the one that the store has open."""
     patch.wrap(Peeks, "__init__", lambda init, peeks, path, there: init(peeks, path, lambda: True))
@@ -176,31 +170,31 @@ def a_thread_reads_the_file_that_has_replaced_the_store(patch: Patches) -> None:
 # Clocks
 
 
-@bug(*_CLOCKS)
+@bug("tests/clocks/test_wall.py")
 def the_line_of_a_killed_store_is_ignored(patch: Patches) -> None:
     """A store that was killed goes on from the time that it may have answered with."""
     patch.set(KeptLine, "counts_for", lambda line, clock: False)
 
 
-@bug(*_CLOCKS)
+@bug("tests/clocks/test_wall.py")
 def a_line_counts_after_the_machine_was_restarted(patch: Patches) -> None:
     """Ticks are compared only with ticks of the same machine since the same start."""
     patch.set(KeptLine, "counts_for", lambda line, clock: line.open and line.machine is not None)
 
 
-@bug(*_CLOCKS)
+@bug("tests/clocks/test_wall.py")
 def a_killed_store_goes_on_from_the_time_that_it_had_stored(patch: Patches) -> None:
     """Without ticks to compare, a killed store starts no earlier than it may have answered."""
     patch.set(clock, "UNREMEMBERED", 0)
 
 
-@bug(*_CLOCKS)
+@bug("tests/clocks/test_wall.py")
 def a_store_that_was_closed_counts_as_killed(patch: Patches) -> None:
     """A store that was closed goes on from the time at which it was closed."""
     patch.set(SqliteEngine, "close_line", _nothing)
 
 
-@bug(*_CLOCKS)
+@bug("tests/clocks/test_wall.py")
 def the_next_process_that_writes_goes_back_in_time(patch: Patches) -> None:
     """A process that becomes the writer of a file goes on from the time of the one before."""
     patch.set(SqliteEngine, "_take_over_time", _nothing)

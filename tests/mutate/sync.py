@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.sqlite.peeks import Peeks
 from holdfast.engines.sqlite.reader import SqliteReader
@@ -18,16 +18,14 @@ from tests.mutate.planting import bug
 if TYPE_CHECKING:
     from tests.mutate.planting import Patches
 
-_THREAD: Final = "tests/sync/test_thread.py"
 
-
-@bug(_THREAD)
+@bug("tests/sync/test_thread.py")
 def an_interrupted_call_goes_on(patch: Patches) -> None:
     """A call whose caller was interrupted is cancelled."""
     patch.set(Waiting, "cancel", lambda waiting: None)
 
 
-@bug(_THREAD)
+@bug("tests/sync/test_thread.py")
 def a_fork_keeps_a_lock_that_another_thread_held(patch: Patches) -> None:
     """A child can open a store although a thread of its parent was about to."""
 
@@ -39,7 +37,7 @@ def a_fork_keeps_a_lock_that_another_thread_held(patch: Patches) -> None:
     patch.wrap(Process, "after_fork", wrong)
 
 
-@bug(_THREAD)
+@bug("tests/sync/test_thread.py")
 def a_child_uses_the_thread_of_its_parent(patch: Patches) -> None:
     """The thread of a parent takes no calls in its child, where it does not run."""
 
@@ -52,7 +50,7 @@ def a_child_uses_the_thread_of_its_parent(patch: Patches) -> None:
     patch.wrap(Process, "after_fork", wrong)
 
 
-@bug(_THREAD)
+@bug("tests/sync/test_thread.py")
 def a_fork_does_not_wait_for_the_loop(patch: Patches) -> None:
     """A process forks only while its loop stands still between two steps."""
     patch.set(LoopThread, "pause", lambda thread: thread._paused.update({0: SimpleNamespace(set=id)}))

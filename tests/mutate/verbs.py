@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 
     from tests.mutate.planting import Patches
 
-_MEANING: Final = (
-    "tests/unit/test_decide.py",
-    "tests/unit/test_trash.py",
-    "tests/conformance/test_memory.py",
-)
-_SLICES: Final = "tests/unit/test_slices.py"
-_QUOTAS: Final = ("tests/unit/test_kept.py", "-k", "not postgresql")
-_RUNS: Final = ("tests/engines/test_runs.py", "tests/unit/test_decide.py", "-k", "not postgres")
-_POLICIES: Final = "tests/unit/test_policies.py"
 _replace: Final = msgspec.structs.replace
 
 
@@ -41,7 +32,7 @@ def _apply(patch: Patches, kind: type, wrong: Callable[..., Any]) -> None:
 # Refusals
 
 
-@bug(*_MEANING)
+@bug("tests/unit/test_decide.py")
 def a_refusal_leaves_its_counters_behind(patch: Patches) -> None:
     """A refused command changes no counter of its namespace."""
 
@@ -56,13 +47,13 @@ def a_refusal_leaves_its_counters_behind(patch: Patches) -> None:
     patch.wrap(Draft, "attempt", wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/unit/test_decide.py")
 def a_refusal_leaves_its_first_row_behind(patch: Patches) -> None:
     """A refused command changes no row."""
     patch.wrap(Draft, "_take_back", lambda take_back, draft, length: take_back(draft, length + 1))
 
 
-@bug(_SLICES)
+@bug("tests/unit/test_slices.py")
 def a_refusal_in_a_later_slice_leaves_the_earlier_ones_behind(patch: Patches) -> None:
     """A command that is applied in slices is refused as a whole."""
 
@@ -73,7 +64,7 @@ def a_refusal_in_a_later_slice_leaves_the_earlier_ones_behind(patch: Patches) ->
     patch.wrap(Draft, "attempt", wrong)
 
 
-@bug(_SLICES)
+@bug("tests/unit/test_slices.py")
 def a_slice_can_not_be_taken_back(patch: Patches) -> None:
     """What a slice needs to be taken back is kept until its command is done."""
 
@@ -85,7 +76,7 @@ def a_slice_can_not_be_taken_back(patch: Patches) -> None:
     patch.wrap(Decision, "take", wrong)
 
 
-@bug(_SLICES)
+@bug("tests/unit/test_slices.py")
 def every_slice_of_a_batch_makes_its_checks(patch: Patches) -> None:
     """The checks of a batch are made once, before its first write."""
     patch.set(keys, "begun", lambda draft, phase: False)
@@ -100,7 +91,7 @@ def an_expensive_condition_is_judged_in_one_piece(patch: Patches) -> None:
 # Versions and time
 
 
-@bug("tests/unit/test_load.py", *_MEANING)
+@bug("tests/unit/test_load.py")
 def a_load_takes_the_version_back(patch: Patches) -> None:
     """Versions of a namespace only rise, whatever versions a load brings."""
 
@@ -112,7 +103,7 @@ def a_load_takes_the_version_back(patch: Patches) -> None:
     patch.set(Draft, "version", wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/unit/test_decide.py")
 def the_time_of_a_namespace_goes_back_with_the_clock(patch: Patches) -> None:
     """The time of a change is never before that of the change before it."""
 
@@ -123,25 +114,25 @@ def the_time_of_a_namespace_goes_back_with_the_clock(patch: Patches) -> None:
     patch.wrap(Draft, "_enter", wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/unit/test_decide.py")
 def an_expiry_uses_no_version(patch: Patches) -> None:
     """Each expiry has a version of its own."""
     patch.within((entries, "expire"), (Draft, "version"), lambda draft: draft.namespace.revision)
 
 
-@bug(*_RUNS)
+@bug("tests/engines/test_runs.py")
 def a_run_is_made_twice_in_a_group(patch: Patches) -> None:
     """What a run removes was counted before the group, so a group makes one run of a namespace."""
     patch.set(Draft, "overdue", property(lambda draft: draft._loaded.runs.get(draft.name, Overdue())))
 
 
-@bug(*_MEANING)
+@bug("tests/conformance/test_memory.py")
 def entries_that_the_trash_keeps_expire_in_a_run(patch: Patches) -> None:
     """Where the trash keeps every entry, none expires without going there."""
     patch.within((upkeep, "expire_run"), (entries, "trash_seconds"))
 
 
-@bug("tests/unit/test_audit.py", *_MEANING)
+@bug("tests/conformance/test_memory.py")
 def audited_entries_expire_in_a_run(patch: Patches) -> None:
     """In an audited namespace every expiry is audited."""
     patch.within((upkeep, "expire_run"), (entries, "audited"), lambda namespace: False)
@@ -150,13 +141,13 @@ def audited_entries_expire_in_a_run(patch: Patches) -> None:
 # Reads and writes
 
 
-@bug("tests/conformance/test_sqlite.py::TestSqlite", *_MEANING)
+@bug("tests/conformance/test_sqlite.py")
 def a_value_is_not_loaded_if_another_command_does_without(patch: Patches) -> None:
     """A group loads a value if any of its commands needs it."""
     patch.set(Needs, "row", lambda needs, address, *, value=False: needs.rows.update({address: value}))
 
 
-@bug("tests/unit/test_load.py", *_MEANING)
+@bug("tests/unit/test_load.py")
 def a_load_brings_back_what_has_expired(patch: Patches) -> None:
     """A load leaves out entries whose deadline has passed."""
 
@@ -170,7 +161,7 @@ def a_load_brings_back_what_has_expired(patch: Patches) -> None:
     _apply(patch, Load, wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/conformance/test_memory.py")
 def a_restored_entry_stays_in_the_trash(patch: Patches) -> None:
     """An entry can be restored once."""
 
@@ -184,7 +175,7 @@ def a_restored_entry_stays_in_the_trash(patch: Patches) -> None:
     _apply(patch, Restore, wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/conformance/test_memory.py")
 def an_entry_can_be_restored_after_its_time_in_the_trash(patch: Patches) -> None:
     """What the trash has kept for its time is gone, even before it is swept."""
 
@@ -197,7 +188,7 @@ def an_entry_can_be_restored_after_its_time_in_the_trash(patch: Patches) -> None
     _apply(patch, Restore, wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/conformance/test_memory.py")
 def a_restored_entry_is_new(patch: Patches) -> None:
     """A restored entry was created when it was first written."""
 
@@ -210,7 +201,7 @@ def a_restored_entry_is_new(patch: Patches) -> None:
     _apply(patch, Restore, wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/conformance/test_memory.py")
 def a_lock_is_taken_with_the_token_before(patch: Patches) -> None:
     """Each holder of a lock has a greater token than the one before."""
 
@@ -223,7 +214,7 @@ def a_lock_is_taken_with_the_token_before(patch: Patches) -> None:
     _apply(patch, Guard, wrong)
 
 
-@bug(*_MEANING)
+@bug("tests/conformance/test_memory.py")
 def a_request_with_an_id_ignores_its_fence(patch: Patches) -> None:
     """A fence holds for every write, also for one that may be repeated."""
 
@@ -238,7 +229,7 @@ def a_request_with_an_id_ignores_its_fence(patch: Patches) -> None:
 # Rows that other programs wrote
 
 
-@bug("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_others.py", *_MEANING)
+@bug("tests/unit/test_decide.py")
 def a_row_of_another_program_is_never_counted(patch: Patches) -> None:
     """An entry is counted once Holdfast writes it, even over a row that another program wrote."""
 
@@ -249,7 +240,7 @@ def a_row_of_another_program_is_never_counted(patch: Patches) -> None:
     patch.wrap(keys, "put", wrong)
 
 
-@bug("tests/engines/test_sqlite.py", "tests/engines/test_sqlite_others.py", *_MEANING)
+@bug("tests/unit/test_decide.py")
 def expecting_no_entry_accepts_a_row_of_another_program(patch: Patches) -> None:
     """A write that expects no entry does not overwrite what another program wrote."""
 
@@ -263,7 +254,7 @@ def expecting_no_entry_accepts_a_row_of_another_program(patch: Patches) -> None:
 # Quotas and policies
 
 
-@bug(*_QUOTAS)
+@bug("tests/unit/test_kept.py")
 def a_namespace_past_its_quota_may_not_shrink(patch: Patches) -> None:
     """A write that makes a namespace smaller is accepted, however full the namespace is."""
 
@@ -274,13 +265,13 @@ def a_namespace_past_its_quota_may_not_shrink(patch: Patches) -> None:
     patch.wrap(drafts, "check_quota", wrong)
 
 
-@bug(*_QUOTAS)
+@bug("tests/unit/test_kept.py")
 def the_default_quota_holds_for_nobody(patch: Patches) -> None:
     """A namespace without a quota of its own has the default one."""
     patch.wrap(policies, "quota_of", lambda quota_of, namespace, defaults: quota_of(namespace, None))
 
 
-@bug(*_QUOTAS)
+@bug("tests/unit/test_kept.py")
 def a_quota_does_not_see_what_the_journal_holds(patch: Patches) -> None:
     """A quota counts the details that the journal keeps."""
     patch.set(drafts, "record_weight", lambda record: len(record.key))

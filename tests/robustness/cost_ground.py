@@ -18,7 +18,7 @@ import holdfast
 from holdfast.bus.protocol import Message
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.guard import TokenGuard
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.nats.service import NatsService, Settings
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ async def scales(*, tables: Collection[str] | None = None) -> AsyncIterator[Scal
         gc.collect()
         gc.freeze()  # as a service does: the lists of this test are large to go through again and again
         line: Any = StandIn()
-        service = NatsService(store, line, Settings(events=False), Observer(slow=1e9, slow_walk=1e9))
+        service = NatsService(store, line, Settings(events=False), RequestLog(slow=1e9, slow_walk=1e9))
         await service.start()
         api = Api(TokenGuard(store.tokens(), open_mode=True), store)
         api.service = service

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import holdfast
 from holdfast import rules
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.nats.links import Links
 from holdfast.edges.nats.server_config import SERVICE
 from holdfast.edges.nats.service import NatsService, Settings
@@ -225,7 +225,7 @@ async def holdfast_service(
     """
     settings = Settings(prefixes=permissions.prefixes, reply_mode=permissions.mode, deadline_ms=60_000)
     tally = Tally()
-    observer = Observer(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=tally)
+    request_log = RequestLog(slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, counter=tally)
     async with (
         holdfast.open("memory://") as store,
         connection(url, credentials[SERVICE]) as client,
@@ -233,7 +233,7 @@ async def holdfast_service(
         for plugin in permissions.plugins:
             for table in (HONEST, FORGED):
                 await store.tables(plugin).create_table(table, partition_key=("name", "string"))
-        service = NatsService(store, client, settings, observer)
+        service = NatsService(store, client, settings, request_log)
         await service.start()
         connections: list[Any] = [Opened(client)]
 

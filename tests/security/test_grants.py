@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import holdfast
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.nats import grants
 from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.server_config import SERVICE, Permissions
@@ -106,7 +106,7 @@ def ground(grounds: Grounds, who: Permissions, own: tuple[str, ...]) -> Ground:
 async def place(own: tuple[str, ...], mode: Mode, who: Permissions, ground: Ground) -> AsyncIterator[Place]:
     """The server and the service; once with connections of the plugins' own."""
     tally = Tally()
-    observer = Observer(slow=9, slow_walk=9, counter=tally)
+    request_log = RequestLog(slow=9, slow_walk=9, counter=tally)
     url, credentials = ground
     async with contextlib.AsyncExitStack() as stack:
         store = await stack.enter_async_context(holdfast.open("memory://"))
@@ -115,7 +115,7 @@ async def place(own: tuple[str, ...], mode: Mode, who: Permissions, ground: Grou
         for plugin in (None, *own):
             client = await stack.enter_async_context(connection(url, credentials[SERVICE]))
             settings = Settings(reply_mode=mode, deadline_ms=60_000, plugin=plugin)
-            service = NatsService(store, client, settings, observer)
+            service = NatsService(store, client, settings, request_log)
             await service.start()
             if plugin is None:
                 service.serve_links(client, range(MOST_LINKS))
@@ -257,7 +257,7 @@ async def test_reading_changes_nothing() -> None:
         await store.tables("trivia").create_table(FORGED, partition_key=("name", "string"))
         await store.kv("trivia").set("forged", 1)
         before = [(await store.stats(f"{family}/trivia")).version for family in ("kv", "table")]
-        service = NatsService(store, client, Settings(), Observer(slow=9, slow_walk=9, counter=Tally()))
+        service = NatsService(store, client, Settings(), RequestLog(slow=9, slow_walk=9, counter=Tally()))
         await service.start()
         async with Wire.open(server.url) as wire:
             for family in grants.PLUGIN_FAMILIES:

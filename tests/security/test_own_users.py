@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import holdfast
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.server_config import SERVICE, Permissions
 from holdfast.edges.nats.service import NatsService, Settings
@@ -54,12 +54,12 @@ class Place:
     async def serving(self, tally: Tally, plugin: str | None = None) -> AsyncIterator[None]:
         """The service, for all or for a plugin over a connection of its own."""
         settings = Settings(reply_mode=self.mode, plugin=plugin, deadline_ms=60_000)
-        observer = Observer(slow=9, slow_walk=9, counter=tally)
+        request_log = RequestLog(slow=9, slow_walk=9, counter=tally)
         async with (
             holdfast.open("memory://") as store,
             connection(self.url, self.credentials[SERVICE]) as client,
         ):
-            service = NatsService(store, client, settings, observer)
+            service = NatsService(store, client, settings, request_log)
             await service.start()
             if plugin is None:
                 service.serve_links(client, range(MOST_LINKS))

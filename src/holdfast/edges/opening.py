@@ -16,7 +16,7 @@ from holdfast import private
 from holdfast.audit.keyring import FileKeyring
 from holdfast.edges.configured import defaults_of
 from holdfast.edges.settings.read import keys_of, shown
-from holdfast.engine.moving import UNFINISHED
+from holdfast.engine.raw import UNFINISHED
 from holdfast.errors import DatabaseError, Unavailable, ValidationError
 from holdfast.moves.transfers import place_in
 from holdfast.registry import engine_for

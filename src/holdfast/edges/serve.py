@@ -23,8 +23,8 @@ import msgspec
 import holdfast
 from holdfast.edges.configured import http_limits_of, settings_of
 from holdfast.edges.console.door import ConsoleDoor
-from holdfast.edges.console.hour import Hour
 from holdfast.edges.console.instances import Instances
+from holdfast.edges.console.recent_metrics import RecentMetrics
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.following import MovesFollower, ServedStore, open_in_time
@@ -34,7 +34,7 @@ from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server, tls_context
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics
@@ -150,7 +150,7 @@ async def _serve(
         guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
         limits = http_limits_of(config)
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
-        hour = Hour(metrics, store.now)
+        hour = RecentMetrics(metrics, store.now)
         settings = tuple(settings_in_force(config, sources))
         prefix = config.subject_prefixes[0]
         instances = Instances(health, metrics, store.survey().cluster, prefix=prefix)
@@ -332,16 +332,16 @@ async def _services(
 ) -> AsyncIterator[NatsService]:
     """Run a service on each connection. The common one stops last, because it publishes the events."""
     settings = settings_of(config)
-    observer = Observer(
+    request_log = RequestLog(
         slow=settings.slow_seconds,
         slow_walk=settings.slow_walk_seconds,
         counter=metrics,
         kept=settings.slow_kept,
     )
-    common = NatsService(store, links[0].client, settings, observer)
+    common = NatsService(store, links[0].client, settings, request_log)
     own = [
         NatsService(
-            store, link.client, msgspec.structs.replace(settings, plugin=plugin), observer, beside=common
+            store, link.client, msgspec.structs.replace(settings, plugin=plugin), request_log, beside=common
         )
         for plugin, link in zip(config.own_connection, links[1:], strict=True)
     ]

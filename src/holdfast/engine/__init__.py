@@ -43,8 +43,14 @@ This folder holds the protocols and the plain data that passes through them. Imp
 `holdfast.testing` certifies an implementation.
 """
 
-from holdfast.engine.contract import LATER, Capabilities, Engine, Later, loadable, no_hint
-from holdfast.engine.moving import Checkup, Movable
+from holdfast.engine.contract import (
+    LATER,
+    Capabilities,
+    Engine,
+    Later,
+    loadable,
+    no_hint,
+)
 from holdfast.engine.optional import (
     CannotShareTransaction,
     ClusterFigures,
@@ -69,7 +75,14 @@ from holdfast.engine.queries import (
     row_size,
     successor,
 )
-from holdfast.engine.service import AuditPart, AuditQuery, Removal, ServiceEngine, service_of
+from holdfast.engine.raw import Checkup, Movable
+from holdfast.engine.service import (
+    AuditPart,
+    AuditQuery,
+    Removal,
+    ServiceEngine,
+    service_of,
+)
 
 __all__ = [
     "LATER",

@@ -1,7 +1,7 @@
 """Abilities that only some engines have, each a protocol of its own.
 
 A store asks with `isinstance` whether an engine has the methods. An engine without them lacks the ability and
-imitates nothing. `holdfast.engine.moving` has one more: `Movable`.
+imitates nothing. `holdfast.engine.raw` has one more: `Movable`.
 """
 
 from __future__ import annotations

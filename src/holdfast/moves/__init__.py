@@ -1,5 +1,5 @@
 """Moves of whole stores: backups, restores, copies and comparisons, between any two engines.
 
-Law: this package reads and loads raw contents through `holdfast.engine.moving` and interprets no row. It
+Law: this package reads and loads raw contents through `holdfast.engine.raw` and interprets no row. It
 knows no engine and no door.
 """

@@ -1,13 +1,13 @@
-"""The format of a backup: a header, and sections that each carry a checksum of everything before their end.
+"""The format of a backup: a header, and chunks that each carry a checksum of everything before their end.
 
-The file begins with a line of text, `holdfast backup 1`. Each section has a kind (1 byte), the length of its
+The file begins with a line of text, `holdfast backup 1`. Each chunk has a kind (1 byte), the length of its
 content (4 bytes, big-endian), the content, and 16 bytes of BLAKE2b over the previous checksum, the kind and
-the content. The content is MessagePack, compressed with zlib. The first section is the header, which names
-the fields of rows, records and namespaces; the last one is the end, with the totals. So a section that is
+the content. The content is MessagePack, compressed with zlib. The first chunk is the header, which names
+the fields of rows, records and namespaces; the last one is the end, with the totals. So a chunk that is
 altered, missing, added or in another place is noticed, and so is a missing end.
 
-Law: only this module knows the format. It keeps one section in memory, which has a limit before and after it
-is decompressed, and never reads past the end. What a section holds must have the types of its shelf, so that
+Law: only this module knows the format. It keeps one chunk in memory, which has a limit before and after it
+is decompressed, and never reads past the end. What a chunk holds must have the types of its section, so that
 a file that somebody has made up is refused before it is loaded. Values are not judged: a store gets back what
 it held.
 """
@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_h
 
 import msgspec
 
-from holdfast.engine.moving import Facts, Marked, Shelf, shelf_of
+from holdfast.engine.raw import Positioned, Section, StoreInfo, section_of
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.moves.walking import PAGE_BYTES, size
 from holdfast.rows import Namespace, Record, Row
@@ -33,11 +33,11 @@ T = TypeVar("T")
 FORMAT: Final = 1
 MAGIC: Final = b"holdfast backup "
 MOST: Final = 16 * 1024 * 1024
-"""The most bytes that a section may have, also when it is decompressed: more means that it is not ours."""
+"""The most bytes that a chunk may have, also when it is decompressed: more means that it is not ours."""
 MOST_THINGS: Final = 4_096
-"""The most things on a shelf that a section may hold."""
+"""The most things in a section that a chunk may hold."""
 MOST_NAMESPACES: Final = 65_536
-"""The most namespaces that a section may hold."""
+"""The most namespaces that a chunk may hold."""
 
 _CHECK: Final = 16
 _NAMESPACES_AT_ONCE: Final = 1_000
@@ -46,7 +46,7 @@ _YEAR_10000: Final = 253_402_300_800_000
 _WHOLE: Final = msgspec.Meta(ge=-(2**63), le=2**63 - 1)
 _HEADER: Final = b"H"
 _NAMESPACES: Final = b"N"
-_SHELF: Final = b"S"
+_SECTION: Final = b"S"
 _KEY: Final = b"K"
 _END: Final = b"E"
 
@@ -62,10 +62,10 @@ class BackupTotals(msgspec.Struct, kw_only=True):
 
 
 class BackupHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first section: when and from which store the backup was made, and the fields that it uses."""
+    """The first chunk: when and from which store the backup was made, and the fields that it uses."""
 
     made_at: int
-    facts: Facts
+    facts: StoreInfo
     software: str
     with_key: bool
     row: tuple[str, ...] = Row.__struct_fields__
@@ -73,18 +73,18 @@ class BackupHeader(msgspec.Struct, frozen=True, kw_only=True):
     namespace: tuple[str, ...] = Namespace.__struct_fields__
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A section after the header: namespaces, part of a shelf, or the audit's secrets."""
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk after the header: namespaces, part of a section, or the audit's secrets."""
 
     namespaces: list[Namespace] = []
     namespace: str = ""
-    shelf: Shelf | None = None
-    held: list[Marked] = []
+    section: Section | None = None
+    held: list[Positioned] = []
     key: list[bytes] = []
 
 
 class BackupWriter:
-    """Writes a backup section by section."""
+    """Writes a backup chunk by chunk."""
 
     def __init__(self, file: IO[bytes], header: BackupHeader) -> None:
         self._file = file
@@ -100,19 +100,19 @@ class BackupWriter:
             some = namespaces[start : start + _NAMESPACES_AT_ONCE]
             self._write(_NAMESPACES, [msgspec.structs.astuple(one) for one in some])
 
-    def shelf(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
-        """Write a part of a shelf, in as many sections as its size asks for."""
-        name = "records" if shelf is Shelf.JOURNAL else shelf.value
+    def section(self, namespace: str, section: Section, held: Sequence[Positioned]) -> None:
+        """Write a part of a section, in as many chunks as its size asks for."""
+        name = "records" if section is Section.JOURNAL else section.value
         setattr(self.totals, name, getattr(self.totals, name) + len(held))
         contents: list[tuple[Any, ...]] = []
         room = PAGE_BYTES
         for one in held:
             room -= size(one)
             if contents and (room < 0 or len(contents) == MOST_THINGS):
-                self._write(_SHELF, (namespace, shelf.value, contents))
+                self._write(_SECTION, (namespace, section.value, contents))
                 contents, room = [], PAGE_BYTES - size(one)
-            contents.append((one.mark, msgspec.structs.astuple(one.content)))
-        self._write(_SHELF, (namespace, shelf.value, contents))
+            contents.append((one.position, msgspec.structs.astuple(one.content)))
+        self._write(_SECTION, (namespace, section.value, contents))
 
     def key(self, secrets: Sequence[bytes]) -> None:
         """Write the audit's secrets."""
@@ -129,7 +129,7 @@ class BackupWriter:
 
 
 class BackupReader:
-    """Reads a backup section by section, and checks each before it is returned.
+    """Reads a backup chunk by chunk, and checks each before it is returned.
 
     Raises:
         ValidationError: The file is no backup.
@@ -156,16 +156,16 @@ class BackupReader:
                 raise _newer()
         self._namespaces = _list_of(_fields(Namespace, self.header.namespace), MOST_NAMESPACES)
         row, record = _fields(Row, self.header.row), _fields(Record, self.header.record)
-        self._shelves = {
-            Shelf.ENTRIES: _list_of(tuple[tuple[str], row], MOST_THINGS),  # type: ignore[valid-type]
-            Shelf.ROWS: _list_of(tuple[tuple[str, bytes], row], MOST_THINGS),  # type: ignore[valid-type]
-            Shelf.PARTS: _list_of(tuple[tuple[str, bytes], row], MOST_THINGS),  # type: ignore[valid-type]
-            Shelf.JOURNAL: _list_of(tuple[tuple[int], record], MOST_THINGS),  # type: ignore[valid-type]
+        self._sections = {
+            Section.ENTRIES: _list_of(tuple[tuple[str], row], MOST_THINGS),  # type: ignore[valid-type]
+            Section.ROWS: _list_of(tuple[tuple[str, bytes], row], MOST_THINGS),  # type: ignore[valid-type]
+            Section.PARTS: _list_of(tuple[tuple[str, bytes], row], MOST_THINGS),  # type: ignore[valid-type]
+            Section.JOURNAL: _list_of(tuple[tuple[int], record], MOST_THINGS),  # type: ignore[valid-type]
         }
         self.totals: BackupTotals | None = None
 
-    def sections(self) -> Iterator[Section]:
-        """Yield the sections up to the end, whose totals are then in `totals`.
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks up to the end, whose totals are then in `totals`.
 
         Raises:
             ValidationError: The file is damaged or truncated.
@@ -175,16 +175,16 @@ class BackupReader:
             kind, content = self._next()
             match kind:
                 case b"N":
-                    section = self._namespace_section(content)
-                    seen.namespaces += len(section.namespaces)
-                    yield section
+                    chunk = self._namespace_chunk(content)
+                    seen.namespaces += len(chunk.namespaces)
+                    yield chunk
                 case b"S":
-                    section = self._shelf_section(content)
-                    name = "records" if section.shelf is Shelf.JOURNAL else str(section.shelf)
-                    setattr(seen, name, getattr(seen, name) + len(section.held))
-                    yield section
+                    chunk = self._section_chunk(content)
+                    name = "records" if chunk.section is Section.JOURNAL else str(chunk.section)
+                    setattr(seen, name, getattr(seen, name) + len(chunk.held))
+                    yield chunk
                 case b"K":
-                    yield Section(key=_decoded(content, list[bytes]))
+                    yield Chunk(key=_decoded(content, list[bytes]))
                 case b"E":
                     self.totals = _decoded(content, BackupTotals)
                     if self.totals != seen:
@@ -193,29 +193,29 @@ class BackupReader:
                         raise _damaged("something follows its end")
                     return
                 case _:
-                    raise _damaged("it has a section of an unknown kind")
+                    raise _damaged("it has a chunk of an unknown kind")
 
-    def _namespace_section(self, content: bytes) -> Section:
+    def _namespace_chunk(self, content: bytes) -> Chunk:
         rows = _decoded(content, self._namespaces)
-        return Section(namespaces=[_made(Namespace, self.header.namespace, one) for one in rows])
+        return Chunk(namespaces=[_made(Namespace, self.header.namespace, one) for one in rows])
 
-    def _shelf_section(self, content: bytes) -> Section:
-        namespace, shelf, rest = _decoded(content, tuple[str, Shelf, msgspec.Raw])
-        kind, fields = (Record, self.header.record) if shelf is Shelf.JOURNAL else (Row, self.header.row)
+    def _section_chunk(self, content: bytes) -> Chunk:
+        namespace, section, rest = _decoded(content, tuple[str, Section, msgspec.Raw])
+        kind, fields = (Record, self.header.record) if section is Section.JOURNAL else (Row, self.header.row)
         made: Any = _made
         held = [
-            Marked(mark, made(kind, fields, values))
-            for mark, values in _decoded(bytes(rest), self._shelves[shelf])
+            Positioned(position, made(kind, fields, values))
+            for position, values in _decoded(bytes(rest), self._sections[section])
         ]
         for one in held:
-            _require_place(namespace, shelf, one)
-        return Section(namespace=namespace, shelf=shelf, held=held)
+            _require_place(namespace, section, one)
+        return Chunk(namespace=namespace, section=section, held=held)
 
     def _next(self) -> tuple[bytes, bytes]:
-        """Return the kind and the content of the next section."""
+        """Return the kind and the content of the next chunk."""
         kind, length = self._exactly(1), int.from_bytes(self._exactly(4), "big")
         if length > MOST:
-            raise _damaged("a section is too long")
+            raise _damaged("a chunk is too long")
         data = self._exactly(length)
         self._check = _checksum(self._check, kind, data)
         if self._exactly(_CHECK) != self._check:
@@ -224,9 +224,9 @@ class BackupReader:
         try:
             content = stream.decompress(data, MOST)
         except zlib.error:
-            raise _damaged("a section can't be decompressed") from None
+            raise _damaged("a chunk can't be decompressed") from None
         if not stream.eof or stream.unused_data:
-            raise _damaged("a section is too long when it is decompressed, or is cut off")
+            raise _damaged("a chunk is too long when it is decompressed, or is cut off")
         return kind, content
 
     def _exactly(self, count: int) -> bytes:
@@ -270,17 +270,17 @@ def _decoded(content: bytes, kind: Any) -> Any:
     try:
         return msgspec.msgpack.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise _damaged(f"a section does not hold what it should ({error})") from None
+        raise _damaged(f"a chunk does not hold what it should ({error})") from None
 
 
-def _require_place(namespace: str, shelf: Shelf, held: Marked) -> None:
+def _require_place(namespace: str, section: Section, held: Positioned) -> None:
     """Check that something may stand where it does."""
-    mark, content = held
+    position, content = held
     if isinstance(content, Record):
-        if (content.namespace, content.version) != (namespace, mark[0]):
+        if (content.namespace, content.version) != (namespace, position[0]):
             raise _damaged("a record is not in its place")
         return
-    if shelf is not Shelf.ENTRIES and shelf_of(str(mark[0])) is not shelf:
+    if section is not Section.ENTRIES and section_of(str(position[0])) is not section:
         raise _damaged("a row is not in its place")
     if content.value is None or content.size < 0:
         raise _damaged("a row has no value")
@@ -293,7 +293,7 @@ def verified(file: IO[bytes]) -> tuple[BackupHeader, BackupTotals]:
         ValidationError: The file is no backup, or is damaged or truncated.
     """
     reader = BackupReader(file)
-    for _ in reader.sections():
+    for _ in reader.chunks():
         pass
     assert reader.totals is not None
     return reader.header, reader.totals

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 import msgspec
 
-from holdfast.engine.moving import UNFINISHED, Shelf
+from holdfast.engine.raw import UNFINISHED, Section
 from holdfast.errors import ValidationError
 from holdfast.moves.backup_file import BackupHeader, BackupReader, BackupWriter, verified
 from holdfast.moves.walking import walk
@@ -21,7 +21,7 @@ from holdfast.moves.walking import walk
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from holdfast.engine.moving import Movable
+    from holdfast.engine.raw import Movable
     from holdfast.moves.backup_file import BackupTotals
 
 
@@ -56,9 +56,9 @@ async def back_up(
             writer.key(key)
         writer.namespaces(await snapshot.namespaces())
         for name in await snapshot.names():
-            for shelf in Shelf:
-                async for page in walk(snapshot, name, shelf):
-                    writer.shelf(name, shelf, page)
+            for section in Section:
+                async for page in walk(snapshot, name, section):
+                    writer.section(name, section, page)
                     advance(len(page))
     writer.end()
     return writer.totals
@@ -96,14 +96,14 @@ async def restore(
         closed = f"{UNFINISHED}: run holdfast restore again [{secrets.token_hex(4)}]"
         await loader.remember(msgspec.structs.replace(await loader.facts(), closed=closed))
         await loader.drop_namespaces(present)
-        for section in reader.sections():
-            if section.namespaces:
-                await loader.put_namespaces(section.namespaces)
-            elif section.shelf is not None:
-                await loader.put(section.namespace, section.shelf, section.held)
-                advance(len(section.held))
-            elif section.key:
-                adopt(section.key)
+        for chunk in reader.chunks():
+            if chunk.namespaces:
+                await loader.put_namespaces(chunk.namespaces)
+            elif chunk.section is not None:
+                await loader.put(chunk.namespace, chunk.section, chunk.held)
+                advance(len(chunk.held))
+            elif chunk.key:
+                adopt(chunk.key)
         epoch = secrets.token_hex(8)
         await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch, closed=None))
     return totals

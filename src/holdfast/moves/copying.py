@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.engine.moving import Mark, Marked, Shelf
+from holdfast.engine.raw import Position, Positioned, Section
 from holdfast.moves.differences import differences, unequal_ranges
 from holdfast.moves.walking import PAGE_BYTES, size, walk
 from holdfast.rows import REQUEST, Record
@@ -21,7 +21,7 @@ from holdfast.rows import REQUEST, Record
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from holdfast.engine.moving import Movable, RawLoader, RawSnapshot
+    from holdfast.engine.raw import Movable, RawLoader, RawSnapshot
     from holdfast.moves.differences import Difference
     from holdfast.rows import Namespace
 
@@ -32,8 +32,8 @@ BYTES: Final = 4 * PAGE_BYTES
 
 _SOME: Final = 500
 """The number of things that are looked up at once."""
-_REQUESTS: Final[tuple[Mark, Mark]] = ((REQUEST, b""), (f"{REQUEST} ", b""))
-"""The marks around the requests, of which there may be as many as writes."""
+_REQUESTS: Final[tuple[Position, Position]] = ((REQUEST, b""), (f"{REQUEST} ", b""))
+"""The positions around the requests, of which there may be as many as writes."""
 
 
 class Pass(msgspec.Struct, kw_only=True):
@@ -133,17 +133,17 @@ class _Work:
         self._ours = ours
         self._name = name
         self._done = done
-        self._puts: dict[Shelf, list[Marked]] = {shelf: [] for shelf in Shelf}
-        self._drops: dict[Shelf, list[Mark]] = {shelf: [] for shelf in Shelf}
+        self._puts: dict[Section, list[Positioned]] = {section: [] for section in Section}
+        self._drops: dict[Section, list[Position]] = {section: [] for section in Section}
         self._count = self._bytes = 0
 
     async def compare_all(self) -> None:
-        """Bring every shelf in step by comparing it."""
-        for shelf in Shelf:
-            if await self._ours.page(self._name, shelf, after=None, limit=1):
-                await self._compare(shelf)
+        """Bring every section in step by comparing it."""
+        for section in Section:
+            if await self._ours.page(self._name, section, after=None, limit=1):
+                await self._compare(section)
             else:
-                await self._put_all(shelf)
+                await self._put_all(section)
 
     async def follow(self, new: Namespace, old: Namespace, before: int) -> None:
         """Bring the namespace in step, given that after version `before` the journal names the changes.
@@ -153,71 +153,79 @@ class _Work:
         """
         keys: dict[str, None] = {}
         requests: dict[str, None] = {}
-        async for page in walk(self._theirs, self._name, Shelf.JOURNAL, after=(before,)):
-            await self._renew(Shelf.JOURNAL, page, [held.mark for held in page])
+        async for page in walk(self._theirs, self._name, Section.JOURNAL, after=(before,)):
+            await self._renew(Section.JOURNAL, page, [held.position for held in page])
             for record in (held.content for held in page):
                 assert isinstance(record, Record)
                 keys[record.key] = None
                 if record.request_id is not None:
                     requests[record.request_id] = None
             self._copier.advance(len(page))
-        async for page in walk(self._ours, self._name, Shelf.JOURNAL, upto=(new.journal_floor,)):
+        async for page in walk(self._ours, self._name, Section.JOURNAL, upto=(new.journal_floor,)):
             for held in page:
-                await self._drop(Shelf.JOURNAL, held.mark)
-        await self._renew_all(Shelf.ENTRIES, [(key,) for key in keys])
-        added = await self._renew_all(Shelf.ROWS, [(REQUEST, one.encode()) for one in requests])
+                await self._drop(Section.JOURNAL, held.position)
+        await self._renew_all(Section.ENTRIES, [(key,) for key in keys])
+        added = await self._renew_all(Section.ROWS, [(REQUEST, one.encode()) for one in requests])
         if old.requests + added != new.requests:  # some have expired
-            await self._compare(Shelf.ROWS, after=_REQUESTS[0], upto=_REQUESTS[1])
-        await self._compare(Shelf.ROWS, upto=_REQUESTS[0])
-        await self._compare(Shelf.ROWS, after=_REQUESTS[1])
-        await self._compare(Shelf.PARTS)
+            await self._compare(Section.ROWS, after=_REQUESTS[0], upto=_REQUESTS[1])
+        await self._compare(Section.ROWS, upto=_REQUESTS[0])
+        await self._compare(Section.ROWS, after=_REQUESTS[1])
+        await self._compare(Section.PARTS)
 
-    async def _put_all(self, shelf: Shelf) -> None:
-        async for page in walk(self._theirs, self._name, shelf):
+    async def _put_all(self, section: Section) -> None:
+        async for page in walk(self._theirs, self._name, section):
             for held in page:
-                await self._put(shelf, held)
+                await self._put(section, held)
             self._copier.advance(len(page))
 
-    async def _compare(self, shelf: Shelf, *, after: Mark | None = None, upto: Mark | None = None) -> None:
+    async def _compare(
+        self, section: Section, *, after: Position | None = None, upto: Position | None = None
+    ) -> None:
         parts = await unequal_ranges(
-            self._theirs, self._ours, self._name, shelf, after=after, upto=upto, advance=self._copier.advance
+            self._theirs,
+            self._ours,
+            self._name,
+            section,
+            after=after,
+            upto=upto,
+            advance=self._copier.advance,
         )
         for part in parts:
-            await self._mend(differences(self._theirs, self._ours, self._name, shelf, part))
+            await self._mend(differences(self._theirs, self._ours, self._name, section, part))
 
     async def _mend(self, found: AsyncIterator[Difference]) -> None:
         async for one in found:
             if one.one is None:
-                await self._drop(one.shelf, one.mark)
+                await self._drop(one.section, one.position)
             else:
-                await self._put(one.shelf, Marked(one.mark, one.one))
+                await self._put(one.section, Positioned(one.position, one.one))
 
-    async def _renew_all(self, shelf: Shelf, marks: list[Mark]) -> int:
-        """Bring things in step, by their marks. Returns how many more of them there are now."""
+    async def _renew_all(self, section: Section, positions: list[Position]) -> int:
+        """Bring things in step, by their positions. Returns how many more of them there are now."""
         added = 0
-        for start in range(0, len(marks), _SOME):
-            some = marks[start : start + _SOME]
-            added += await self._renew(shelf, await self._theirs.find(self._name, shelf, some), some)
+        for start in range(0, len(positions), _SOME):
+            some = positions[start : start + _SOME]
+            added += await self._renew(section, await self._theirs.find(self._name, section, some), some)
         return added
 
-    async def _renew(self, shelf: Shelf, found: list[Marked], marks: list[Mark]) -> int:
-        theirs = {one.mark: one for one in found}
-        ours = {one.mark: one for one in await self._ours.find(self._name, shelf, marks)}
-        for mark in marks:
-            if mark in theirs and theirs[mark] != ours.get(mark):
-                await self._put(shelf, theirs[mark])
-            elif mark not in theirs and mark in ours:
-                await self._drop(shelf, mark)
+    async def _renew(self, section: Section, found: list[Positioned], positions: list[Position]) -> int:
+        theirs = {one.position: one for one in found}
+        ours = {one.position: one for one in await self._ours.find(self._name, section, positions)}
+        for position in positions:
+            if position in theirs and theirs[position] != ours.get(position):
+                await self._put(section, theirs[position])
+            elif position not in theirs and position in ours:
+                await self._drop(section, position)
         return len(theirs) - len(ours)
 
-    async def _put(self, shelf: Shelf, held: Marked) -> None:
-        self._puts[shelf].append(held)
+    async def _put(self, section: Section, held: Positioned) -> None:
+        self._puts[section].append(held)
         self._done.put += 1
         self._bytes += size(held)
         await self._counted()
 
-    async def _drop(self, shelf: Shelf, mark: Mark) -> None:
-        self._drops[shelf].append(mark)
+    async def _drop(self, section: Section, position: Position) -> None:
+        self._drops[section].append(position)
         self._done.dropped += 1
         await self._counted()
 
@@ -232,13 +240,13 @@ class _Work:
             puts, drops = self._puts, self._drops
 
             async def change(loader: RawLoader) -> None:
-                for shelf in Shelf:
-                    await loader.drop(self._name, shelf, drops[shelf])
-                    await loader.put(self._name, shelf, puts[shelf])
+                for section in Section:
+                    await loader.drop(self._name, section, drops[section])
+                    await loader.put(self._name, section, puts[section])
                 if namespace is not None:
                     await loader.put_namespaces([namespace])
 
             await self._copier.load(change)
-        self._puts = {shelf: [] for shelf in Shelf}
-        self._drops = {shelf: [] for shelf in Shelf}
+        self._puts = {section: [] for section in Section}
+        self._drops = {section: [] for section in Section}
         self._count = self._bytes = 0

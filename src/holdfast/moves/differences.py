@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.engine.moving import Shelf
+from holdfast.engine.raw import Section
 from holdfast.moves.ranges import ranges
 from holdfast.moves.walking import walk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from holdfast.engine.moving import Mark, Marked, RawSnapshot
+    from holdfast.engine.raw import Position, Positioned, RawSnapshot
     from holdfast.moves.ranges import HashedRange
     from holdfast.rows import Namespace, Record, Row
 
@@ -25,17 +25,17 @@ class Difference(NamedTuple):
     """Something that two stores don't hold alike. None stands for something that a store does not hold."""
 
     namespace: str
-    shelf: Shelf
-    mark: Mark
+    section: Section
+    position: Position
     one: Row | Record | None
     other: Row | Record | None
 
 
 class Unequal(NamedTuple):
-    """A part of a shelf in which two stores differ, with the numbers of things that each has there."""
+    """A part of a section in which two stores differ, with the numbers of things that each has there."""
 
-    after: Mark | None
-    upto: Mark | None
+    after: Position | None
+    upto: Position | None
     counts: tuple[int, int]
 
 
@@ -47,24 +47,24 @@ async def unequal_ranges(
     one: RawSnapshot,
     other: RawSnapshot,
     namespace: str,
-    shelf: Shelf,
+    section: Section,
     *,
-    after: Mark | None = None,
-    upto: Mark | None = None,
+    after: Position | None = None,
+    upto: Position | None = None,
     advance: Callable[[int], None] = _quiet,
 ) -> list[Unequal]:
-    """Return the smallest parts of a shelf, with bounds that both sides share, whose hashes differ.
+    """Return the smallest parts of a section, with bounds that both sides share, whose hashes differ.
 
-    Only what is after one mark, up to and including another, is compared.
+    Only what is after one position, up to and including another, is compared.
     """
     ours, theirs = await asyncio.gather(
-        ranges(one, namespace, shelf, after=after, upto=upto, advance=advance),
-        ranges(other, namespace, shelf, after=after, upto=upto),
+        ranges(one, namespace, section, after=after, upto=upto, advance=advance),
+        ranges(other, namespace, section, after=after, upto=upto),
     )
     return _compared(ours, theirs, after)
 
 
-def _compared(ours: list[HashedRange], theirs: list[HashedRange], after: Mark | None) -> list[Unequal]:
+def _compared(ours: list[HashedRange], theirs: list[HashedRange], after: Position | None) -> list[Unequal]:
     shared = {found.upto for found in ours} & {found.upto for found in theirs}
     found: list[Unequal] = []
     left, right = iter(ours), iter(theirs)
@@ -77,7 +77,7 @@ def _compared(ours: list[HashedRange], theirs: list[HashedRange], after: Mark | 
     return found
 
 
-def _until(rest: Iterator[HashedRange], upto: Mark | None) -> list[HashedRange]:
+def _until(rest: Iterator[HashedRange], upto: Position | None) -> list[HashedRange]:
     found: list[HashedRange] = []
     for one in rest:
         found.append(one)
@@ -87,34 +87,34 @@ def _until(rest: Iterator[HashedRange], upto: Mark | None) -> list[HashedRange]:
 
 
 async def differences(
-    one: RawSnapshot, other: RawSnapshot, namespace: str, shelf: Shelf, part: Unequal
+    one: RawSnapshot, other: RawSnapshot, namespace: str, section: Section, part: Unequal
 ) -> AsyncIterator[Difference]:
-    """Yield everything that differs in a part of a shelf, in its order."""
-    left = _Side(one, namespace, shelf, part)
-    right = _Side(other, namespace, shelf, part)
+    """Yield everything that differs in a part of a section, in its order."""
+    left = _Side(one, namespace, section, part)
+    right = _Side(other, namespace, section, part)
     mine, yours = await left.next(), await right.next()
     while mine is not None or yours is not None:
-        if yours is None or (mine is not None and mine.mark < yours.mark):
+        if yours is None or (mine is not None and mine.position < yours.position):
             assert mine is not None
-            yield Difference(namespace, shelf, mine.mark, mine.content, None)
+            yield Difference(namespace, section, mine.position, mine.content, None)
             mine = await left.next()
-        elif mine is None or yours.mark < mine.mark:
-            yield Difference(namespace, shelf, yours.mark, None, yours.content)
+        elif mine is None or yours.position < mine.position:
+            yield Difference(namespace, section, yours.position, None, yours.content)
             yours = await right.next()
         else:
             if mine.content != yours.content:
-                yield Difference(namespace, shelf, mine.mark, mine.content, yours.content)
+                yield Difference(namespace, section, mine.position, mine.content, yours.content)
             mine, yours = await left.next(), await right.next()
 
 
 class _Side:
     """One of the two walks of a comparison, a thing at a time."""
 
-    def __init__(self, snapshot: RawSnapshot, namespace: str, shelf: Shelf, part: Unequal) -> None:
-        self._pages = walk(snapshot, namespace, shelf, after=part.after, upto=part.upto)
-        self._page: list[Marked] = []
+    def __init__(self, snapshot: RawSnapshot, namespace: str, section: Section, part: Unequal) -> None:
+        self._pages = walk(snapshot, namespace, section, after=part.after, upto=part.upto)
+        self._page: list[Positioned] = []
 
-    async def next(self) -> Marked | None:
+    async def next(self) -> Positioned | None:
         """Return the next thing; None at the end."""
         if not self._page:
             self._page = (await anext(self._pages, []))[::-1]
@@ -122,11 +122,11 @@ class _Side:
 
 
 class NamespaceDifference(NamedTuple):
-    """The difference between two namespaces: their rows, if those differ, and the parts of their shelves."""
+    """The difference between two namespaces: their rows, if those differ, and the parts of their sections."""
 
     name: str
     rows: tuple[Namespace | None, Namespace | None] | None
-    shelves: dict[Shelf, list[Unequal]]
+    sections: dict[Section, list[Unequal]]
 
 
 async def compared(
@@ -137,9 +137,9 @@ async def compared(
     theirs = {found.name: found for found in await other.namespaces()}
     for name in sorted({*await one.names(), *await other.names()}):
         found = {
-            shelf: parts
-            for shelf in Shelf
-            if (parts := await unequal_ranges(one, other, name, shelf, advance=advance))
+            section: parts
+            for section in Section
+            if (parts := await unequal_ranges(one, other, name, section, advance=advance))
         }
         rows = None if ours.get(name) == theirs.get(name) else (ours.get(name), theirs.get(name))
         if found or rows:
@@ -147,4 +147,4 @@ async def compared(
 
 
 WHOLE: Final = Unequal(None, None, (0, 0))
-"""A whole shelf."""
+"""A whole section."""

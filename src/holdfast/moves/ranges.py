@@ -1,7 +1,7 @@
-"""Hashes of ranges of a shelf, by which two stores are compared.
+"""Hashes of ranges of a section, by which two stores are compared.
 
-A range ends where the hash of a mark says so. So equal contents fall into equal ranges, and something added
-or removed changes one range, not all that follow.
+A range ends where the hash of a position says so. So equal contents fall into equal ranges, and something
+added or removed changes one range, not all that follow.
 
 Law: a pure function of what a snapshot returns, the same for every engine.
 """
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.engine.moving import Mark
+from holdfast.engine.raw import Position
 from holdfast.moves.walking import packed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.moving import Marked, RawSnapshot, Shelf
+    from holdfast.engine.raw import Positioned, RawSnapshot, Section
 
 USUAL: Final = 512
 """The average number of things in a range."""
@@ -29,13 +29,13 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class HashedRange(msgspec.Struct, frozen=True, kw_only=True):
-    """The hash of a part of a shelf: everything after one mark, up to and including another.
+    """The hash of a part of a section: everything after one position, up to and including another.
 
-    None stands for the beginning or the end of the shelf.
+    None stands for the beginning or the end of the section.
     """
 
-    after: Mark | None
-    upto: Mark | None
+    after: Position | None
+    upto: Position | None
     count: int
     hash: str
 
@@ -43,36 +43,36 @@ class HashedRange(msgspec.Struct, frozen=True, kw_only=True):
 class _Sum:
     """A range under construction."""
 
-    def __init__(self, after: Mark | None) -> None:
+    def __init__(self, after: Position | None) -> None:
         self._after = after
         self._count = 0
         self._hash = hashlib.blake2b(digest_size=16)
 
-    def add(self, held: Marked) -> None:
+    def add(self, held: Positioned) -> None:
         self._count += 1
         self._hash.update(packed(held))
 
-    def range(self, upto: Mark | None) -> HashedRange:
+    def range(self, upto: Position | None) -> HashedRange:
         return HashedRange(after=self._after, upto=upto, count=self._count, hash=self._hash.hexdigest())
 
 
 async def ranges(
     snapshot: RawSnapshot,
     namespace: str,
-    shelf: Shelf,
+    section: Section,
     *,
-    after: Mark | None = None,
-    upto: Mark | None = None,
+    after: Position | None = None,
+    upto: Position | None = None,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[HashedRange]:
-    """Return the ranges of a shelf, or of the part between two marks, in order. The last reaches its end."""
+    """Return the ranges of a section, or of the part between two positions, in order, up to its end."""
     found: list[HashedRange] = []
     current = _Sum(after)
-    async for page in walk(snapshot, namespace, shelf, after=after, upto=upto):
+    async for page in walk(snapshot, namespace, section, after=after, upto=upto):
         for held in page:
             current.add(held)
-            if zlib.crc32(_encode(held.mark)) % USUAL == 0:
-                found.append(current.range(held.mark))
-                current = _Sum(held.mark)
+            if zlib.crc32(_encode(held.position)) % USUAL == 0:
+                found.append(current.range(held.position))
+                current = _Sum(held.position)
         advance(len(page))
     return [*found, current.range(upto)]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from holdfast.engine.moving import UNFINISHED, Facts
+from holdfast.engine.raw import UNFINISHED, StoreInfo
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Unavailable, ValidationError
 from holdfast.moves.copying import Copier
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from holdfast.engine.moving import Movable, RawLoader
+    from holdfast.engine.raw import Movable, RawLoader
     from holdfast.moves.copying import Pass
 
 _MOVED: Final = re.compile(r"this store has moved to (?P<place>.*?)(?: \(move [0-9a-f]{8}\))?$")
@@ -275,12 +275,12 @@ class StoreTransfer:
         with contextlib.suppress(Busy):
             await self._source.close_to_writes(None, instead_of=self._moved)
 
-    def _name(self, theirs: Facts) -> None:
+    def _name(self, theirs: StoreInfo) -> None:
         """Choose the reason that names this copy of a source, and the random name of this process in it."""
         self._copy = f"{UNFINISHED}: run holdfast copy again to complete it [{theirs.epoch}/"
         self._mark = f"{self._copy}{secrets.token_hex(4)}]"
 
-    def _is_copy(self, ours: Facts) -> bool:
+    def _is_copy(self, ours: StoreInfo) -> bool:
         """Return whether a copy of this source into a target is under way, by any process."""
         return ours.closed is not None and ours.closed.startswith(self._copy)
 
@@ -322,11 +322,11 @@ class StoreTransfer:
     async def _check(self, loader: RawLoader) -> None:
         self._require_mine(await loader.facts())
 
-    def _require_mine(self, ours: Facts) -> None:
+    def _require_mine(self, ours: StoreInfo) -> None:
         if ours.closed != self._mark:
             raise Ended(complete=not self._is_copy(ours))
 
-    def _require_copyable(self, theirs: Facts, ours: Facts) -> None:
+    def _require_copyable(self, theirs: StoreInfo, ours: StoreInfo) -> None:
         former = ours.closed is not None and place_in(ours.closed) is not None  # it moves back
         if theirs.epoch == ours.epoch and not (former and theirs.closed is None):
             if theirs.closed is not None and ours.closed is None:
@@ -345,17 +345,17 @@ def place_in(reason: str) -> str | None:
     return None if found is None else found["place"]
 
 
-async def _replace(loader: RawLoader, ours: Facts, facts: Facts) -> None:
+async def _replace(loader: RawLoader, ours: StoreInfo, facts: StoreInfo) -> None:
     """Replace what a target remembers, unless another process has closed or opened it since it was read."""
     if (await loader.facts()).closed != ours.closed:
         raise Busy("another process has changed the target meanwhile: try again")
     await loader.remember(facts)
 
 
-def _taken(facts: Facts, *, epoch: str, closed: str | None) -> Facts:
+def _taken(facts: StoreInfo, *, epoch: str, closed: str | None) -> StoreInfo:
     return msgspec.structs.replace(facts, epoch=epoch, closed=closed)
 
 
-async def _facts(store: Movable) -> Facts:
+async def _facts(store: Movable) -> StoreInfo:
     async with store.snapshot() as snapshot:
         return await snapshot.facts()

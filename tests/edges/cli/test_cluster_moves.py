@@ -41,7 +41,7 @@ async def nodes(server: Servers, tmp_path: Path) -> AsyncIterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with something on every shelf, to be copied."""
+    """A store with something in every section, to be copied."""
     path = tmp_path_factory.mktemp("template") / "full.db"
     asyncio.run(fill(path))
     return path
@@ -49,7 +49,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def full(template: Path, tmp_path: Path) -> Path:
-    """A store with something on every shelf."""
+    """A store with something in every section."""
     return Path(shutil.copy(template, tmp_path))
 
 
@@ -65,7 +65,7 @@ async def epoch(url: str | Path) -> str:
 
 
 async def test_a_backup_is_restored_into_a_cluster(cli: Cli, nodes: Nodes, full: Path) -> None:
-    """Every node then holds the same as the source, on every shelf of every shard, and goes on writing."""
+    """Every node then holds the same as the source, in every section of every shard, and goes on writing."""
     stores = [await nodes.open(number, shards=2) for number in (1, 2)]
     await stores[0].kv("lost").set("k", 1)
     url = nodes.url(0)
@@ -91,7 +91,7 @@ async def test_a_backup_is_restored_into_a_cluster(cli: Cli, nodes: Nodes, full:
 async def test_a_copy_into_a_cluster_that_is_interrupted(
     cli: Cli, nodes: Nodes, full: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until the same command has completed it, no node reads or writes; then all shelves are equal."""
+    """Until the same command has completed it, no node reads or writes; then all sections are equal."""
     monkeypatch.setattr(opening, "PAUSE", 0.1)
     one = await nodes.open(1, shards=2)
     url = nodes.url(0)

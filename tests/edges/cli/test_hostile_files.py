@@ -24,7 +24,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.engine.moving import Facts
+from holdfast.engine.raw import StoreInfo
 from holdfast.moves.backup_file import MAGIC, BackupHeader, BackupTotals
 from holdfast.rows import Namespace
 from tests.moves.contents import fill
@@ -42,11 +42,11 @@ ROW: Final = (
 RECORD: Final = ("kv/p", 1, "set", "k", 1_700_000_000_000, *[None] * 6)
 
 
-def packed(*sections: tuple[bytes, Any], line: bytes = MAGIC + b"1\n") -> bytes:
-    """A backup with correct checksums of these sections; bytes are taken as compressed content."""
+def packed(*chunks: tuple[bytes, Any], line: bytes = MAGIC + b"1\n") -> bytes:
+    """A backup with correct checksums of these chunks; bytes are taken as compressed content."""
     file, check = io.BytesIO(), b""
     file.write(line)
-    for kind, content in sections:
+    for kind, content in chunks:
         data = content if isinstance(content, bytes) else zlib.compress(msgspec.msgpack.encode(content), 9)
         check = blake2b(check + kind + data, digest_size=16).digest()
         file.write(kind + struct.pack(">I", len(data)) + data + check)
@@ -54,18 +54,18 @@ def packed(*sections: tuple[bytes, Any], line: bytes = MAGIC + b"1\n") -> bytes:
 
 
 def header(**other: Any) -> tuple[bytes, Any]:
-    """The first section."""
-    made = BackupHeader(made_at=1_700_000_000_000, facts=Facts(epoch="e"), software="x", with_key=False)
+    """The first chunk."""
+    made = BackupHeader(made_at=1_700_000_000_000, facts=StoreInfo(epoch="e"), software="x", with_key=False)
     return b"H", msgspec.to_builtins(made) | other
 
 
 def end(**totals: int) -> tuple[bytes, Any]:
-    """The last section."""
+    """The last chunk."""
     return b"E", msgspec.to_builtins(BackupTotals(**totals))
 
 
-def shelf(*held: Any, name: str = "entries", namespace: Any = "kv/p") -> tuple[bytes, Any]:
-    """A section with a part of a shelf."""
+def section(*held: Any, name: str = "entries", namespace: Any = "kv/p") -> tuple[bytes, Any]:
+    """A chunk with a part of a section."""
     return b"S", (namespace, name, list(held))
 
 
@@ -108,7 +108,7 @@ MADE_UP: Final[dict[str, bytes]] = {
     "no msgpack": packed(header(), (b"N", zlib.compress(b"\xc1")), end()),
     "two values": packed(header(), (b"N", zlib.compress(b"\x90\x90")), end()),
     "an unknown kind": packed(header(), (b"Z", []), end()),
-    "a section of 4 GB": packed(header()) + b"N" + b"\xff\xff\xff\xff" + b"x",
+    "a chunk of 4 GB": packed(header()) + b"N" + b"\xff\xff\xff\xff" + b"x",
     "wrong totals": packed(header(), NAMED, end(namespaces=7)),
     "totals of text": packed(header(), (b"E", {"namespaces": "many"})),
     "an end after the end": packed(header(), end(), end()),
@@ -116,32 +116,32 @@ MADE_UP: Final[dict[str, bytes]] = {
     "a namespace without numbers": packed(header(), (b"N", [altered(NAMESPACE, 1, "x")]), end()),
     "a namespace with too few": packed(header(), (b"N", [NAMESPACE[:3]]), end()),
     "too many of a number": packed(header(), (b"N", [altered(NAMESPACE, 1, 2**64 - 1)]), end()),
-    "a shelf of no name": packed(header(), NAMED, shelf(name="cellar"), end(namespaces=1)),
-    "a shelf of no list": packed(header(), NAMED, (b"S", ("kv/p", "entries", 7)), end(namespaces=1)),
-    "a shelf of two": packed(header(), NAMED, (b"S", ("kv/p", "entries")), end(namespaces=1)),
-    "a namespace of a number": packed(header(), NAMED, shelf((("k",), ROW), namespace=7), ONE),
-    "a mark of a number": packed(header(), NAMED, shelf(((7,), ROW)), ONE),
-    "a mark of nothing": packed(header(), NAMED, shelf(((), ROW)), ONE),
-    "a mark that is text": packed(header(), NAMED, shelf(("k", ROW)), ONE),
-    "a key of bytes": packed(header(), NAMED, shelf(((b"k",), ROW)), ONE),
-    "no value": packed(header(), NAMED, shelf((("k",), altered(ROW, 0, None))), ONE),
-    "a value of a number": packed(header(), NAMED, shelf((("k",), altered(ROW, 0, 7))), ONE),
-    "a negative size": packed(header(), NAMED, shelf((("k",), altered(ROW, 1, -1))), ONE),
-    "a time of text": packed(header(), NAMED, shelf((("k",), altered(ROW, 3, "now"))), ONE),
-    "a huge version": packed(header(), NAMED, shelf((("k",), altered(ROW, 2, 2**64 - 1))), ONE),
-    "a row too short": packed(header(), NAMED, shelf((("k",), ROW[:4])), ONE),
-    "a row too long": packed(header(), NAMED, shelf((("k",), (*ROW, 1))), ONE),
-    "an entry on another shelf": packed(
-        header(), NAMED, shelf((("kv", b"k"), ROW), name="rows"), end(namespaces=1, rows=1)
+    "a section of no name": packed(header(), NAMED, section(name="cellar"), end(namespaces=1)),
+    "a section of no list": packed(header(), NAMED, (b"S", ("kv/p", "entries", 7)), end(namespaces=1)),
+    "a section of two": packed(header(), NAMED, (b"S", ("kv/p", "entries")), end(namespaces=1)),
+    "a namespace of a number": packed(header(), NAMED, section((("k",), ROW), namespace=7), ONE),
+    "a position of a number": packed(header(), NAMED, section(((7,), ROW)), ONE),
+    "a position of nothing": packed(header(), NAMED, section(((), ROW)), ONE),
+    "a position that is text": packed(header(), NAMED, section(("k", ROW)), ONE),
+    "a key of bytes": packed(header(), NAMED, section(((b"k",), ROW)), ONE),
+    "no value": packed(header(), NAMED, section((("k",), altered(ROW, 0, None))), ONE),
+    "a value of a number": packed(header(), NAMED, section((("k",), altered(ROW, 0, 7))), ONE),
+    "a negative size": packed(header(), NAMED, section((("k",), altered(ROW, 1, -1))), ONE),
+    "a time of text": packed(header(), NAMED, section((("k",), altered(ROW, 3, "now"))), ONE),
+    "a huge version": packed(header(), NAMED, section((("k",), altered(ROW, 2, 2**64 - 1))), ONE),
+    "a row too short": packed(header(), NAMED, section((("k",), ROW[:4])), ONE),
+    "a row too long": packed(header(), NAMED, section((("k",), (*ROW, 1))), ONE),
+    "an entry in another section": packed(
+        header(), NAMED, section((("kv", b"k"), ROW), name="rows"), end(namespaces=1, rows=1)
     ),
-    "a part on another shelf": packed(
-        header(), NAMED, shelf((("part/1", b"k"), ROW), name="rows"), end(namespaces=1, rows=1)
+    "a part in another section": packed(
+        header(), NAMED, section((("part/1", b"k"), ROW), name="rows"), end(namespaces=1, rows=1)
     ),
     "a record in another place": packed(
-        header(), NAMED, shelf(((2,), RECORD), name="journal"), end(namespaces=1, records=1)
+        header(), NAMED, section(((2,), RECORD), name="journal"), end(namespaces=1, records=1)
     ),
     "a record of another namespace": packed(
-        header(), NAMED, shelf(((1,), altered(RECORD, 0, "kv/q")), name="journal"), end(records=1)
+        header(), NAMED, section(((1,), altered(RECORD, 0, "kv/q")), name="journal"), end(records=1)
     ),
     "a key that is no list": packed(header(), (b"K", 7), end()),
     "a key of numbers": packed(header(), (b"K", [7]), end()),
@@ -210,9 +210,9 @@ async def test_a_store_that_cannot_hold_a_backup_keeps_its_own(pg_store_url: str
     async with holdfast.open(pg_store_url) as store:
         await store.kv("mine").set("k", 1)
     hostile = [
-        packed(header(), NAMED, shelf((("nul\x00",), ROW)), ONE),
-        packed(header(), NAMED, shelf(((os.urandom(50_000).hex(),), ROW)), ONE),
-        packed(header(), NAMED, shelf((("k",), altered(ROW, 3, 2**62))), ONE),
+        packed(header(), NAMED, section((("nul\x00",), ROW)), ONE),
+        packed(header(), NAMED, section(((os.urandom(50_000).hex(),), ROW)), ONE),
+        packed(header(), NAMED, section((("k",), altered(ROW, 3, 2**62))), ONE),
         packed(header(), (b"N", [altered(NAMESPACE, 0, "kv/\x00")]), end(namespaces=1)),
         packed(header(facts={"epoch": "\x00", "clock": 2**63}), NAMED, end(namespaces=1)),
     ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with something on every shelf, to be copied."""
+    """A store with something in every section, to be copied."""
     path = tmp_path_factory.mktemp("template") / "full.db"
     asyncio.run(fill(path))
     return path
@@ -29,7 +29,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def full(template: Path, tmp_path: Path) -> Path:
-    """A store with something on every shelf."""
+    """A store with something in every section."""
     return Path(shutil.copy(template, tmp_path))
 
 

@@ -16,8 +16,8 @@ import httpx
 import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.console.door import ConsoleDoor
-from holdfast.edges.console.hour import Hour
 from holdfast.edges.console.instances import Instances
+from holdfast.edges.console.recent_metrics import RecentMetrics
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.http.api import Api
@@ -124,7 +124,7 @@ async def served(
         parts = Instruments(
             health=state,
             metrics=metrics,
-            hour=Hour(metrics, store.now),
+            hour=RecentMetrics(metrics, store.now),
             instances=instances,
             settings=settings_read,
         )

@@ -393,6 +393,28 @@ async def test_a_session_outlives_its_token_by_less_than_a_second(here: Served) 
         assert time.monotonic() - began < guard.FRESH + door.LOOK_SECONDS
 
 
+async def test_a_token_behind_a_cookie_is_looked_up_as_often(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a revoked token has open by the cookie of a console's session ends at the next look, not when the
+    door forgets the token."""
+    monkeypatch.setattr(door, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(guard, "FRESH", 3_600.0)
+    token = await token_for(here)
+    port = here.url.rpartition(":")[2]
+    headers = {**ACCEPTED, "cookie": f"holdfast-{port}={here.sessions.open(token)}", "origin": here.url}
+    hello = await here.client.post("/mcp", json=HELLO, headers=headers)
+    session = headers | {"mcp-session-id": hello.headers["mcp-session-id"]}
+    async with here.client.stream("GET", "/mcp", headers=session) as stream:
+        await here.store.tokens().revoke(token.split("_")[1])
+        async with asyncio.timeout(PATIENCE):
+            with contextlib.suppress(httpx.TransportError):
+                async for _ in stream.aiter_bytes():
+                    pass
+    refused = await here.client.post("/mcp", json=HELLO, headers=headers)
+    assert refused.status_code == 401
+
+
 @pytest.mark.filterwarnings("ignore:resources/(un)?subscribe is removed")
 async def test_a_session_hears_of_changes(here: Served) -> None:
     """A client of an earlier revision is told of changes over the stream of its session."""

@@ -15,7 +15,7 @@ import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.bus.login import Login
 from holdfast.clock import ManualClock
-from holdfast.edges.intake.request_log import Observer, Operation
+from holdfast.edges.intake.request_log import Operation, RequestLog
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.memory import MemoryEngine
 from holdfast.store import Store
@@ -178,7 +178,7 @@ async def serving(
     )
     settings = settings or Settings()
     recorder = Recorder()
-    observer = Observer(
+    request_log = RequestLog(
         slow=settings.slow_seconds,
         slow_walk=settings.slow_walk_seconds,
         counter=recorder,
@@ -187,7 +187,7 @@ async def serving(
     client = Connection()
     async with store:
         await client.reach(url, Login(**login))
-        service = NatsService(store, client, settings, observer)
+        service = NatsService(store, client, settings, request_log)
         await service.start()
         try:
             yield Running(service, store, client, recorder)

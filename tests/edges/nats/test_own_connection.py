@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.serve import mappings
@@ -38,8 +38,8 @@ async def instance(url: str, store: Store, *, own: bool = True) -> AsyncIterator
     async with contextlib.AsyncExitStack() as stack:
         for recorder, settings in zip(recorders, (SETTINGS, OWN) if own else (SETTINGS,), strict=False):
             client = await stack.enter_async_context(connection(url))
-            observer = Observer(slow=9, slow_walk=9, counter=recorder)
-            service = NatsService(store, client, settings, observer)
+            request_log = RequestLog(slow=9, slow_walk=9, counter=recorder)
+            service = NatsService(store, client, settings, request_log)
             await service.start()
             stack.push_async_callback(service.stop)
         yield recorders

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.cli.raw import writing
-from holdfast.engine.moving import UNFINISHED, Facts
+from holdfast.engine.raw import UNFINISHED, StoreInfo
 from holdfast.engines.cluster import moves
 from holdfast.engines.cluster.messages import load_statements, put_facts
 from holdfast.engines.cluster.replica import ReplicaStatus, status_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.cluster import Nodes
 
 
-def run(connection: sqlite3.Connection, facts: Facts) -> dict[str, str]:
+def run(connection: sqlite3.Connection, facts: StoreInfo) -> dict[str, str]:
     """Remember facts as every replica does, and return what is kept then."""
     for sql, row in load_statements([put_facts(facts)]):
         connection.execute(sql, row)
@@ -34,9 +34,9 @@ def test_the_clock_of_a_node_does_not_go_back_with_a_load() -> None:
     """A load brings the time of its source; a node whose own time is later keeps that."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("CREATE TABLE holdfast_meta (name TEXT PRIMARY KEY, value TEXT)")
-        assert run(connection, Facts(epoch="e", clock=900))["clock"] == "900"
-        assert run(connection, Facts(epoch="e", clock=1_000))["clock"] == "1000"
-        assert run(connection, Facts(epoch="e", clock=950))["clock"] == "1000"
+        assert run(connection, StoreInfo(epoch="e", clock=900))["clock"] == "900"
+        assert run(connection, StoreInfo(epoch="e", clock=1_000))["clock"] == "1000"
+        assert run(connection, StoreInfo(epoch="e", clock=950))["clock"] == "1000"
 
 
 def test_a_store_is_open_closed_or_unfinished() -> None:
@@ -68,7 +68,7 @@ async def test_the_first_shard_is_told_first(nodes: Nodes, monkeypatch: pytest.M
     assert told == [0, 1, 2] * 2
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.position.parametrize("failing", [0, 1, 2])
 async def test_a_change_that_reached_the_first_shard_may_have_been_made(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have waits look at the clock all the time, so that a test sees every step and none takes long."""
-    monkeypatch.setattr(lease, "GLANCE", 0)
     for module in (lease, lock_queue):
+        monkeypatch.setattr(module, "GLANCE", 0)
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
 
 

@@ -186,7 +186,10 @@ class TrashFields(NamespaceFields, kw_only=True):
     prefix: Prefix | UnsetType = UNSET
     limit: Limit | UnsetType = UNSET
     cursor: Cursor | UnsetType = UNSET
-    values: Annotated[bool | UnsetType, Meta(description="Return the values as well.")] = UNSET
+    values: Annotated[
+        bool | UnsetType,
+        Meta(description="Return the values as well, masked unless the policy `reveal` is `open`."),
+    ] = UNSET
 
 
 class DeadlettersFields(NamespaceFields, kw_only=True):

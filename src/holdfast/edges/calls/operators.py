@@ -48,6 +48,7 @@ from holdfast.edges.calls.tokens import TOKEN_VERBS
 from holdfast.engine import AuditPart
 from holdfast.errors import ValidationError
 from holdfast.forms import CallFields
+from holdfast.masking import MASK
 from holdfast.operators.rescues import RescuePart
 from holdfast.replies import Nothing, ReadyReply, StatsReply
 from holdfast.verbs.fields import provenance, required
@@ -102,17 +103,24 @@ async def _set_policy(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def _trash(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
+    namespace, values = required(fields, "namespace"), switch(fields, "values")
     async with _PAGES.setdefault(store, asyncio.Lock()):
         page = await store.trash(
-            required(fields, "namespace"),
+            namespace,
             fields.get("prefix", ""),
             limit=fields.get("limit"),
             cursor=fields.get("cursor"),
-            values=switch(fields, "values"),
+            values=values,
         )
+    # The console shows a value here once the entry was revealed, which the audit has recorded.
+    if values and fields.get("door") != CONSOLE and (await store.policy(namespace)).reveal != "open":
+        entries = [msgspec.structs.replace(entry, value=MASK) for entry in page.entries]
+        page = msgspec.structs.replace(page, entries=entries)
     return trash_fields(page)
 
 
+CONSOLE: Final = "console"
+"""The name of the console's endpoint."""
 _PAGES: Final[WeakKeyDictionary[Store, asyncio.Lock]] = WeakKeyDictionary()
 """For each store, the turn to make a page of the trash. Decoded, the values of one may take 10 MB."""
 
@@ -272,7 +280,12 @@ VERBS: Final = catalogue(
     ),
     _verb(_recount, "Count what a namespace keeps again.", NamespaceFields, RecountReply, writes=True),
     _verb(_load, "Put entries with their whole envelope.", LoadFields, LoadReply, writes=True),
-    _verb(_trash, "List what was removed and can be restored.", TrashFields, TrashReply),
+    _verb(
+        _trash,
+        "List what was removed and can be restored, with masked values.",
+        TrashFields,
+        TrashReply,
+    ),
     _verb(
         _deadletters,
         "List the dead letters of a namespace, oldest first, with masked values.",

@@ -73,58 +73,63 @@ _TESTS = {
     "size": grammar("SizeTests"),
 }
 _CONDITIONS = {"type": "array", "items": grammar("Condition"), "minItems": 1, "maxItems": MAX_TESTS}
-GRAMMARS |= {
-    "Path": {
-        "description": "A path to a value within an item: text such as `meta.tag` or `list[0].x`, or the "
-        "list of its steps.",
-        "anyOf": [
-            {"type": "string", "pattern": f"^{_PATH}"},
-            {
-                "type": "array",
-                "minItems": 1,
-                "maxItems": rules.MAX_NESTING,
-                "prefixItems": [{"type": "string"}],
-                "items": {
-                    "anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": MAX_POSITION}]
+GRAMMARS.update(
+    {
+        "Path": {
+            "description": "A path to a value within an item: text such as `meta.tag` or `list[0].x`, or the "
+            "list of its steps.",
+            "anyOf": [
+                {"type": "string", "pattern": f"^{_PATH}"},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": rules.MAX_NESTING,
+                    "prefixItems": [{"type": "string"}],
+                    "items": {
+                        "anyOf": [
+                            {"type": "string"},
+                            {"type": "integer", "minimum": 0, "maximum": MAX_POSITION},
+                        ]
+                    },
                 },
-            },
-        ],
-    },
-    "Condition": {
-        "description": 'What an item must meet, such as `{"score": {"gt": 5}}`; all of it must hold.',
-        "anyOf": [grammar("ConditionOnPaths"), grammar("ConditionOnOnePath")],
-    },
-    "ConditionOnPaths": {
-        "type": "object",
-        "description": "Tests by path, as text, and `and`, `or` and `not` of other conditions.",
-        "properties": {"and": _CONDITIONS, "or": _CONDITIONS, "not": grammar("Condition")},
-        "patternProperties": {f"^(?!(and|or|not)$){_PATH}": grammar("Tests")},
-        "additionalProperties": False,
-        "minProperties": 1,
-    },
-    "ConditionOnOnePath": {
-        "type": "object",
-        "description": "Tests beside the `path` that they are about.",
-        "properties": {"path": grammar("Path"), **_TESTS},
-        "required": ["path"],
-        "additionalProperties": False,
-        "minProperties": 2,
-    },
-    "SizeTests": {
-        "type": "object",
-        "description": "Comparisons of the length of a text, a list or an object. All must hold.",
-        "properties": _COMPARISONS,
-        "additionalProperties": False,
-        "minProperties": 1,
-    },
-    "Tests": {
-        "type": "object",
-        "description": "Operators with their operands. All must hold.",
-        "properties": _TESTS,
-        "additionalProperties": False,
-        "minProperties": 1,
-    },
-}
+            ],
+        },
+        "Condition": {
+            "description": 'What an item must meet, such as `{"score": {"gt": 5}}`; all of it must hold.',
+            "anyOf": [grammar("ConditionOnPaths"), grammar("ConditionOnOnePath")],
+        },
+        "ConditionOnPaths": {
+            "type": "object",
+            "description": "Tests by path, as text, and `and`, `or` and `not` of other conditions.",
+            "properties": {"and": _CONDITIONS, "or": _CONDITIONS, "not": grammar("Condition")},
+            "patternProperties": {f"^(?!(and|or|not)$){_PATH}": grammar("Tests")},
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+        "ConditionOnOnePath": {
+            "type": "object",
+            "description": "Tests beside the `path` that they are about.",
+            "properties": {"path": grammar("Path"), **_TESTS},
+            "required": ["path"],
+            "additionalProperties": False,
+            "minProperties": 2,
+        },
+        "SizeTests": {
+            "type": "object",
+            "description": "Comparisons of the length of a text, a list or an object. All must hold.",
+            "properties": _COMPARISONS,
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+        "Tests": {
+            "type": "object",
+            "description": "Operators with their operands. All must hold.",
+            "properties": _TESTS,
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+    }
+)
 _RANGED = ("eq", "lt", "lte", "gt", "gte", "between")
 GRAMMARS["SortKeyCondition"] = {
     "type": "object",
@@ -163,7 +168,7 @@ def _by_path(value: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-GRAMMARS |= {"ValuesByPath": _by_path({}), "AddedByPath": _by_path(_ADDED)}
+GRAMMARS.update(ValuesByPath=_by_path({}), AddedByPath=_by_path(_ADDED))
 ConditionField = Annotated[
     dict[str, Any],
     Meta(

@@ -323,9 +323,9 @@ def command_first(arguments: Sequence[str]) -> list[str]:
 
 def _prepare_list(words: Sequence[str]) -> None:
     """Import the commands whose list will be shown, because their descriptions are in their own files."""
-    asked = [word for word in words if word not in app.help_flags]
-    _, path, _ = app.parse_commands(asked)
-    if path[-1].default_command is None or len(asked) < len(words):
+    without_help = [word for word in words if word not in app.help_flags]
+    _, path, _ = app.parse_commands(without_help)
+    if path[-1].default_command is None or len(without_help) < len(words):
         path[-1].resolved_commands()
 
 
@@ -335,8 +335,8 @@ def _usage(error: CycloptsError) -> HoldfastError:
         return _unknown_command(error)
     kind = MissingField if isinstance(error, MissingArgumentError) else ValidationError
     field = error.argument.name.lstrip("-") if error.argument is not None else None
-    asked = " ".join(("holdfast", *(error.command_chain or ())))
-    return kind(f"{error} See {asked} --help.", field=field)
+    command = " ".join(("holdfast", *(error.command_chain or ())))
+    return kind(f"{error} See {command} --help.", field=field)
 
 
 _ELSEWHERE: Final = {

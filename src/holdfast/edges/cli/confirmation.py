@@ -1,7 +1,6 @@
 """Confirmation before a command destroys data.
 
-Law: a person at a terminal is asked, and only a clear yes continues. A script passes `--yes`, or nothing is
-done.
+A person at a terminal is asked, and only a clear yes continues. A script passes `--yes`, or nothing is done.
 """
 
 from __future__ import annotations
@@ -74,9 +73,9 @@ def _interrupting() -> Iterator[socket.socket]:
     with reader, writer:
         writer.setblocking(False)
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-        told = signal.set_wakeup_fd(writer.fileno())
+        previous = signal.set_wakeup_fd(writer.fileno())
         try:
             yield reader
         finally:
-            signal.set_wakeup_fd(told)
+            signal.set_wakeup_fd(previous)
             signal.signal(signal.SIGINT, handler)

@@ -1,7 +1,7 @@
 """Contexts: short names for stores, in a file of the user.
 
-Law: the file is read only when a command names a context or no store. Only its owner can read it, because a
-URL may contain a password.
+The file is read only when a command names a context or no store. Only its owner can read it, because a URL
+may contain a password.
 """
 
 from __future__ import annotations

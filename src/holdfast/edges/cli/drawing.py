@@ -1,7 +1,7 @@
 """Tables on a terminal, fitted to its width.
 
-Law: a value is never broken letter by letter. Only the widest column may be folded, down to a readable width.
-If that does not suffice, columns are dropped from the right, and the user is informed which.
+A value is never broken letter by letter. Only the widest column may be folded, down to a readable width. If
+that does not suffice, columns are dropped from the right, and the user is informed which.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The exit codes of the command line, which let scripts distinguish outcomes.
 
-Law: one table maps the code of an error to the exit code of the process. It contains every error; a test
-proves it.
+One table maps the code of an error to the exit code of the process. It contains every error; a test proves
+it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from holdfast.edges.screen import harmless
 from holdfast.errors import ValidationError
 
 if TYPE_CHECKING:
-    from holdfast.engine.moving import Movable
+    from holdfast.engine.raw import Movable
 
 _LONGEST: Final = 16 * 1024 * 1024
 """Maximum number of bytes of a line. No entry has so many, even if each of its characters is escaped."""

@@ -1,7 +1,6 @@
 """The declarations of shared options for the library that parses the command line.
 
-Law: everything that this library must know about more than one command is here, so that `target` does not
-need it.
+Everything that this library must know about more than one command is here, so that `target` does not need it.
 """
 
 from __future__ import annotations

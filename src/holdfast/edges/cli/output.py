@@ -1,7 +1,7 @@
 """The output of a command: data to stdout, everything else to stderr.
 
-Law: only terminals get tables and colours; `drawing` draws the tables. Elsewhere a row is a line with tabs
-between its cells, for other programs to read.
+Only terminals get tables and colours; `drawing` draws the tables. Elsewhere a row is a line with tabs between
+its cells, for other programs to read.
 """
 
 from __future__ import annotations
@@ -115,18 +115,18 @@ def complain(error: HoldfastError, *, as_json: bool) -> None:
 
 def refusal(error: HoldfastError) -> dict[str, Any]:
     """Return an error as a document for scripts."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "error_code": error.code,
         "message": error.message,
         "field": error.field,
         "retryable": error.retryable,
     }
     if isinstance(error, VersionConflict):
-        told["current"] = error.current if error.item is None else item_document(error.item)
+        fields["current"] = error.current if error.item is None else item_document(error.item)
     if isinstance(error, ConditionFailed):
-        told["current"] = None if error.current is None else item_document(error.current)
+        fields["current"] = None if error.current is None else item_document(error.current)
     extra = {name: getattr(error, name, None) for name in ("reason", "retry_after")}
-    return told | {name: content for name, content in extra.items() if content is not None}
+    return fields | {name: content for name, content in extra.items() if content is not None}
 
 
 def item_document(item: Item) -> dict[str, Any]:

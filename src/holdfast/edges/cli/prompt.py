@@ -1,6 +1,6 @@
 """The prompt: an editable line with completion and a history.
 
-Law: only this module knows the library for prompts. The history holds the typed lines in a file that only its
+Only this module knows the library for prompts. The history holds the typed lines in a file that only its
 owner can read; without such a file, the history ends with the prompt.
 """
 

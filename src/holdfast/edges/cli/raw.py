@@ -1,6 +1,6 @@
 """Engines for commands that read or load the raw contents of a whole store.
 
-Law: reading creates nothing, and a command that can't reach the raw contents says which URL would.
+Reading creates nothing, and a command that can't reach the raw contents says which URL would.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast import masking
 from holdfast.edges.cli.schema import require_store
 from holdfast.edges.settings.read import keys_of, read_config
-from holdfast.engine.moving import Movable
+from holdfast.engine.raw import Movable
 from holdfast.errors import Unsupported
 from holdfast.registry import engine_for, is_service
 

@@ -1,7 +1,6 @@
 """The location and the revision of a store's schema, for `migrate` and `doctor`.
 
-Law: this is the only module of the command line that distinguishes SQLite from PostgreSQL. All others ask a
-store.
+This is the only module of the command line that distinguishes SQLite from PostgreSQL. All others ask a store.
 """
 
 from __future__ import annotations
@@ -107,13 +106,13 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         """Return the place to which the store has moved; None if it is here."""
         if self.file is not None:
             # late: it takes 6 ms, and a service has no file
-            from holdfast.engines.sqlite.moving import closed_in
+            from holdfast.engines.sqlite.raw import closed_in
 
             with _our_errors(self.file):
                 closed = await asyncio.to_thread(closed_in, self.file)
         else:
             # late: optional driver
-            from holdfast.engines.postgres.moving import closed_at
+            from holdfast.engines.postgres.raw import closed_at
 
             closed = await self._with_database(closed_at)
         if closed is None:

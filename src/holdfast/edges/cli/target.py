@@ -1,6 +1,6 @@
 """The options that commands share: the store, the namespace, and the form of the output.
 
-Law: a shared option is declared here once, with its short form and its environment variable. The command line
+A shared option is declared here once, with its short form and its environment variable. The command line
 takes precedence over every variable. This module knows neither the engine behind a URL nor the library that
 parses command lines, which `fast_parser` does without.
 """

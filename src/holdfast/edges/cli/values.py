@@ -1,7 +1,6 @@
 """Values on a command line: JSON in the argument, on stdin or in a file.
 
-Law: invalid JSON is refused with a hint and never taken as text. The rules decide whether a JSON value is
-allowed.
+Invalid JSON is refused with a hint and never taken as text. The rules decide whether a JSON value is allowed.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.operators import CONSOLE
 from holdfast.edges.http.routes import place_of
 from holdfast.edges.intake.endpoint import Endpoint
 from holdfast.edges.intake.inside import answered
@@ -27,15 +28,15 @@ from holdfast.wire.subjects import Route
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.edges.console.hour import Hour
     from holdfast.edges.console.instances import Instances
+    from holdfast.edges.console.recent_metrics import RecentMetrics
     from holdfast.edges.http.api import Service
     from holdfast.edges.http.app import Health
     from holdfast.edges.intake.inside import Back
     from holdfast.edges.monitoring.metrics import Metrics
     from holdfast.operators.tokens import Token
 
-ENDPOINT: Final = Endpoint(name="console", subject="", queue_group="")
+ENDPOINT: Final = Endpoint(name=CONSOLE, subject="", queue_group="")
 """The counters of the console's calls, which NATS does not show."""
 _OF_KEYS: Final = Dialect(name="console")
 _OF_OPERATORS: Final = Dialect(name="admin")
@@ -55,7 +56,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
 
     health: Health
     metrics: Metrics
-    hour: Hour
+    hour: RecentMetrics
     instances: Instances
     settings: tuple[dict[str, Any], ...] = ()
     prefix: str = "db"

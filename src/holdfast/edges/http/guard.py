@@ -252,6 +252,31 @@ class TokenGuard:
                 self._looking_after.cancel()
                 self._looking_after = None
 
+    async def still_admits(self, scopes: Mapping[str, Scope]) -> set[str]:
+        """Return which of several requests, by any names, would still be let in.
+
+        The tokens are looked up in the store, by one read, and not among those that the guard remembers.
+
+        Raises:
+            HoldfastError: The store can't be asked now.
+        """
+        free: set[str] = set()
+        passes: dict[str, _Pass] = {}
+        for name, scope in scopes.items():
+            try:
+                held = await self._pass(scope)
+            except NoToken:
+                continue
+            if held is None:
+                free.add(name)
+            else:
+                passes[name] = held
+        valid = await self._tokens.get({held.token.id for held in passes.values() if held.token is not None})
+        for held in passes.values():
+            if not self._holds(held, valid):
+                self._forget(held)
+        return free | {name for name, held in passes.items() if self._holds(held, valid)}
+
     async def _pass(self, scope: Scope) -> _Pass | None:
         """Return what lets a request in; None if it needs nothing."""
         token = await self.token_of(scope)

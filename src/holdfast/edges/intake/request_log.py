@@ -70,7 +70,7 @@ class OperationCounter(Protocol):
         ...
 
 
-class Observer:
+class RequestLog:
     """Logs operations and passes them on to a counter.
 
     Args:

@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from holdfast.edges.http.routes import PathOwner
     from holdfast.edges.mcp.apart import Envelope
     from holdfast.edges.mcp.sessions import Sessions
-    from holdfast.operators.tokens import Token, Tokens
+    from holdfast.operators.tokens import Token
     from holdfast.store import Store
 
 MOST_OWNERS: Final = 1_024
 """Maximum number of plugins and projects that have sessions."""
-LOOK_SECONDS: Final = 0.5
+LOOK_SECONDS: Final = 0.3
 """Seconds between two looks whether the tokens of streams and sessions are still valid."""
 IDLE_SECONDS: Final = 60.0
 """Seconds after which a plugin or project without sessions is forgotten."""
@@ -86,7 +86,7 @@ class McpDoor:
         self._guard = guard
         self._store = store
         self._sessions: dict[str, Sessions] = {}
-        self._held = HeldTokens(guard, store.tokens())
+        self._held = HeldTokens(guard)
         self._looking: asyncio.Task[None] | None = None
         self._closings: set[asyncio.Task[None]] = set()
         self.most_body = (limits or HttpLimits()).body_bytes
@@ -237,17 +237,15 @@ class McpDoor:
 class HeldTokens:
     """The tokens that have a request, a stream or a session open.
 
-    A look goes to the store and not to what the guard remembers, so that what a token has open ends within a
-    second of the token.
+    A look goes to the store and not to what the guard remembers, so that what a token has open, whether it
+    was sent itself or as the cookie of a session, ends within a second of the token.
 
     Args:
         guard: The check of who is asking.
-        tokens: The tokens of the store.
     """
 
-    def __init__(self, guard: TokenGuard, tokens: Tokens) -> None:
+    def __init__(self, guard: TokenGuard) -> None:
         self._guard = guard
-        self._tokens = tokens
         self._scopes: dict[str, Scope] = {}
         self._answers: dict[str, set[_Answer]] = {}
 
@@ -272,26 +270,15 @@ class HeldTokens:
         """
         held = with_sessions | self._answers.keys()
         self._scopes = {user: scope for user, scope in self._scopes.items() if user in held}
-        ended = []
-        for user, scope in list(self._scopes.items()):
-            if not await self._valid(scope):
-                ended.append(user)
-                for answer in list(self._answers.get(user, ())):
-                    answer.cut()
-        return ended
-
-    async def _valid(self, scope: Scope) -> bool:
         try:
-            said = next((said for name, said in scope["headers"] if name == b"authorization"), None)
-            if said is not None:
-                token = said.partition(b" ")[2].strip().decode("latin-1")
-                return await self._tokens.find(token) is not None
-            await self._guard.token_of(scope)
-        except NoToken:
-            return False
+            valid = await self._guard.still_admits(self._scopes)
         except HoldfastError:
-            pass  # the store can't be asked now
-        return True
+            return []  # the store can't be asked now
+        ended = [user for user in self._scopes if user not in valid]
+        for user in ended:
+            for answer in list(self._answers.get(user, ())):
+                answer.cut()
+        return ended
 
 
 class _Bodies:

@@ -90,11 +90,11 @@ class Counts:
             shown: Returns whether counts with this first label are shown; without it all are.
             elsewhere: Counts from other sources, by their only label.
         """
-        found: dict[tuple[str, ...], float] = {
+        values: dict[tuple[str, ...], float] = {
             labels: count for labels, count in self.items() if shown is None or shown(labels[0])
         }
-        found |= {(label,): count for label, count in (elsewhere or {}).items()}
-        return counters(*self._about, labels=self._labels, values=found)
+        values |= {(label,): count for label, count in (elsewhere or {}).items()}
+        return counters(*self._about, labels=self._labels, values=values)
 
 
 class Families:
@@ -174,7 +174,9 @@ def process_text() -> str:
             whole = f"process_{name}"
             parts.append(_head(whole, kind, _PROCESS[name]) + _samples(whole, (), {(): value}))
     version = platform.python_version()
-    python = {(platform.python_implementation(), *platform.python_version_tuple(), version): 1.0}
+    python: dict[tuple[str, ...], float] = {
+        (platform.python_implementation(), *platform.python_version_tuple(), version): 1.0
+    }
     labels = ("implementation", "major", "minor", "patchlevel", "version")
     head = _head("python_info", "gauge", "Python platform information")
     return "".join([*parts, head, _samples("python_info", labels, python)])

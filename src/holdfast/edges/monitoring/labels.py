@@ -81,8 +81,8 @@ def _purpose(command: WriteCommand, result: Result | Exception) -> str | None:
             return result.purpose
         case Versions():
             return _first(result.purposes)
-    wanted = command.writes if isinstance(command, Batch) else (command,)
-    named = _first(purpose_of(write.semantics) for write in wanted if isinstance(write, Set))
+    writes = command.writes if isinstance(command, Batch) else (command,)
+    named = _first(purpose_of(write.semantics) for write in writes if isinstance(write, Set))
     return named if named is not None else _met(result)
 
 

@@ -3,7 +3,7 @@
 A terminal gets lines for people, any other output gets JSON. Records of the standard logging are rendered the
 same way, and their extra attributes become fields of the line.
 
-Law: values never appear. So a traceback shows where something happened, but not the contents of variables.
+Values never appear. So a traceback shows where something happened, but not the contents of variables.
 """
 
 from __future__ import annotations

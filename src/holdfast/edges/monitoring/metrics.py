@@ -165,14 +165,14 @@ class Durations:
         return totals
 
     def _hide(self, plugin: str) -> None:
-        found = [
+        tallies = [
             (verb, plugins, plugins.pop(plugin))
             for verb, plugins in (*self.keys.items(), *self.tables.items())
             if plugin in plugins
         ]
-        for verb, _, tally in found:
+        for verb, _, tally in tallies:
             self._hidden[verb].take_in(tally)
-        self._former[plugin] = found
+        self._former[plugin] = tallies
         if len(self._former) > FORMER:
             oldest = next(iter(self._former))
             del self._former[oldest]

@@ -1,7 +1,7 @@
 """A watch over the storage of a service: it detects outages even without writes, and alerts operators.
 
-Law: `holdfast.pipeline.outage` defines what an outage is and when to alert. This module probes the storage
-every few seconds and keeps an alert until NATS has accepted it.
+`holdfast.pipeline.outage` defines what an outage is and when to alert. This module probes the storage every
+few seconds and keeps an alert until NATS has accepted it.
 """
 
 from __future__ import annotations

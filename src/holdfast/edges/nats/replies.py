@@ -1,6 +1,6 @@
 """The messages that a service sends: replies, refusals and events.
 
-Law: the observer sees the same result as the caller, even when the reply turns out to be too large. Nothing
+The request log sees the same result as the caller, even when the reply turns out to be too large. Nothing
 here waits for the connection. A message that the connection cannot accept is dropped and counted: the caller
 times out, and a watcher reads the changes itself.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.edges.intake.lines import Request
-    from holdfast.edges.intake.request_log import Observer
+    from holdfast.edges.intake.request_log import RequestLog
     from holdfast.rows import Record
 
 HEADROOM = 4096
@@ -41,16 +41,16 @@ class Answers:
     Args:
         now: Returns the store's time, which every reply carries.
         client: The common connection. A reply goes over the connection that its request came from.
-        observer: The observer that is notified of every operation.
+        request_log: Logs and counts every operation.
         prefix: The prefix of event subjects.
     """
 
     def __init__(
-        self, now: Callable[[], int], client: Connection, *, observer: Observer, prefix: str
+        self, now: Callable[[], int], client: Connection, *, request_log: RequestLog, prefix: str
     ) -> None:
         self._now = now
         self._client = client
-        self._observer = observer
+        self._request_log = request_log
         self._prefix = prefix
         self._told = -1
         self._head = b""
@@ -63,7 +63,7 @@ class Answers:
         """True while replies may be delayed briefly, to be sent together with the next ones."""
 
     def finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
-        """Answer a request with fields or with an error, and notify the observer."""
+        """Answer a request with fields or with an error, and log the request."""
         seconds = time.perf_counter() - request.began
         fields, error = (answer, None) if isinstance(answer, dict) else ({}, _told(answer))
         if request.reply:
@@ -74,7 +74,7 @@ class Answers:
             back, request.back = request.back, None
             back(fields, error)
         request.endpoint.count(seconds, None if error is None else error.code)
-        self._observer.done(request, seconds, hit=fields.get("exists"), error=error)
+        self._request_log.done(request, seconds, hit=fields.get("exists"), error=error)
 
     def refuse(self, client: Connection, reply: str, dialect: Dialect, *, error: HoldfastError) -> None:
         """Answer a message that is not a valid request."""

@@ -26,7 +26,7 @@ from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.intake.deadlines import deadline_of
 from holdfast.edges.intake.large import LONG, starting
 from holdfast.edges.intake.lines import Intake, Limits, Request
-from holdfast.edges.intake.request_log import Observer
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.intake.slow import KEPT
 from holdfast.edges.nats.callers import Callers
 from holdfast.edges.nats.discovery import Micro
@@ -84,7 +84,7 @@ class NatsService:
         store: An open store.
         client: A connected client; its owner closes it.
         settings: The settings.
-        observer: The observer that is notified of every operation.
+        request_log: Logs and counts every operation.
         beside: Another service of this process. It starts and answers the requests of both, so that they
             share queues, turns and rates. It must be stopped after this one.
     """
@@ -94,7 +94,7 @@ class NatsService:
         store: Store,
         client: Connection,
         settings: Settings,
-        observer: Observer | None = None,
+        request_log: RequestLog | None = None,
         *,
         beside: NatsService | None = None,
     ) -> None:
@@ -102,13 +102,13 @@ class NatsService:
         store.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
         self._client = client
         self._settings = settings
-        self._observer = observer or Observer(
+        self._request_log = request_log or RequestLog(
             slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, kept=settings.slow_kept
         )
         self._users = settings.request_users
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
         self._now = Turn(store.now).now
-        self._answers = Answers(self._now, client, observer=self._observer, prefix=settings.prefixes[0])
+        self._answers = Answers(self._now, client, request_log=self._request_log, prefix=settings.prefixes[0])
         self._finish = self._answers.finish
         self._beside = beside
         gets = Gets(store, self._answers, self._get_later)
@@ -208,7 +208,7 @@ class NatsService:
             )
             return
         if message.reply and not self._guard(message.reply, route.owner):
-            self._observer.dropped("reply_subject", message.subject)
+            self._request_log.dropped("reply_subject", message.subject)
             return
         endpoint = listener.endpoints.get(route.family)
         if endpoint is None:
@@ -242,7 +242,7 @@ class NatsService:
 
     def refused(self, where: str, error: HoldfastError) -> None:
         """Record a request that another door refused before it was known who is asking."""
-        self._observer.unrouted(where, error)
+        self._request_log.unrouted(where, error)
 
     def _admitted(self, request: Request) -> bool:
         if request.route.family == "admin":
@@ -260,7 +260,7 @@ class NatsService:
     def _refuse_unrouted(
         self, listener: Listener, message: Message, dialect: Dialect, *, error: HoldfastError
     ) -> None:
-        self._observer.unrouted(message.subject, error)
+        self._request_log.unrouted(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
             self._answers.refuse(listener.client, message.reply, dialect, error=error)
 
@@ -349,7 +349,7 @@ class NatsService:
             return
         spelled = request.route.dialect.spelled
         request.warning = warning(found, spelled)
-        self._observer.unknown_fields(request, len(found))
+        self._request_log.unknown_fields(request, len(found))
         if self._settings.strict_fields:
             raise unknown_field(found[0], spelled)
 
@@ -389,7 +389,8 @@ class NatsService:
         known = {
             **fields,
             "principal": self._callers.principal(subjects.OPERATOR.lower(), request.user),
-            "slow_log": partial(self._observer.slow_log.page, instance=self._micro.id),
+            "door": request.endpoint.name,
+            "slow_log": partial(self._request_log.slow_log.page, instance=self._micro.id),
         }
         self._spawn(request, verb.answer(self._store, known))
         return True

@@ -1,1 +1,1 @@
-"""The settings of a running Holdfast: their table, how they are read, and their reference pages."""
+"""The settings of a running Holdfast: their table, and how they are read."""

@@ -1,6 +1,6 @@
 """The default address for commands that name no store: the configured store or service.
 
-Law: this module reads settings and builds a URL. It opens nothing.
+Nothing is opened here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The reader of the settings, which are read once.
 
-Law: only this module reads the environment and configuration files. A flag takes precedence over a
-`HOLDFAST_` variable, that over a variable of NATS' own tools, that over a file, and that over the default. An
-error names the setting that is unknown or invalid.
+Only this module reads the environment and configuration files. A flag takes precedence over a `HOLDFAST_`
+variable, that over a variable of NATS' own tools, that over a file, and that over the default. An error names
+the setting that is unknown or invalid.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.clock import KeptLine, this_machine
 from holdfast.engine import LATER, Capabilities
-from holdfast.engine.moving import CHANGED
+from holdfast.engine.raw import CHANGED
 from holdfast.engines.cluster import moves, servers
 from holdfast.engines.cluster.jetstream import JetStream, NodeConnection, NoMajority, Unreached
 from holdfast.engines.cluster.log import ensure
@@ -71,7 +71,7 @@ _log = logging.getLogger("holdfast.cluster")
 
 
 class ClusterEngine:
-    """See `holdfast.engine.Engine` and `holdfast.engine.moving.Movable`.
+    """See `holdfast.engine.Engine` and `holdfast.engine.raw.Movable`.
 
     Args:
         address: The servers, the name of the store, and the options of this node.

@@ -23,10 +23,10 @@ from msgspec.structs import asdict, astuple
 
 from holdfast.bus.protocol import Message
 from holdfast.decide import Outcome
-from holdfast.engine.moving import Facts, Shelf
+from holdfast.engine.raw import Section, StoreInfo
 from holdfast.engines.cluster.jetstream import sequence_of
-from holdfast.engines.sql import shelves
-from holdfast.engines.sqlite import moving
+from holdfast.engines.sql import sections
+from holdfast.engines.sqlite import raw
 from holdfast.engines.sqlite import sql as sqlite_sql
 from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
 from holdfast.errors import ValueTooLarge
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
 
-    from holdfast.engine.moving import Mark, Marked
-    from holdfast.engines.sqlite.moving import Loads
+    from holdfast.engine.raw import Position, Positioned
+    from holdfast.engines.sqlite.raw import Loads
     from holdfast.engines.sqlite.sql import Statement
 
     Part: TypeAlias = tuple[Mapping[str, str], bytes]
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     KeyNames: TypeAlias = tuple[list[str], list[str]]
     """The names of the audit's keys to keep, and of those that they replace."""
     Change: TypeAlias = tuple[str, str, str, list[Any]]
-    """Its kind, the namespace and the shelf where it has any, and its rows, marks or names."""
+    """Its kind, the namespace and the section where it has any, and its rows, positions or names."""
 
 HEADROOM: Final = 1024
 """The bytes of a message that are left to its headers."""
@@ -319,29 +319,29 @@ def key_name_statements(names: KeyNames) -> list[Statement]:
     return [(sqlite_sql.KEEP_KEYS, [" ".join(names[0]), " ".join(names[1])])]
 
 
-def put_rows(namespace: str, shelf: Shelf, held: Sequence[Marked]) -> Change:
-    """Put things on a shelf."""
-    return (_PUT, namespace, shelf.value, shelves.columns(shelf, held))
+def put_rows(namespace: str, section: Section, held: Sequence[Positioned]) -> Change:
+    """Put things on a section."""
+    return (_PUT, namespace, section.value, sections.columns(section, held))
 
 
-def drop_rows(namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> Change:
-    """Remove what is at these marks."""
-    return (_DROP, namespace, shelf.value, list(marks))
+def drop_rows(namespace: str, section: Section, positions: Sequence[Position]) -> Change:
+    """Remove what is at these positions."""
+    return (_DROP, namespace, section.value, list(positions))
 
 
 def put_namespaces(namespaces: Sequence[Namespace]) -> Change:
     """Put the rows of namespaces."""
-    return (_PUT_NAMESPACES, "", "", shelves.namespace_columns(namespaces))
+    return (_PUT_NAMESPACES, "", "", sections.namespace_columns(namespaces))
 
 
 def drop_namespaces(names: Sequence[str]) -> Change:
-    """Remove namespaces with everything on their shelves."""
+    """Remove namespaces with everything on their sections."""
     return (_DROP_NAMESPACES, "", "", list(names))
 
 
-def put_facts(facts: Facts) -> Change:
+def put_facts(facts: StoreInfo) -> Change:
     """Replace what the store remembers about itself. The epoch of the log stays as it is."""
-    rows = [("store_epoch" if name == "epoch" else name, value) for name, value in shelves.facts_rows(facts)]
+    rows = [("store_epoch" if name == "epoch" else name, value) for name, value in sections.facts_rows(facts)]
     return (_REMEMBER, "", "", rows)
 
 
@@ -370,7 +370,7 @@ def loaded_namespaces(changes: Iterable[Change]) -> list[str]:
     return names
 
 
-def _remembered(namespace: str, shelf: str, rows: list[Any]) -> list[Loads]:
+def _remembered(namespace: str, section: str, rows: list[Any]) -> list[Loads]:
     kept = [(name, value) for name, value in rows if name != "clock"]
     return [
         (DROP_FACT, [(name,) for name, _ in kept]),
@@ -380,9 +380,9 @@ def _remembered(namespace: str, shelf: str, rows: list[Any]) -> list[Loads]:
 
 
 _KINDS: Final = {
-    _PUT: lambda namespace, shelf, rows: [moving.put_rows(namespace, Shelf(shelf), rows)],
-    _DROP: lambda namespace, shelf, rows: [moving.drop_rows(namespace, Shelf(shelf), rows)],
-    _PUT_NAMESPACES: lambda namespace, shelf, rows: [moving.put_namespaces(rows)],
-    _DROP_NAMESPACES: lambda namespace, shelf, rows: moving.drop_namespaces(rows),
+    _PUT: lambda namespace, section, rows: [raw.put_rows(namespace, Section(section), rows)],
+    _DROP: lambda namespace, section, rows: [raw.drop_rows(namespace, Section(section), rows)],
+    _PUT_NAMESPACES: lambda namespace, section, rows: [raw.put_namespaces(rows)],
+    _DROP_NAMESPACES: lambda namespace, section, rows: raw.drop_namespaces(rows),
     _REMEMBER: _remembered,
 }

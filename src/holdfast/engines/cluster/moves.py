@@ -1,4 +1,4 @@
-"""Raw reads and loads of a whole cluster; see `holdfast.engine.moving`.
+"""Raw reads and loads of a whole cluster; see `holdfast.engine.raw`.
 
 A snapshot has everything that was acknowledged before the reading began, each shard at one instant. A
 namespace belongs to one shard, so what it holds is consistent.
@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from holdfast.engine.moving import CHANGED
+from holdfast.engine.raw import CHANGED
 from holdfast.engines.cluster.messages import (
     drop_namespaces,
     drop_rows,
@@ -26,18 +26,18 @@ from holdfast.engines.cluster.messages import (
     put_namespaces,
     put_rows,
 )
-from holdfast.engines.sql import shelves
+from holdfast.engines.sql import sections
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.engine.moving import Facts, Mark, Marked, Shelf
+    from holdfast.engine.raw import Position, Positioned, Section, StoreInfo
     from holdfast.engines.cluster.messages import Change
     from holdfast.engines.cluster.replica import ReplicaStatus
     from holdfast.engines.cluster.shard import Shard
-    from holdfast.engines.sqlite.moving import SqliteSnapshot
+    from holdfast.engines.sqlite.raw import SqliteSnapshot
     from holdfast.rows import Namespace
 
 BYTES: Final = 524_288
@@ -47,7 +47,7 @@ _CHANGE_BYTES: Final = 64
 
 
 class ClusterSnapshot:
-    """See `holdfast.engine.moving.RawSnapshot`.
+    """See `holdfast.engine.raw.RawSnapshot`.
 
     Args:
         parts: The snapshot of each shard.
@@ -58,7 +58,7 @@ class ClusterSnapshot:
         self._parts = parts
         self._part_of = part_of
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """See `RawSnapshot.facts`. The first shard keeps what concerns the whole store."""
         return await self._parts[0].facts()
 
@@ -75,18 +75,20 @@ class ClusterSnapshot:
         """See `RawSnapshot.count`."""
         return sum([await part.count() for part in self._parts])
 
-    async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
+    async def page(
+        self, namespace: str, section: Section, *, after: Position | None, limit: int
+    ) -> list[Positioned]:
         """See `RawSnapshot.page`."""
         part = self._parts[self._part_of(namespace)]
-        return await part.page(namespace, shelf, after=after, limit=limit)
+        return await part.page(namespace, section, after=after, limit=limit)
 
-    async def find(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> list[Marked]:
+    async def find(self, namespace: str, section: Section, positions: Sequence[Position]) -> list[Positioned]:
         """See `RawSnapshot.find`."""
-        return await self._parts[self._part_of(namespace)].find(namespace, shelf, marks)
+        return await self._parts[self._part_of(namespace)].find(namespace, section, positions)
 
 
 class ClusterLoader:
-    """See `holdfast.engine.moving.RawLoader`.
+    """See `holdfast.engine.raw.RawLoader`.
 
     Changes are published in their order, in messages of bounded size: those of a namespace that are small
     enough become visible together.
@@ -97,28 +99,28 @@ class ClusterLoader:
         facts: The facts at the beginning.
     """
 
-    def __init__(self, shards: Sequence[Shard], shard_of: Callable[[str], int], facts: Facts) -> None:
+    def __init__(self, shards: Sequence[Shard], shard_of: Callable[[str], int], facts: StoreInfo) -> None:
         self._shards = shards
         self._shard_of = shard_of
         self._facts = facts
         self._pending: list[list[Change]] = [[] for _ in shards]
         self._bytes = [0] * len(shards)
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """See `RawLoader.facts`."""
         return self._facts
 
-    async def put(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
+    async def put(self, namespace: str, section: Section, held: Sequence[Positioned]) -> None:
         """See `RawLoader.put`."""
         if held:
             size = sum(_CHANGE_BYTES + _size(one) for one in held)
-            await self._add(self._shard_of(namespace), put_rows(namespace, shelf, held), size)
+            await self._add(self._shard_of(namespace), put_rows(namespace, section, held), size)
 
-    async def drop(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> None:
+    async def drop(self, namespace: str, section: Section, positions: Sequence[Position]) -> None:
         """See `RawLoader.drop`."""
-        if marks:
-            size = _CHANGE_BYTES * len(marks)
-            await self._add(self._shard_of(namespace), drop_rows(namespace, shelf, marks), size)
+        if positions:
+            size = _CHANGE_BYTES * len(positions)
+            await self._add(self._shard_of(namespace), drop_rows(namespace, section, positions), size)
 
     async def put_namespaces(self, namespaces: Sequence[Namespace]) -> None:
         """See `RawLoader.put_namespaces`."""
@@ -130,7 +132,7 @@ class ClusterLoader:
         for name in names:
             await self._add(self._shard_of(name), drop_namespaces([name]), _CHANGE_BYTES)
 
-    async def remember(self, facts: Facts) -> None:
+    async def remember(self, facts: StoreInfo) -> None:
         """See `RawLoader.remember`."""
         await self.flush()
         await publish_facts(self._shards, facts, before=self._facts)
@@ -155,12 +157,12 @@ class ClusterLoader:
             raise Busy(CHANGED)
 
 
-async def facts_now(shard: Shard) -> Facts:
+async def facts_now(shard: Shard) -> StoreInfo:
     """Return what the store remembers about itself, as the first shard has it now."""
-    return shelves.facts_of(await shard.reads.fresh(partial(shard.replica.file.fetch, _FACTS)))
+    return sections.facts_of(await shard.reads.fresh(partial(shard.replica.file.fetch, _FACTS)))
 
 
-async def publish_facts(shards: Sequence[Shard], facts: Facts, *, before: Facts) -> None:
+async def publish_facts(shards: Sequence[Shard], facts: StoreInfo, *, before: StoreInfo) -> None:
     """Replace what a store remembers about itself.
 
     Raises:
@@ -208,6 +210,6 @@ async def _put(shard: Shard, changes: Sequence[Change], allow: Callable[[], None
     await shard.put(encode_load(changes), load_statements(changes), allow=allow)
 
 
-def _size(held: Marked) -> int:
+def _size(held: Positioned) -> int:
     content = held.content
     return content.size if isinstance(content, Row) else len(content.detail or "")

@@ -47,7 +47,7 @@ from holdfast.engines.cluster.reports import (
     wrong_clock,
 )
 from holdfast.engines.cluster.snapshots import Snapshots
-from holdfast.engines.sql import shelves
+from holdfast.engines.sql import sections
 from holdfast.engines.sqlite.setup import connect
 from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValidationError
 from holdfast.extras import DISTRIBUTION
@@ -76,8 +76,8 @@ REMEMBERED_SECONDS: Final = 24 * 3600.0
 ROWS: Final = 500
 """The number of rows that are read at a time."""
 _TABLES: Final = {
-    "holdfast_namespaces": (("name",), shelves.NAMESPACE),
-    **{table.table: (table.key, (*table.key, *table.columns)) for table in shelves.TABLES.values()},
+    "holdfast_namespaces": (("name",), sections.NAMESPACE),
+    **{table.table: (table.key, (*table.key, *table.columns)) for table in sections.TABLES.values()},
 }
 
 _log = logging.getLogger("holdfast.cluster")

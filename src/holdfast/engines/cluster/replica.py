@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.engine.moving import UNFINISHED
+from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.cluster.messages import LogPlace, Unreadable, decode_body, loaded_namespaces
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements

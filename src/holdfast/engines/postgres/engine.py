@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from holdfast.audit.keyring import Keyring
 from holdfast.decide import needs
 from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later, no_hint
-from holdfast.engine.moving import UNFINISHED
-from holdfast.engines.postgres import moving, reads
+from holdfast.engine.raw import UNFINISHED
+from holdfast.engines.postgres import raw, reads
 from holdfast.engines.postgres.connections import Connections
 from holdfast.engines.postgres.reads import Lookups, examined
 from holdfast.engines.postgres.setup import prepare
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.decide import Outcome
     from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
     from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.postgres.moving import PostgresLoader, PostgresSnapshot
+    from holdfast.engines.postgres.raw import PostgresLoader, PostgresSnapshot
     from holdfast.model import Policy
     from holdfast.rows import Address, Row
 
@@ -177,15 +177,15 @@ class PostgresEngine:
 
     def snapshot(self) -> AbstractAsyncContextManager[PostgresSnapshot]:
         """See `Movable.snapshot`."""
-        return moving.snapshot(self._connections)
+        return raw.snapshot(self._connections)
 
     def loading(self) -> AbstractAsyncContextManager[PostgresLoader]:
         """See `Movable.loading`."""
-        return moving.loading(self._connections)
+        return raw.loading(self._connections)
 
     async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
-        await moving.close_to_writes(self._connections, reason, instead_of)
+        await raw.close_to_writes(self._connections, reason, instead_of)
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
@@ -215,4 +215,4 @@ class PostgresEngine:
         """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
         if self._unfinished_too:
             return None
-        return await moving.closed_at(connection)
+        return await raw.closed_at(connection)

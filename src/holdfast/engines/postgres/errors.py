@@ -65,7 +65,7 @@ def translate(error: BaseException) -> HoldfastError:
     """Return our error for a driver error that occurred before the commit was attempted."""
     kind, sentence = _meaning(error)
     if kind is Unavailable and getattr(error, "sqlstate", None) == CLOSED:
-        return Unavailable(f"{sentence}: {error}")  # the text is our own: see `holdfast.engines.sql.shelves`
+        return Unavailable(f"{sentence}: {error}")  # the text is our own: see `holdfast.engines.sql.sections`
     return kind(sentence)
 
 

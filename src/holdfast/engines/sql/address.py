@@ -1,6 +1,6 @@
 """Addresses of PostgreSQL that name several servers, of which one accepts writes.
 
-Law: text only; nothing here connects. A store writes, so an address never leads to a standby.
+A store writes, so an address never leads to a standby.
 """
 
 from __future__ import annotations

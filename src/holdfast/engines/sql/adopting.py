@@ -1,6 +1,6 @@
 """Bringing the rows of a `plugin_kv_storage` that another program made into a store, in the same database.
 
-Law: this module judges rows and knows no database. Each engine renames the old table, creates the store and
+This module judges rows and knows no database. Each engine renames the old table, creates the store and
 inserts the rows in one transaction, so that after a kill all of it is done or nothing. The old table stays as
 `OLD_TABLE`, with every row, also those that were left out.
 """

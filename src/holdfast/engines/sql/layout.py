@@ -1,6 +1,6 @@
 """The layout of rows in a relational database, which both SQL engines and the schema share.
 
-Law: names and mappings only. This module imports no driver and no SQLAlchemy, since opening an up-to-date
+This module imports no driver and no SQLAlchemy, since opening an up-to-date
 store must not pay for them.
 """
 

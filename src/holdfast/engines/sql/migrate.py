@@ -1,6 +1,6 @@
 """Migration of a store from one revision of its schema to another.
 
-Law: `needed` decides whether to migrate, by comparing two strings. Alembic and SQLAlchemy take seconds to
+`needed` decides whether to migrate, by comparing two strings. Alembic and SQLAlchemy take seconds to
 import, so they are imported only for a migration, and never on an event loop's thread. The driver's errors
 are raised unchanged, for the engine to translate.
 """

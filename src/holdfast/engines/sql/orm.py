@@ -1,6 +1,6 @@
 """The table of plain keys in SQLAlchemy: the type of its times and the ORM model.
 
-Law: this module holds what programs with SQLAlchemy sessions use. Holdfast's internal tables are in
+This module holds what programs with SQLAlchemy sessions use. Holdfast's internal tables are in
 `tools/pages/schema.py`. The stores themselves never use this module. A session bypasses them, and
 triggers (`holdfast.engines.sql.outside`) give what it writes a version and count it.
 """

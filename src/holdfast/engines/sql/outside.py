@@ -3,7 +3,7 @@
 A row that a program inserts or changes with SQL gets the next version of its namespace, is counted, and has a
 record in the journal. A row that it deletes is no longer counted and leaves a record too.
 
-Law: the triggers do nothing for a store's own writes, which have done all this already. Those are told apart
+The triggers do nothing for a store's own writes, which have done all this already. Those are told apart
 by the version that they give; where that does not help, by the row `inside` in `holdfast_meta`, which a
 transaction of SQLite writes and removes again, and by the `application_name` of a connection to PostgreSQL.
 The time of a change is the latest that the store remembers, so that another program's clock moves nothing. A

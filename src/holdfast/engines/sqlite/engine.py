@@ -27,10 +27,10 @@ from holdfast.clock import KeptLine, Reading
 from holdfast.commands import WriteCommand
 from holdfast.decide import Loaded
 from holdfast.engine import LATER, Capabilities, Due, Later, ends_of
-from holdfast.engine.moving import UNFINISHED
-from holdfast.engines.sql import shelves
+from holdfast.engine.raw import UNFINISHED
+from holdfast.engines.sql import sections
 from holdfast.engines.sql.layout import SCHEMA_REVISION, namespace_of, plugin_column
-from holdfast.engines.sqlite import moving, reads, setup
+from holdfast.engines.sqlite import raw, reads, setup
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
     from holdfast.engine import Checkup, JournalPage, JournalQuery, Scan, Scanned, Totals
-    from holdfast.engines.sqlite.moving import SqliteLoader, SqliteSnapshot
+    from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
     from holdfast.engines.sqlite.sql import Statement
     from holdfast.model import Policy, Rescued
     from holdfast.rows import Namespace
@@ -281,7 +281,7 @@ class SqliteEngine:
         """Return the reason why the store is closed; None if it is open, or was opened to be loaded."""
         if self._unfinished_too:
             return None
-        return shelves.facts_of(connection.execute(moving.FACTS).fetchall()).closed
+        return sections.facts_of(connection.execute(raw.FACTS).fetchall()).closed
 
     # Writes.
 
@@ -625,14 +625,14 @@ class SqliteEngine:
     def snapshot(self) -> contextlib.AbstractAsyncContextManager[SqliteSnapshot]:
         """See `Movable.snapshot`."""
         self._presence.look()
-        return moving.snapshot(self._path)
+        return raw.snapshot(self._path)
 
     @contextlib.asynccontextmanager
     async def loading(self) -> AsyncIterator[SqliteLoader]:
         """See `Movable.loading`."""
         await self.ready()
         self.forget()
-        async with moving.loading(self._writer) as loader:
+        async with raw.loading(self._writer) as loader:
             yield loader
         if not self._presence.still():
             raise self._presence.loss(wrote=True)
@@ -640,7 +640,7 @@ class SqliteEngine:
     async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
         self._presence.look()
-        await moving.close_to_writes(self._path, reason, instead_of)
+        await raw.close_to_writes(self._path, reason, instead_of)
 
 
 class RecentRows:

@@ -4,7 +4,7 @@ Values reach SQL only as parameters. A statement over many rows has one of a few
 two or three quarters of one, so that few statements exist and each is compiled once. Columns that are mostly
 empty come last, and rows that are empty there omit them. Keys in bytes are bound as bytearrays: the driver
 binds text, numbers and bytearrays directly. For anything else, including None and bytes, it first searches
-for an adapter, which takes longer than storing the value. Copies and backups have theirs in `moving`.
+for an adapter, which takes longer than storing the value. Copies and backups have theirs in `raw`.
 """
 
 from __future__ import annotations

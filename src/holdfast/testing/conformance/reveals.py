@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import MissingField, PermissionDenied, ValidationError
+from holdfast.model import Policy
 from holdfast.testing.conformance.audit import records
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.letters import given_up
@@ -109,8 +110,8 @@ class RevealRules(Fixtures):
         )
         for look, namespace in zip(looks, ("kv/trivia", "table/trivia", "blob/trivia"), strict=True):
             assert await look(None) is not None
-            for wanting in ({"reveal": "audited"}, {"audit": True}):
-                await store.set_policy(namespace, wanting)
+            for policy in (Policy(reveal="audited"), Policy(audit=True)):
+                await store.set_policy(namespace, policy)
                 with refusal(MissingField, field="why"):
                     await look(None)
                 for nothing in ("x" * 501, "", " ", "x", "12", ".", "?!...", "- -", "aaaa", "a a a"):

@@ -1,6 +1,6 @@
 """`holdfast adopt`: make a store of a database in which another program keeps its `plugin_kv_storage`.
 
-Law: all of it is done or nothing, and the other program's table is kept under another name.
+All of it is done or nothing, and the other program's table is kept under another name.
 """
 
 from __future__ import annotations

@@ -277,8 +277,8 @@ async def rotate(*, later: bool = False, target: Place = STORE) -> None:
 async def _bound(target: Place) -> int | None:
     """Return the number of audits that switched to the new key; None if another process must do it."""
     try:
-        found = await schema_of(target.address).revision()
-        if needed(None if found == BASE else found) is Need.CREATE:
+        revision = await schema_of(target.address).revision()
+        if needed(None if revision == BASE else revision) is Need.CREATE:
             return 0
         async with target.open() as store:
             return await store.bind_keys()

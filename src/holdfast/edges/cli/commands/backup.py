@@ -1,7 +1,7 @@
 """`holdfast backup` and `holdfast restore FILE`: a whole store as one file, and back.
 
-Law: the file gets its name only when it is complete, and only its owner can read it. A restore says what it
-would overwrite, and does it only after a yes.
+The file gets its name only when it is complete, and only its owner can read it. A restore says what it would
+overwrite, and does it only after a yes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from holdfast.moves.backups import back_up, held_by, restore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.engine.moving import Movable
+    from holdfast.engine.raw import Movable
 
 
 async def backup(file: str, /, *, with_key: bool = False, force: bool = False, target: Place = STORE) -> None:

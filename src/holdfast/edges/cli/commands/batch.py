@@ -1,7 +1,4 @@
-"""`holdfast batch`: several writes, all or none.
-
-Law: the document is passed to the verb unchanged; the rules report errors in it.
-"""
+"""`holdfast batch`: several writes, all or none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`holdfast blob put`, `get`, `head`, `list` and `delete`: bytes from and to files.
 
-Law: as in `holdfast.edges.cli.commands.table`. Bytes go straight from a file to the store and back, a part at
-a time. A file that `get` writes appears whole or not at all.
+Bytes go straight from a file to the store and back, a part at a time. A file that `get` writes appears whole
+or not at all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast cluster`: the nodes of a cluster, its log and its snapshots.
 
-Law: nothing here opens a replica. The nodes are asked over NATS, and answer for themselves.
+Nothing here opens a replica. The nodes are asked over NATS, and answer for themselves.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ async def status(*, target: Place = STORE) -> int:
     counts as gone until it is back, for a day. The exit code is 1 if something is wrong.
     """
     async with _operator(target) as operator:
-        found = await operator.status()
+        state = await operator.status()
     if target.json:
-        document(found)
+        document(state)
     else:
-        _show(found)
-    return ERROR if found.troubles else OK
+        _show(state)
+    return ERROR if state.troubles else OK
 
 
 async def verify(*, wait: Patience = 60, target: Place = STORE) -> int:
@@ -66,20 +66,20 @@ async def verify(*, wait: Patience = 60, target: Place = STORE) -> int:
     """
     patience = _waiting(wait)
     async with _operator(target) as operator:
-        found = await operator.verify(seconds=patience)
+        verification = await operator.verify(seconds=patience)
     if target.json:
-        document({"equal": found.equal, **msgspec.structs.asdict(found)})
-        return OK if found.equal else ERROR
-    rows(_CONTENTS, map(_contents_cells, found.contents))
-    for shard in found.differing:
+        document({"equal": verification.equal, **msgspec.structs.asdict(verification)})
+        return OK if verification.equal else ERROR
+    rows(_CONTENTS, map(_contents_cells, verification.contents))
+    for shard in verification.differing:
         say(f"the replicas of shard {shard} do not hold the same rows", colour="red")
-    for node in found.stopped:
+    for node in verification.stopped:
         say(f"the node on {node} does not serve: holdfast cluster status says why", colour="red")
-    for node in found.silent:
+    for node in verification.silent:
         say(f"the node on {node} did not answer in time", colour="red")
-    if found.equal:
+    if verification.equal:
         say("all replicas hold the same rows")
-    return OK if found.equal else ERROR
+    return OK if verification.equal else ERROR
 
 
 async def snapshot(*, wait: Patience = 600, target: Place = STORE) -> None:
@@ -225,21 +225,21 @@ def _waiting(wait: float) -> float:
     return wait
 
 
-def _show(found: ClusterStatus) -> None:
-    log = found.log
+def _show(state: ClusterStatus) -> None:
+    log = state.log
     followers = (f"{name} (gone)" if name in log.gone else name for name in log.followers)
     kept = f"kept by {', '.join([log.leader or 'no leader', *followers])}"
-    line(f"log of {found.name}: messages {log.first} to {log.last}, {log.bytes} bytes, {kept}")
+    line(f"log of {state.name}: messages {log.first} to {log.last}, {log.bytes} bytes, {kept}")
     rows(
         _NODES,
         [
-            *(cells for node in found.nodes for cells in _node_cells(node)),
-            *map(_gone_cells, found.gone_nodes),
+            *(cells for node in state.nodes for cells in _node_cells(node)),
+            *map(_gone_cells, state.gone_nodes),
         ],
     )
-    if found.snapshots:
-        rows(_SNAPSHOTS, map(_snapshot_cells, found.snapshots))
-    for trouble in found.troubles:
+    if state.snapshots:
+        rows(_SNAPSHOTS, map(_snapshot_cells, state.snapshots))
+    for trouble in state.troubles:
         say(trouble, colour="red")
 
 

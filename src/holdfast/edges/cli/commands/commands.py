@@ -1,7 +1,6 @@
 """`holdfast commands`: every command with its arguments, for programs that call this one.
 
-Law: everything is read from the parser and from the commands' own functions. The reference page is generated
-from the same.
+Everything is read from the parser and from the commands' own functions, and so is the reference page.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`holdfast completion` and `--install-completion`: Tab completion of commands, options, namespaces and keys.
 
-Law: in bash, zsh and fish the script asks `holdfast complete`, so keys come from the store that the line
-names. PowerShell completes commands and options alone.
+In bash, zsh and fish the script asks `holdfast complete`, so keys come from the store that the line names.
+PowerShell completes commands and options alone. Names chosen by others are quoted, so that a line has each as
+one word, and escaped for display on a terminal.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def install(*, shell: Shell | None = None, output: Path | None = None, force: bo
 
 
 async def complete(text: str, /) -> None:
-    """Print how the last word of a command line may go on, a line each.
+    """Print completions of the last word of a command line, one per line.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """`holdfast context`: short names for stores.
 
-Law: a stored URL works from every folder. No password or token is ever shown.
+A stored URL works from every folder. No password or token is ever shown.
 """
 
 from __future__ import annotations
@@ -125,13 +125,16 @@ def use(name: str | None = None, /, *, none: bool = False, json: Json = False) -
 
 def list_contexts(*, json: Json = False) -> None:
     """List the contexts: name, URL, namespace, and which is the default."""
-    found = sorted(read_contexts().items())
+    contexts = sorted(read_contexts().items())
     if json:
-        document({"contexts": [{"name": name, **_told(one)} for name, one in found]})
+        document({"contexts": [{"name": name, **_told(one)} for name, one in contexts]})
         return
     rows(
         ("name", "url", "namespace", "default"),
-        ((name, _shown(one.url), _namespace(one), "default" if one.default else None) for name, one in found),
+        (
+            (name, _shown(one.url), _namespace(one), "default" if one.default else None)
+            for name, one in contexts
+        ),
     )
 
 

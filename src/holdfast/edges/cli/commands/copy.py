@@ -1,6 +1,6 @@
 """`holdfast copy`: a whole store into another, once or kept in step until the switch.
 
-Law: the same command, given again, goes on where an interrupted one stopped.
+The same command, given again, goes on where an interrupted one stopped.
 """
 
 from __future__ import annotations

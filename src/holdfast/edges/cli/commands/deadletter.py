@@ -1,7 +1,7 @@
 """`holdfast deadletter`: show, retry or drop requests that were given up.
 
-Law: a letter is removed only when its request succeeded, or by the command `drop`. Among several letters, one
-that fails does not stop the others; the first failure determines the exit code.
+A letter is removed only when its request succeeded, or by the command `drop`. Among several letters, one that
+fails does not stop the others; the first failure determines the exit code.
 """
 
 from __future__ import annotations

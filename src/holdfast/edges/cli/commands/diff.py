@@ -1,6 +1,6 @@
 """`holdfast diff`: whether two stores hold the same, and where not.
 
-Law: nothing is changed. Both stores may be in use; each is compared as it is at one instant.
+Nothing is changed. Both stores may be in use; each is compared as it is at one instant.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from holdfast.edges.cli.raw import reading
 from holdfast.moves.differences import compared, differences
 
 if TYPE_CHECKING:
-    from holdfast.engine.moving import Mark, RawSnapshot, Shelf
+    from holdfast.engine.raw import Position, RawSnapshot, Section
     from holdfast.moves.differences import NamespaceDifference, Unequal
 
 _SHOWN: Final = 10
-"""The number of things that are named in each part of a shelf."""
+"""The number of things that are named in each part of a section."""
 
 
 async def diff(from_: str, to: str, /, *, json: bool = False) -> int:
@@ -44,53 +44,59 @@ async def diff(from_: str, to: str, /, *, json: bool = False) -> int:
         other.snapshot() as theirs,
     ):
         with progress("diff", await counted(one)) as advance:
-            found = [
+            differences = [
                 await _described(ours, theirs, each) async for each in compared(ours, theirs, advance=advance)
             ]
     if json:
-        document({"equal": not found, "namespaces": found})
-    elif found:
-        rows(("namespace", "shelf", "here", "there", "keys"), _lines(found))
+        document({"equal": not differences, "namespaces": differences})
+    elif differences:
+        rows(("namespace", "shelf", "here", "there", "keys"), _lines(differences))
     else:
         say("both stores hold the same")
-    return ERROR if found else OK
+    return ERROR if differences else OK
 
 
-async def _described(ours: RawSnapshot, theirs: RawSnapshot, found: NamespaceDifference) -> dict[str, Any]:
-    shelves = {
-        shelf.value: [await _part(ours, theirs, found.name, shelf, part) for part in parts]
-        for shelf, parts in found.shelves.items()
+async def _described(
+    ours: RawSnapshot, theirs: RawSnapshot, difference: NamespaceDifference
+) -> dict[str, Any]:
+    sections = {
+        section.value: [await _part(ours, theirs, difference.name, section, part) for part in parts]
+        for section, parts in difference.sections.items()
     }
-    versions = None if found.rows is None else [None if one is None else one.revision for one in found.rows]
-    return {"namespace": found.name, "versions": versions, "shelves": shelves}
+    versions = (
+        None
+        if difference.rows is None
+        else [None if one is None else one.revision for one in difference.rows]
+    )
+    return {"namespace": difference.name, "versions": versions, "shelves": sections}
 
 
 async def _part(
-    ours: RawSnapshot, theirs: RawSnapshot, name: str, shelf: Shelf, part: Unequal
+    ours: RawSnapshot, theirs: RawSnapshot, name: str, section: Section, part: Unequal
 ) -> dict[str, Any]:
     keys: list[Any] = []
-    async for one in differences(ours, theirs, name, shelf, part):
-        keys.append(_shown(one.mark))
+    async for one in differences(ours, theirs, name, section, part):
+        keys.append(_shown(one.position))
         if len(keys) == _SHOWN:
             break
     bounds = {"after": _shown(part.after), "upto": _shown(part.upto)}
     return {**bounds, "from": part.counts[0], "to": part.counts[1], "keys": keys}
 
 
-def _shown(mark: Mark | None) -> Any:
-    if mark is None:
+def _shown(position: Position | None) -> Any:
+    if position is None:
         return None
-    parts = [one.decode(errors="backslashreplace") if isinstance(one, bytes) else one for one in mark]
+    parts = [one.decode(errors="backslashreplace") if isinstance(one, bytes) else one for one in position]
     return parts[0] if len(parts) == 1 else "/".join(map(str, parts))
 
 
-def _lines(found: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def _lines(differences: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     lines: list[tuple[Any, ...]] = []
-    for one in found:
+    for one in differences:
         if one["versions"] is not None:
             lines.append((one["namespace"], "namespace", *one["versions"], None))
-        for shelf, parts in one["shelves"].items():
+        for section, parts in one["shelves"].items():
             for part in parts:
                 keys = " ".join(map(str, part["keys"]))
-                lines.append((one["namespace"], shelf, part["from"], part["to"], keys))
+                lines.append((one["namespace"], section, part["from"], part["to"], keys))
     return lines

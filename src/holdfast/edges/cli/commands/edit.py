@@ -1,7 +1,7 @@
 """`holdfast edit`: a value in the user's editor.
 
-Law: the new value replaces exactly the version that was read. Nothing typed is lost: if it cannot be written,
-it stays in a file that only its owner can read.
+The new value replaces exactly the version that was read. Nothing typed is lost: if it cannot be written, it
+stays in a file that only its owner can read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """`holdfast get`, `exists` and `ttl get`: the verbs that read one key.
 
-Law: a command turns its arguments into one call of a verb and prints the answer. Scripts call these most, so
-this module imports nothing that they do not need.
+Scripts call these most, so this module imports nothing that they do not need.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ async def exists(key: str, /, *, target: Target = HERE) -> int:
         The key.
     """
     async with target.look() as store:
-        found = await target.keys(store).exists(key)
+        present = await target.keys(store).exists(key)
     if target.json:
-        document({"key": key, "exists": found})
+        document({"key": key, "exists": present})
     else:
-        line("true" if found else "false")
-    return OK if found else NOT_FOUND
+        line("true" if present else "false")
+    return OK if present else NOT_FOUND
 
 
 async def get_ttl(key: str, /, *, target: Target = HERE) -> None:

@@ -1,7 +1,4 @@
-"""`holdfast set`, `delete`, `incr` and `restore`: the verbs that change one key.
-
-Law: a command turns its arguments into one call of a verb and prints the answer.
-"""
+"""`holdfast set`, `delete`, `incr` and `restore`: the verbs that change one key."""
 
 from __future__ import annotations
 

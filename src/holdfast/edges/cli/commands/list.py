@@ -1,6 +1,6 @@
 """`holdfast list`: the keys of a namespace, one page or all.
 
-Law: rows are printed as they arrive wherever possible, however many there are. Only sorting and a table on a
+Rows are printed as they arrive wherever possible, however many there are. Only sorting and a table on a
 terminal need all rows at once.
 """
 
@@ -76,7 +76,7 @@ async def list_keys(
     long: Annotated[bool, Long] = False,
     sort: Order = "key",
     reverse: bool = False,
-    wanted: EntryFilters = ANY,
+    filters: EntryFilters = ANY,
     target: Target = HERE,
 ) -> None:
     """List the keys of a namespace that begin with a prefix.
@@ -104,7 +104,7 @@ async def list_keys(
     async with target.look() as store:
         keys = target.keys(store)
         walk = pages(
-            keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything, wanted=wanted
+            keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything, wanted=filters
         )
         async for page in walk:
             gathered += _listed(page, store.now())
@@ -119,7 +119,7 @@ async def list_keys(
         return
     _print(gathered, target, long=long)
     if page.truncated and not target.json:
-        sure = "are" if wanted == ANY else "may be"
+        sure = "are" if filters == ANY else "may be"
         say(f"there {sure} more keys: --all lists them, --cursor {page.cursor} goes on")
 
 

@@ -1,6 +1,6 @@
 """`holdfast lock`: run a program while a lock is held, and show the holder of a lock.
 
-Law: the program runs only while the lock is held. If the lock is lost, the program is terminated.
+The program runs only while the lock is held. If the lock is lost, the program is terminated.
 """
 
 from __future__ import annotations

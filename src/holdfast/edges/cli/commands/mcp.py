@@ -1,6 +1,6 @@
 """`holdfast mcp`: serve one plugin or project to an agent, over stdin and stdout.
 
-Law: the command chooses whom it serves before anything is opened; the agent can't reach beyond that.
+The command chooses whom it serves before anything is opened; the agent can't reach beyond that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`holdfast migrate up`, `down`, `current` and `check`: the revisions of a store's schema.
+"""`holdfast migrate up`, `down`, `current`, `check` and `--reset-clock`: the revisions of a store's schema.
 
-Law: opening a store upgrades it, so an upgrade is done by opening it. A downgrade may lose data and always
-needs a confirmation.
+Opening a store upgrades it, so an upgrade is done by opening it. A downgrade may lose data and always needs a
+confirmation. Only `--reset-clock` turns a store's time back, and no process may have the store open
+meanwhile: a running process would continue with its own time and store it again.
 """
 
 from __future__ import annotations
@@ -86,23 +87,23 @@ async def down(revision: str | None = None, /, *, yes: Yes = False, database: Da
 
 async def current(*, database: Database = DATABASE) -> None:
     """Print the revision of a store; base if the database holds none."""
-    found = await schema_of(database.address).revision()
+    revision = await schema_of(database.address).revision()
     if database.json:
-        document({"revision": found, "newest": SCHEMA_REVISION})
+        document({"revision": revision, "newest": SCHEMA_REVISION})
     else:
-        line(found)
+        line(revision)
 
 
 async def check(*, database: Database = DATABASE) -> int:
     """Check that a store has the revision that this version needs; if not, the exit code is 1."""
-    found = await schema_of(database.address).revision()
-    need = needed(None if found == BASE else found)
+    revision = await schema_of(database.address).revision()
+    need = needed(None if revision == BASE else revision)
     if database.json:
-        document({"revision": found, "newest": SCHEMA_REVISION, "needed": need.value})
+        document({"revision": revision, "newest": SCHEMA_REVISION, "needed": need.value})
     elif need is Need.NOTHING:
-        line(f"{found} is up to date")
+        line(f"{revision} is up to date")
     else:
-        line(f"{found} is not up to date: holdfast migrate up brings it to {SCHEMA_REVISION}")
+        line(f"{revision} is not up to date: holdfast migrate up brings it to {SCHEMA_REVISION}")
     return OK if need is Need.NOTHING else ERROR
 
 

@@ -1,7 +1,4 @@
-"""`holdfast namespace`: the namespaces and their policies.
-
-Law: a policy is shown and set field by field; the values and meanings of fields are defined elsewhere.
-"""
+"""`holdfast namespace`: the namespaces and their policies."""
 
 from __future__ import annotations
 
@@ -25,13 +22,16 @@ FIELDS: Final = holdfast.Policy.__struct_fields__
 async def list_namespaces(*, target: Place = STORE) -> None:
     """Print for each namespace: live keys, bytes, last version and time of the last change."""
     async with target.look() as store:
-        found = await store.namespaces()
+        namespaces = await store.namespaces()
     if target.json:
-        document({"namespaces": found})
+        document({"namespaces": namespaces})
     else:
         rows(
             ("namespace", "keys", "bytes", "version", "changed"),
-            ((one.namespace, one.keys, one.bytes, one.version, shown_time(one.changed_at)) for one in found),
+            (
+                (one.namespace, one.keys, one.bytes, one.version, shown_time(one.changed_at))
+                for one in namespaces
+            ),
         )
 
 
@@ -78,8 +78,8 @@ async def recount(namespace: str | None = None, /, *, target: Target = HERE) -> 
     if target.json:
         document({"namespace": name, "corrected": corrected})
     else:
-        told = f"{corrected} counters were wrong and are mended" if corrected else "all counters are right"
-        say(f"{name}: {told}")
+        message = f"{corrected} counters were wrong and are mended" if corrected else "all counters are right"
+        say(f"{name}: {message}")
 
 
 @destroys

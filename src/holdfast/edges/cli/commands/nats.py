@@ -394,15 +394,15 @@ def _configuration(path: Path) -> str:
 
 def _chosen(folder: Path, names: Sequence[str], text: str) -> list[CredentialsFile]:
     """Return the credentials to rotate, each of which the configuration contains."""
-    found = sorted(_found(folder))
-    users = sorted({one.user for one in found})
+    stored = sorted(_found(folder))
+    users = sorted({one.user for one in stored})
     known = {*users, *(user.partition(":")[0] for user in users)}
     for name in names:
         if name not in known:
             raise ValidationError(_unknown(name, sorted(known), folder), field="rotate")
-    wanted = [one for one in found if not {one.user, one.user.partition(":")[0]}.isdisjoint(names)]
-    used = [one for one in wanted if _is_used(one, text)]
-    for one in wanted:
+    chosen = [one for one in stored if not {one.user, one.user.partition(":")[0]}.isdisjoint(names)]
+    used = [one for one in chosen if _is_used(one, text)]
+    for one in chosen:
         if one.user not in {other.user for other in used}:
             raise ValidationError(
                 f"{folder / NAME} does not have the credentials in {one.file}: make the configuration again "
@@ -441,9 +441,9 @@ def _in_force(one: CredentialsFile, text: str) -> Credentials:
 
 def _candidates(one: CredentialsFile) -> Iterator[Credentials]:
     for file in (one.file, _next(one.file)):
-        found = _stored(one.user, one.kind, file)
-        if found is not None:
-            yield found
+        credentials = _stored(one.user, one.kind, file)
+        if credentials is not None:
+            yield credentials
 
 
 def _mark(credentials: Credentials) -> str:

@@ -1,6 +1,6 @@
 """`holdfast counter`, `flag` and `checkpoint`: the recipes that programs use, by hand.
 
-Law: a command is one call of a recipe. Only the recipe knows which entry it keeps.
+A command is one call of a recipe. Only the recipe knows which entry it keeps.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Text = Annotated[bool, Parameter(help="Take the value as a string, without JSON 
 async def counter_get(name: Name, /, *, target: Target = HERE) -> None:
     """Print the value of a counter; 0 if nothing was added yet."""
     async with target.look() as store:
-        found = await target.keys(store).counter(name).value()
-    document({"name": name, "value": found} if target.json else found)
+        total = await target.keys(store).counter(name).value()
+    document({"name": name, "value": total} if target.json else total)
 
 
 async def counter_add(
@@ -52,8 +52,8 @@ async def counter_add(
         How long after its beginning the counter begins anew: seconds, or 30s, 1h, 2d.
     """
     async with target.open() as store:
-        found = await target.keys(store).counter(name, ttl=ttl).add(by, **origin.fields)
-    document({"name": name, "value": found} if target.json else found)
+        total = await target.keys(store).counter(name, ttl=ttl).add(by, **origin.fields)
+    document({"name": name, "value": total} if target.json else total)
 
 
 async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
@@ -74,11 +74,11 @@ async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
 async def flag_list(*, target: Target = HERE) -> None:
     """Print all flags that are set, with their values."""
     async with target.look() as store:
-        found = await target.keys(store).flags().list()
+        flags = await target.keys(store).flags().list()
     if target.json:
-        document(found)
+        document(flags)
     else:
-        shown = [(shown_key(name), msgspec.json.encode(one).decode()) for name, one in sorted(found.items())]
+        shown = [(shown_key(name), msgspec.json.encode(one).decode()) for name, one in sorted(flags.items())]
         rows(("name", "value"), shown)
 
 

@@ -1,6 +1,6 @@
 """`holdfast rescue`: copy a whole store that is in use into a new file.
 
-Law: nothing is overwritten, and looking for a store never creates one.
+Nothing is overwritten, and looking for a store never creates one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast shell`: commands at a prompt, or from the lines of stdin, on a store that stays open.
 
-Law: there is no second language. A line is split into words as a shell does, and the words are those of the
+There is no second language. A line is split into words as a shell does, and the words are those of the
 command line. An error in a command is reported as usual, and the next command runs.
 """
 
@@ -182,9 +182,9 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
         line: asyncio.Future[str] = loop.create_future()
 
         def read(line: asyncio.Future[str] = line) -> None:
-            found = stream.readline()
+            text = stream.readline()
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_give, line, found)
+                loop.call_soon_threadsafe(_give, line, text)
 
         threading.Thread(target=read, name="holdfast stdin", daemon=True).start()
         text = await line
@@ -240,7 +240,10 @@ _HELD = (
 
 
 class KeptStore:
-    """Keeps the store of an address open.
+    """Keeps the store of an address open between commands.
+
+    It is opened as the first command needs it: for reading until a command writes, and for writing from then
+    on. Until a store exists, each command checks for it again.
 
     Args:
         address: The store.

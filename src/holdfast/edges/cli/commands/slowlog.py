@@ -1,7 +1,6 @@
 """`holdfast slowlog`: the slow requests of a running service.
 
-Law: nothing here writes, and no file is opened: a file has no slow log, but the service that has it open
-does.
+Nothing here writes, and no file is opened: a file has no slow log, but the service that has it open does.
 """
 
 from __future__ import annotations
@@ -54,12 +53,14 @@ async def slowlog(
     """
     most = _USUAL if limit is None else rules.limit(limit)
     async with _service(target) as store:
-        found, page = await _gathered(store, most, slowest=slowest, instance=instance, owner=_owner(target))
+        requests, page = await _gathered(
+            store, most, slowest=slowest, instance=instance, owner=_owner(target)
+        )
     if target.json:
-        document({"requests": found, "slow": page.slow, "instance": page.instance})
+        document({"requests": requests, "slow": page.slow, "instance": page.instance})
         return
-    rows((*_COLUMNS, *_MORE) if long else _COLUMNS, (_cells(one, long=long) for one in found))
-    if not found:
+    rows((*_COLUMNS, *_MORE) if long else _COLUMNS, (_cells(one, long=long) for one in requests))
+    if not requests:
         say(f"the slow log is empty; slow requests since the service started: {page.slow}")
 
 

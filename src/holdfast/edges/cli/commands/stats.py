@@ -1,6 +1,6 @@
 """`holdfast stats`, `ping` and `top`: the contents and the state of a store.
 
-Law: nothing here writes, and nothing costs more on a larger namespace.
+Nothing here writes, and nothing costs more on a larger namespace.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ async def stats(*, target: Target = HERE) -> None:
     """
     async with target.look() as store:
         if target.named:
-            found = [await store.stats(target.keys(store).namespace)]
+            namespaces = [await store.stats(target.keys(store).namespace)]
         else:
-            found = await store.namespaces()
+            namespaces = await store.namespaces()
     if target.json:
-        document(found[0] if target.named else {"namespaces": found})
+        document(namespaces[0] if target.named else {"namespaces": namespaces})
     else:
-        rows(_COLUMNS, map(_stats_cells, found))
+        rows(_COLUMNS, map(_stats_cells, namespaces))
 
 
 def _stats_cells(one: holdfast.Stats) -> tuple[str | int, ...]:

@@ -83,9 +83,9 @@ class Owner(Place):
 HERE: Final = Owner()
 
 
-def definition(given: str, *, field: str) -> tuple[str, str]:
+def definition(text: str, *, field: str) -> tuple[str, str]:
     """Split an attribute of a key from its type, which follows the last colon."""
-    name, colon, kind = given.rpartition(":")
+    name, colon, kind = text.rpartition(":")
     if not colon:
         raise holdfast.ValidationError(
             f"--{field} is an attribute and its type, such as user:string", field=field
@@ -93,12 +93,12 @@ def definition(given: str, *, field: str) -> tuple[str, str]:
     return name, kind
 
 
-def json_option(given: str | None, *, field: str) -> Any:
+def json_option(text: str | None, *, field: str) -> Any:
     """Parse the JSON of an option."""
-    if given is None:
+    if text is None:
         return None
     try:
-        return parse(given)
+        return parse(text)
     except holdfast.ValidationError:
         raise holdfast.ValidationError(f"--{field} is not JSON", field=field) from None
 
@@ -113,17 +113,17 @@ async def key_of(tables: Tables, table: str, partition_key: str, sort_key: str |
     )
 
 
-def typed(given: str, attribute: dict[str, Any], *, field: str) -> Any:
+def typed(text: str, attribute: dict[str, Any], *, field: str) -> Any:
     """Return the value of a key attribute."""
     if attribute["type"] != "number":
-        return given
+        return text
     try:
-        found = msgspec.json.decode(given)
+        key = msgspec.json.decode(text)
     except msgspec.DecodeError:
-        found = None
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise holdfast.ValidationError(f"{attribute['name']} is a number, not {given!a}", field=field)
-    return found
+        key = None
+    if isinstance(key, bool) or not isinstance(key, (int, float)):
+        raise holdfast.ValidationError(f"{attribute['name']} is a number, not {text!a}", field=field)
+    return key
 
 
 def no_item(table: str) -> NoReturn:

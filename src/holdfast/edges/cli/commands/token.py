@@ -1,6 +1,6 @@
 """`holdfast token`: make, list and revoke the tokens that let callers in over HTTP.
 
-Law: the secret of a token is printed once, on stdout alone, and kept nowhere.
+The secret of a token is printed once, on stdout alone, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ async def create(
 async def list_tokens(*, place: Place = STORE) -> None:
     """List the tokens that are valid, without their secrets."""
     async with place.look() as store:
-        found = await store.tokens().list()
+        tokens = await store.tokens().list()
     if place.json:
-        for token in found:
+        for token in tokens:
             document(token)
         return
-    rows(_COLUMNS, map(_cells, found))
-    if not found:
+    rows(_COLUMNS, map(_cells, tokens))
+    if not tokens:
         say("there are no tokens")
 
 

@@ -488,18 +488,18 @@ class TableImporter:
         Raises:
             ValidationError: A table exists and has other keys.
         """
-        for name, wanted in self._described.items():
-            found = await self._found(name)
-            if found is not None and any(found[part] != wanted[part] for part in _DEFINING):
+        for name, definition in self._described.items():
+            existing = await self._found(name)
+            if existing is not None and any(existing[part] != definition[part] for part in _DEFINING):
                 raise ValidationError(
                     f"table {name!r} exists and has another definition: import into another plugin, or drop "
                     "the table first",
                     field="table",
                 )
-            if found is None:
+            if existing is None:
                 self.tally.tables += 1
                 if not self.tally.dry_run:
-                    await self._make(wanted)
+                    await self._make(definition)
 
     async def take(self, number: int, line: bytes) -> None:
         """Take a line.
@@ -518,11 +518,11 @@ class TableImporter:
     async def finish(self) -> None:
         """Write the last items, then make the indexes, which fill themselves."""
         await self._write()
-        for name, wanted in self._described.items():
-            found = None if self.tally.dry_run else await self._found(name)
-            known = {index["name"] for index in found["indexes"]} if found is not None else set()
-            for index in wanted["indexes"]:
-                if found is not None and index["name"] not in known:
+        for name, definition in self._described.items():
+            existing = None if self.tally.dry_run else await self._found(name)
+            known = {index["name"] for index in existing["indexes"]} if existing is not None else set()
+            for index in definition["indexes"]:
+                if existing is not None and index["name"] not in known:
                     await self._tables.create_index(name, index["name"], key=_attribute(index["key"]))
 
     def _read(self, number: int, line: bytes) -> ItemLine:
@@ -551,14 +551,14 @@ class TableImporter:
         except TableNotFound:
             return None
 
-    async def _make(self, wanted: dict[str, Any]) -> None:
-        sort = wanted["sort_key"]
+    async def _make(self, definition: dict[str, Any]) -> None:
+        sort = definition["sort_key"]
         await self._tables.create_table(
-            wanted["table"],
-            partition_key=_attribute(wanted["partition_key"]),
+            definition["table"],
+            partition_key=_attribute(definition["partition_key"]),
             sort_key=None if sort is None else _attribute(sort),
-            ttl_attribute=wanted["ttl_attribute"],
-            stream=wanted["stream"],
+            ttl_attribute=definition["ttl_attribute"],
+            stream=definition["stream"],
         )
 
 

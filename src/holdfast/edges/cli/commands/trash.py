@@ -1,6 +1,6 @@
 """`holdfast trash`: removed entries that can be restored.
 
-Law: nothing here writes; `holdfast restore` brings a key back.
+Nothing here writes; `holdfast restore` brings a key back.
 """
 
 from __future__ import annotations

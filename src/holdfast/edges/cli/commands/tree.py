@@ -1,6 +1,6 @@
 """`holdfast tree`: the keys of a namespace as branches.
 
-Law: only keys are read, and a branch below the requested depth is only counted.
+Only keys are read, and a branch below the requested depth is only counted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class Branch:
 
     def document(self) -> dict[str, Any]:
         """Return the branch and those below it as a document."""
-        told: dict[str, Any] = {"name": self.name, "keys": self.keys}
+        fields: dict[str, Any] = {"name": self.name, "keys": self.keys}
         return (
-            told | {"branches": [one.document() for one in self.branches.values()]} if self.branches else told
+            fields | {"branches": [one.document() for one in self.branches.values()]}
+            if self.branches
+            else fields
         )
 
 

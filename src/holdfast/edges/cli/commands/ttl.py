@@ -1,7 +1,4 @@
-"""`holdfast ttl set` and `remove`, and `touch`: the verbs that change a deadline.
-
-Law: a command turns its arguments into one call of a verb and prints the answer.
-"""
+"""`holdfast ttl set` and `remove`, and `touch`: the verbs that change a deadline."""
 
 from __future__ import annotations
 

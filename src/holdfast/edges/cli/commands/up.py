@@ -1,7 +1,4 @@
-"""`holdfast up`: run the service.
-
-Law: every flag is a setting of the table, with its name and its help.
-"""
+"""`holdfast up`: run the service."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A store keeps its revision in a table of its own. An older store keeps it in `al
 program may want for itself: an upgrade takes the revision out of it, and a downgrade to one of those stores
 puts it back, if no other program has moved in. A revision of another program is never touched.
 
-Law: on both databases, one transaction covers all steps from one revision to the other. If several processes
+On both databases, one transaction covers all steps from one revision to the other. If several processes
 migrate the same store, they run one after the other. Nothing here reads settings or opens a connection.
 """
 

@@ -1,6 +1,6 @@
-"""The tables behind the shelves of a store (`holdfast.engine.moving`), which both SQL engines share.
+"""The tables behind the sections of a store (`holdfast.engine.raw`), which both SQL engines share.
 
-Law: names, and the conversion between columns and contents. Each engine makes its own statements from them.
+Each engine makes its own statements from them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.moving import Facts, Marked, Shelf
+from holdfast.engine.raw import Positioned, Section, StoreInfo
 from holdfast.engines.sql.layout import PARTS as COUNTS
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import Namespace, Record, Row
@@ -23,22 +23,22 @@ _ENVELOPE: Final = (
 )
 
 
-class ShelfTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The table of a shelf: its columns for the namespace, the mark and the content.
+class SectionTable(msgspec.Struct, frozen=True, kw_only=True):
+    """The table of a section: its columns for the namespace, the position and the content.
 
     `fields` are the names of the content's columns in a `Row` or a `Record`.
     """
 
     table: str
     owner: str = "namespace"
-    marks: tuple[str, ...] = ("space", "key")
+    positions: tuple[str, ...] = ("space", "key")
     columns: tuple[str, ...]
     fields: tuple[str, ...]
 
     @property
     def key(self) -> tuple[str, ...]:
         """The columns of the primary key."""
-        return (self.owner, *self.marks)
+        return (self.owner, *self.positions)
 
 
 _RECORD: Final = (
@@ -47,20 +47,22 @@ _RECORD: Final = (
 _PART: Final = ("value", "version", "created_at", "updated_at", "last_writer", "data")
 
 TABLES: Final = {
-    Shelf.ENTRIES: ShelfTable(
+    Section.ENTRIES: SectionTable(
         table="plugin_kv_storage",
         owner="plugin_name",
-        marks=("key",),
+        positions=("key",),
         columns=("value_json", *_ENVELOPE),
         fields=("value", *_ENVELOPE),
     ),
-    Shelf.ROWS: ShelfTable(
+    Section.ROWS: SectionTable(
         table="holdfast_rows", columns=("value", *_ENVELOPE), fields=("value", *_ENVELOPE)
     ),
-    Shelf.PARTS: ShelfTable(table="holdfast_parts", columns=_PART, fields=_PART),
-    Shelf.JOURNAL: ShelfTable(table="holdfast_journal", marks=("version",), columns=_RECORD, fields=_RECORD),
+    Section.PARTS: SectionTable(table="holdfast_parts", columns=_PART, fields=_PART),
+    Section.JOURNAL: SectionTable(
+        table="holdfast_journal", positions=("version",), columns=_RECORD, fields=_RECORD
+    ),
 }
-"""The table of each shelf."""
+"""The table of each section."""
 
 NAMESPACE: Final = (
     *("name", "revision", "keys", "bytes", "requests", "journal_floor", "created_at", "changed_at"),
@@ -73,26 +75,26 @@ CLOSABLE: Final = ("holdfast_namespaces", *(one.table for one in TABLES.values()
 """The tables that a closed store does not let anyone change."""
 
 
-def owner_of(namespace: str, shelf: Shelf) -> str:
-    """Return a namespace as the table of a shelf names it."""
-    return plugin_column(namespace) if shelf is Shelf.ENTRIES else namespace
+def owner_of(namespace: str, section: Section) -> str:
+    """Return a namespace as the table of a section names it."""
+    return plugin_column(namespace) if section is Section.ENTRIES else namespace
 
 
-def held(namespace: str, shelf: Shelf, values: Sequence[Any]) -> Marked:
-    """Build what stands on a shelf from the columns of its mark and its content."""
-    table = TABLES[shelf]
-    width = len(table.marks)
-    mark, fields = tuple(values[:width]), dict(zip(table.fields, values[width:], strict=True))
-    if shelf is Shelf.JOURNAL:
-        return Marked(mark, Record(namespace=namespace, version=mark[0], **fields))
+def held(namespace: str, section: Section, values: Sequence[Any]) -> Positioned:
+    """Build what is in a section from the columns of its position and its content."""
+    table = TABLES[section]
+    width = len(table.positions)
+    position, fields = tuple(values[:width]), dict(zip(table.fields, values[width:], strict=True))
+    if section is Section.JOURNAL:
+        return Positioned(position, Record(namespace=namespace, version=position[0], **fields))
     size = len(fields["value"].encode()) + len(fields.get("data") or b"")
-    return Marked(mark, Row(size=size, **fields))
+    return Positioned(position, Row(size=size, **fields))
 
 
-def columns(shelf: Shelf, things: Iterable[Marked]) -> list[tuple[Any, ...]]:
-    """Return the columns of marks and contents, a tuple for each thing."""
-    fields = TABLES[shelf].fields
-    return [(*mark, *(getattr(content, name) for name in fields)) for mark, content in things]
+def columns(section: Section, things: Iterable[Positioned]) -> list[tuple[Any, ...]]:
+    """Return the columns of positions and contents, a tuple for each thing."""
+    fields = TABLES[section].fields
+    return [(*position, *(getattr(content, name) for name in fields)) for position, content in things]
 
 
 def namespace_of(values: Sequence[Any]) -> Namespace:
@@ -105,13 +107,13 @@ def namespace_columns(namespaces: Iterable[Namespace]) -> list[tuple[Any, ...]]:
     return [tuple(getattr(one, name) for name in NAMESPACE) for one in namespaces]
 
 
-def facts_of(found: Iterable[Sequence[Any]]) -> Facts:
+def facts_of(found: Iterable[Sequence[Any]]) -> StoreInfo:
     """Build the facts about a store from the names and values of its table.
 
     In a replica of a cluster, `epoch` is that of the log, and `store_epoch` that of what was loaded.
     """
     kept = dict(map(tuple, found))
-    return Facts(
+    return StoreInfo(
         epoch=kept.get("store_epoch") or kept.get("epoch", ""),
         clock=int(kept.get("clock", 0)),
         audit_key=kept.get("audit_key"),
@@ -119,7 +121,7 @@ def facts_of(found: Iterable[Sequence[Any]]) -> Facts:
     )
 
 
-def facts_rows(facts: Facts) -> list[tuple[str, str | None]]:
+def facts_rows(facts: StoreInfo) -> list[tuple[str, str | None]]:
     """Return the names and values in which a store keeps facts; None for a name that it does not keep."""
     return [
         ("epoch", facts.epoch),

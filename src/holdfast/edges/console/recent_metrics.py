@@ -1,6 +1,6 @@
 """The figures of the last hour, for the charts of the overview.
 
-Law: figures are kept in this process alone, in a ring of fixed size. A figure is a difference between two
+Figures are kept in this process alone, in a ring of fixed size. A figure is a difference between two
 looks at the metrics, or what a gauge showed at a look.
 """
 
@@ -38,7 +38,7 @@ class Point(msgspec.Struct, frozen=True):
     lag: float
 
 
-class Hour:
+class RecentMetrics:
     """The figures of the last hour.
 
     Args:

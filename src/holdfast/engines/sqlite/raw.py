@@ -1,4 +1,4 @@
-"""Raw reads and loads of a whole SQLite store; see `holdfast.engine.moving`.
+"""Raw reads and loads of a whole SQLite store; see `holdfast.engine.raw`.
 
 A snapshot is one read transaction on a connection and a thread of its own, so it delays nothing else. A load
 is one transaction of the writer; the replicas of a cluster run the same statements. Triggers close a store to
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.engine.moving import CHANGED, Facts, Mark, Marked, Shelf
-from holdfast.engines.sql import layout, shelves
+from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInfo
+from holdfast.engines.sql import layout, sections
 from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.setup import connect
 from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
@@ -37,7 +37,7 @@ Loads: TypeAlias = "tuple[str, list[tuple[Any, ...]]]"
 
 FACTS: Final = "SELECT name, value FROM holdfast_meta"
 _FIND: Final = 128
-"""The number of marks that one statement looks for."""
+"""The number of positions that one statement looks for."""
 _NAMES: Final = (
     "WITH RECURSIVE wanted (name) AS (SELECT min({owner}) FROM {table} UNION ALL "
     "SELECT (SELECT min({owner}) FROM {table} WHERE {owner} > name) FROM wanted WHERE name IS NOT NULL) "
@@ -48,50 +48,52 @@ _CLOSING_SECONDS: Final = 30.0
 
 
 class SqliteSnapshot:
-    """See `holdfast.engine.moving.Snapshot`."""
+    """See `holdfast.engine.raw.Snapshot`."""
 
     def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, where: str) -> None:
         self._connection = connection
         self._thread = thread
         self._where = where
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """See `RawSnapshot.facts`."""
-        return shelves.facts_of(await self._fetch(FACTS, ()))
+        return sections.facts_of(await self._fetch(FACTS, ()))
 
     async def namespaces(self) -> list[Namespace]:
         """See `RawSnapshot.namespaces`."""
-        names = ", ".join(shelves.NAMESPACE)
+        names = ", ".join(sections.NAMESPACE)
         found = await self._fetch(f"SELECT {names} FROM holdfast_namespaces ORDER BY name", ())
-        return [shelves.namespace_of(values) for values in found]
+        return [sections.namespace_of(values) for values in found]
 
     async def names(self) -> list[str]:
         """See `RawSnapshot.names`."""
         names = {name for (name,) in await self._fetch("SELECT name FROM holdfast_namespaces", ())}
-        for shelf, table in shelves.TABLES.items():
+        for section, table in sections.TABLES.items():
             found = await self._fetch(_NAMES.format(owner=table.owner, table=table.table), ())
-            names |= {layout.namespace_of(name) if shelf is Shelf.ENTRIES else name for (name,) in found}
+            names |= {layout.namespace_of(name) if section is Section.ENTRIES else name for (name,) in found}
         return sorted(names)
 
     async def count(self) -> int:
         """See `RawSnapshot.count`."""
-        tables = {table.table for table in shelves.TABLES.values()}
+        tables = {table.table for table in sections.TABLES.values()}
         return sum([(await self._fetch(f"SELECT count(*) FROM {table}", ()))[0][0] for table in tables])
 
-    async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
+    async def page(
+        self, namespace: str, section: Section, *, after: Position | None, limit: int
+    ) -> list[Positioned]:
         """See `RawSnapshot.page`."""
-        owner = shelves.owner_of(namespace, shelf)
-        found = await self._fetch(_page(shelf, after is not None), (owner, *(after or ()), limit))
-        return [shelves.held(namespace, shelf, values) for values in found]
+        owner = sections.owner_of(namespace, section)
+        found = await self._fetch(_page(section, after is not None), (owner, *(after or ()), limit))
+        return [sections.held(namespace, section, values) for values in found]
 
-    async def find(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> list[Marked]:
+    async def find(self, namespace: str, section: Section, positions: Sequence[Position]) -> list[Positioned]:
         """See `RawSnapshot.find`."""
-        owner, found = shelves.owner_of(namespace, shelf), []
-        for start in range(0, len(marks), _FIND):
-            some = marks[start : start + _FIND]
-            values = [value for mark in some for value in mark]
-            found += await self._fetch(_find(shelf, len(some)), (*values, owner))
-        return [shelves.held(namespace, shelf, values) for values in found]
+        owner, found = sections.owner_of(namespace, section), []
+        for start in range(0, len(positions), _FIND):
+            some = positions[start : start + _FIND]
+            values = [value for position in some for value in position]
+            found += await self._fetch(_find(section, len(some)), (*values, owner))
+        return [sections.held(namespace, section, values) for values in found]
 
     async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
         with _our_errors(self._where):
@@ -114,37 +116,37 @@ async def snapshot(path: Path) -> AsyncIterator[SqliteSnapshot]:
 
 
 class SqliteLoader:
-    """See `holdfast.engine.moving.Loader`. The writer has begun a transaction for it."""
+    """See `holdfast.engine.raw.Loader`. The writer has begun a transaction for it."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self.closed: str | None = None
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """See `RawLoader.facts`."""
-        found = shelves.facts_of(await self._writer.run(partial(self._writer.fetch, FACTS)))
+        found = sections.facts_of(await self._writer.run(partial(self._writer.fetch, FACTS)))
         return msgspec.structs.replace(found, closed=found.closed or self.closed)
 
-    async def put(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
+    async def put(self, namespace: str, section: Section, held: Sequence[Positioned]) -> None:
         """See `RawLoader.put`."""
-        await self._many(*put_rows(namespace, shelf, shelves.columns(shelf, held)))
+        await self._many(*put_rows(namespace, section, sections.columns(section, held)))
 
-    async def drop(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> None:
+    async def drop(self, namespace: str, section: Section, positions: Sequence[Position]) -> None:
         """See `RawLoader.drop`."""
-        await self._many(*drop_rows(namespace, shelf, marks))
+        await self._many(*drop_rows(namespace, section, positions))
 
     async def put_namespaces(self, namespaces: Sequence[Namespace]) -> None:
         """See `RawLoader.put_namespaces`."""
-        await self._many(*put_namespaces(shelves.namespace_columns(namespaces)))
+        await self._many(*put_namespaces(sections.namespace_columns(namespaces)))
 
     async def drop_namespaces(self, names: Sequence[str]) -> None:
         """See `RawLoader.drop_namespaces`."""
         for sql, rows in drop_namespaces(names):
             await self._many(sql, rows)
 
-    async def remember(self, facts: Facts) -> None:
+    async def remember(self, facts: StoreInfo) -> None:
         """See `RawLoader.remember`."""
-        rows = shelves.facts_rows(facts)
+        rows = sections.facts_rows(facts)
         await self._many(DROP_FACT, [(name,) for name, _ in rows])
         await self._many(ADD_FACT, [row for row in rows if row[1] is not None and row[0] != "closed"])
         for sql in _triggers(facts.closed):
@@ -186,7 +188,7 @@ async def loading(writer: Writer) -> AsyncIterator[SqliteLoader]:
 def closed_in(path: Path) -> str | None:
     """Return the reason why the store in a file is closed; None if it is open."""
     with contextlib.closing(connect(path, patience=5)) as connection:
-        return shelves.facts_of(connection.execute(FACTS).fetchall()).closed
+        return sections.facts_of(connection.execute(FACTS).fetchall()).closed
 
 
 def _begun(path: Path) -> sqlite3.Connection:
@@ -212,7 +214,7 @@ def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> 
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
-        if shelves.facts_of(connection.execute(FACTS).fetchall()).closed != instead_of:
+        if sections.facts_of(connection.execute(FACTS).fetchall()).closed != instead_of:
             raise Busy(CHANGED)
         for sql in _triggers(reason):
             connection.execute(sql)
@@ -228,7 +230,7 @@ def _triggers(reason: str | None) -> list[str]:
     """Return the statements that replace the triggers of a closed store, or drop them."""
     statements = []
     text = (reason or "").replace("'", "''")
-    for table in shelves.CLOSABLE:
+    for table in sections.CLOSABLE:
         for change in ("INSERT", "UPDATE", "DELETE"):
             name = f"holdfast_closed_{table}_{change.lower()}"
             statements.append(f"DROP TRIGGER IF EXISTS {name}")
@@ -241,44 +243,44 @@ def _triggers(reason: str | None) -> list[str]:
     return statements
 
 
-def put_rows(namespace: str, shelf: Shelf, columns: Sequence[Sequence[Any]]) -> Loads:
-    """Put things on a shelf, given as `shelves.columns` returns them."""
-    owner = shelves.owner_of(namespace, shelf)
-    return _put(shelf), [(owner, *values) for values in columns]
+def put_rows(namespace: str, section: Section, columns: Sequence[Sequence[Any]]) -> Loads:
+    """Put things in a section, given as `sections.columns` returns them."""
+    owner = sections.owner_of(namespace, section)
+    return _put(section), [(owner, *values) for values in columns]
 
 
-def drop_rows(namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> Loads:
-    """Remove what is at these marks."""
-    owner = shelves.owner_of(namespace, shelf)
-    table = shelves.TABLES[shelf]
+def drop_rows(namespace: str, section: Section, positions: Sequence[Position]) -> Loads:
+    """Remove what is at these positions."""
+    owner = sections.owner_of(namespace, section)
+    table = sections.TABLES[section]
     sql = f"DELETE FROM {table.table} WHERE {' AND '.join(f'{one} = ?' for one in table.key)}"
-    return sql, [(owner, *mark) for mark in marks]
+    return sql, [(owner, *position) for position in positions]
 
 
 def put_namespaces(columns: Sequence[Sequence[Any]]) -> Loads:
-    """Put the rows of namespaces, given in the order of `shelves.NAMESPACE`."""
-    names = shelves.NAMESPACE
+    """Put the rows of namespaces, given in the order of `sections.NAMESPACE`."""
+    names = sections.NAMESPACE
     sql = f"INSERT OR REPLACE INTO holdfast_namespaces ({', '.join(names)}) VALUES ({places(names)})"
     return sql, [tuple(values) for values in columns]
 
 
 def drop_namespaces(names: Sequence[str]) -> list[Loads]:
-    """Remove namespaces: their rows and everything on their shelves."""
+    """Remove namespaces: their rows and everything in their sections."""
     found = [("DELETE FROM holdfast_namespaces WHERE name = ?", [(name,) for name in names])]
-    for shelf, table in shelves.TABLES.items():
-        owners = [(shelves.owner_of(name, shelf),) for name in names]
+    for section, table in sections.TABLES.items():
+        owners = [(sections.owner_of(name, section),) for name in names]
         found.append((f"DELETE FROM {table.table} WHERE {table.owner} = ?", owners))
     return found
 
 
 def places(columns: Sequence[str]) -> str:
-    """Return the question marks for as many parameters as there are columns."""
+    """Return the question positions for as many parameters as there are columns."""
     return ", ".join("?" * len(columns))
 
 
 @cache
-def _put(shelf: Shelf) -> str:
-    table = shelves.TABLES[shelf]
+def _put(section: Section) -> str:
+    table = sections.TABLES[section]
     columns = (*table.key, *table.columns)
     new = ", ".join(f"{name} = excluded.{name}" for name in table.columns)
     return (
@@ -288,27 +290,29 @@ def _put(shelf: Shelf) -> str:
 
 
 @cache
-def _page(shelf: Shelf, after: bool) -> str:
-    table = shelves.TABLES[shelf]
-    marks = ", ".join(table.marks)
-    later = f" AND ({marks}) > ({places(table.marks)})" if after else ""
+def _page(section: Section, after: bool) -> str:
+    table = sections.TABLES[section]
+    positions = ", ".join(table.positions)
+    later = f" AND ({positions}) > ({places(table.positions)})" if after else ""
     return (
-        f"SELECT {marks}, {', '.join(table.columns)} FROM {table.table} WHERE {table.owner} = ?{later} "
-        f"ORDER BY {marks} LIMIT ?"
+        f"SELECT {positions}, {', '.join(table.columns)} FROM {table.table} WHERE {table.owner} = ?{later} "
+        f"ORDER BY {positions} LIMIT ?"
     )
 
 
 @cache
-def _find(shelf: Shelf, length: int) -> str:
-    table = shelves.TABLES[shelf]
-    wanted = ", ".join([f"({places(table.marks)})"] * length)
-    named = [f"wanted_{mark}" for mark in table.marks]
-    equal = " AND ".join(f"{mark} = {name}" for mark, name in zip(table.marks, named, strict=True))
-    # A join in this order looks each mark up by the whole primary key. IN with two columns would use the
+def _find(section: Section, length: int) -> str:
+    table = sections.TABLES[section]
+    wanted = ", ".join([f"({places(table.positions)})"] * length)
+    named = [f"wanted_{position}" for position in table.positions]
+    equal = " AND ".join(
+        f"{position} = {name}" for position, name in zip(table.positions, named, strict=True)
+    )
+    # A join in this order looks each position up by the whole primary key. IN with two columns would use the
     # owner alone, and read everything that it has.
     return (
         f"WITH wanted ({', '.join(named)}) AS (VALUES {wanted}) "
-        f"SELECT {', '.join((*table.marks, *table.columns))} FROM wanted CROSS JOIN {table.table} "
+        f"SELECT {', '.join((*table.positions, *table.columns))} FROM wanted CROSS JOIN {table.table} "
         f"WHERE {table.owner} = ? AND {equal}"
     )
 

@@ -1,8 +1,8 @@
 """Raw access to everything that a store keeps, for backups, copies, comparisons and checks.
 
-A store is a set of shelves. Each namespace has four of them: its entries, its other rows, the parts of its
-blobs, and its journal. What stands on a shelf has a mark, and a shelf is ordered by marks, in every engine
-alike. Beside the shelves there are the rows of the namespaces themselves and a few facts about the store.
+A store is a set of sections. Each namespace has four of them: its entries, its other rows, the parts of its
+blobs, and its journal. What is in a section has a position, and a section is ordered by positions, in every
+engine alike. Beside the sections there are the rows of the namespaces and a few facts about the store.
 
 Nothing here interprets a row, and a deadline hides nothing.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from holdfast.rows import Namespace
 
-Mark: TypeAlias = "tuple[str | bytes | int, ...]"
-"""The place of something on its shelf: the key of an entry, the space and the key of any other row, the
-version of a record. Marks of one shelf compare as their engine orders them."""
+Position: TypeAlias = "tuple[str | bytes | int, ...]"
+"""The place of something in its section: the key of an entry, the space and the key of any other row, the
+version of a record. Positions of one section compare as their engine orders them."""
 
 UNFINISHED: Final = "a copy into this store is not complete"
 """The beginning of the reason for which a store is closed that can't be used yet."""
@@ -34,7 +34,7 @@ CHANGED: Final = "another process has closed or opened this store meanwhile"
 """The message of an error: the store is no longer closed, or open, as it was."""
 
 
-class Shelf(StrEnum):
+class Section(StrEnum):
     """A kind of contents of a namespace."""
 
     ENTRIES = "entries"
@@ -43,14 +43,14 @@ class Shelf(StrEnum):
     JOURNAL = "journal"
 
 
-class Marked(NamedTuple):
-    """Something on a shelf, with its mark."""
+class Positioned(NamedTuple):
+    """Something in a section, with its position."""
 
-    mark: Mark
+    position: Position
     content: Row | Record
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a store remembers about itself: its epoch, its latest time, and its audit's keys by name.
 
     `closed` is the reason why it accepts no writes, if it is closed.
@@ -65,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 class RawSnapshot(Protocol):
     """Everything that a store keeps, at one instant."""
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """Return what the store remembers about itself."""
         ...
 
@@ -78,31 +78,33 @@ class RawSnapshot(Protocol):
         ...
 
     async def count(self) -> int:
-        """Return how many things are on all shelves of all namespaces."""
+        """Return how many things are in all sections of all namespaces."""
         ...
 
-    async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
-        """Return at most `limit` things after a mark. Fewer are returned only at the end of the shelf."""
+    async def page(
+        self, namespace: str, section: Section, *, after: Position | None, limit: int
+    ) -> list[Positioned]:
+        """Return at most `limit` things after a position. There are fewer only at the end of the section."""
         ...
 
-    async def find(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> list[Marked]:
-        """Return what is at these marks, in any order."""
+    async def find(self, namespace: str, section: Section, positions: Sequence[Position]) -> list[Positioned]:
+        """Return what is at these positions, in any order."""
         ...
 
 
 class RawLoader(Protocol):
     """Changes of a store's raw contents, all in one transaction."""
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """Return what the store remembers about itself."""
         ...
 
-    async def put(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
-        """Put things on a shelf, in place of those with the same marks."""
+    async def put(self, namespace: str, section: Section, held: Sequence[Positioned]) -> None:
+        """Put things in a section, in place of those with the same positions."""
         ...
 
-    async def drop(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> None:
-        """Remove what is at these marks."""
+    async def drop(self, namespace: str, section: Section, positions: Sequence[Position]) -> None:
+        """Remove what is at these positions."""
         ...
 
     async def put_namespaces(self, namespaces: Sequence[Namespace]) -> None:
@@ -110,10 +112,10 @@ class RawLoader(Protocol):
         ...
 
     async def drop_namespaces(self, names: Sequence[str]) -> None:
-        """Remove namespaces: their rows and everything on their shelves."""
+        """Remove namespaces: their rows and everything in their sections."""
         ...
 
-    async def remember(self, facts: Facts) -> None:
+    async def remember(self, facts: StoreInfo) -> None:
         """Replace what the store remembers about itself. It becomes closed or open as the facts say."""
         ...
 
@@ -174,16 +176,16 @@ class Movable(Engine, Protocol):
         ...
 
 
-def address_of(namespace: str, shelf: Shelf, mark: Mark) -> Address:
-    """Return the address of a row that stands on a shelf."""
-    space, key = (KV, mark[0]) if shelf is Shelf.ENTRIES else mark
+def address_of(namespace: str, section: Section, position: Position) -> Address:
+    """Return the address of a row that is in a section."""
+    space, key = (KV, position[0]) if section is Section.ENTRIES else position
     assert isinstance(space, str)
     assert not isinstance(key, int)
     return Address(namespace, space, key)
 
 
-def shelf_of(space: str) -> Shelf:
-    """Return the shelf on which the rows of a space stand."""
+def section_of(space: str) -> Section:
+    """Return the section that holds the rows of a space."""
     if space == KV:
-        return Shelf.ENTRIES
-    return Shelf.PARTS if space.startswith(PARTS) else Shelf.ROWS
+        return Section.ENTRIES
+    return Section.PARTS if space.startswith(PARTS) else Section.ROWS

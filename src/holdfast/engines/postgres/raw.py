@@ -1,4 +1,4 @@
-"""Raw reads and loads of a whole PostgreSQL store; see `holdfast.engine.moving`.
+"""Raw reads and loads of a whole PostgreSQL store; see `holdfast.engine.raw`.
 
 A snapshot is one read-only transaction on a connection of its own, and a load is one transaction that
 locks the namespaces first. Triggers close a store to writes: they bind every process, of any version, and
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.engine.moving import CHANGED, Facts, Mark, Marked, Shelf
+from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInfo
 from holdfast.engines.postgres.errors import CLOSED, DRIVER_ERRORS, translate
 from holdfast.engines.postgres.sql import answered, stored, type_of
 from holdfast.engines.postgres.transaction import commit
-from holdfast.engines.sql import layout, shelves
+from holdfast.engines.sql import layout, sections
 from holdfast.errors import Busy
 
 if TYPE_CHECKING:
@@ -39,47 +39,49 @@ _PATIENCE: Final = "SET LOCAL idle_in_transaction_session_timeout = '10min'"
 
 
 class PostgresSnapshot:
-    """See `holdfast.engine.moving.Snapshot`."""
+    """See `holdfast.engine.raw.Snapshot`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """See `RawSnapshot.facts`."""
-        return shelves.facts_of(await self._fetch(_FACTS))
+        return sections.facts_of(await self._fetch(_FACTS))
 
     async def namespaces(self) -> list[Namespace]:
         """See `RawSnapshot.namespaces`."""
-        columns = ", ".join(answered(name) for name in shelves.NAMESPACE)
+        columns = ", ".join(answered(name) for name in sections.NAMESPACE)
         found = await self._fetch(f"SELECT {columns} FROM holdfast_namespaces ORDER BY name")
-        return [shelves.namespace_of(values) for values in found]
+        return [sections.namespace_of(values) for values in found]
 
     async def names(self) -> list[str]:
         """See `RawSnapshot.names`."""
         names = {name for (name,) in await self._fetch("SELECT name FROM holdfast_namespaces")}
-        for shelf, table in shelves.TABLES.items():
+        for section, table in sections.TABLES.items():
             found = await self._fetch(_NAMES.format(owner=table.owner, table=table.table))
-            names |= {layout.namespace_of(name) if shelf is Shelf.ENTRIES else name for (name,) in found}
+            names |= {layout.namespace_of(name) if section is Section.ENTRIES else name for (name,) in found}
         return sorted(names)
 
     async def count(self) -> int:
         """See `RawSnapshot.count`."""
-        tables = {table.table for table in shelves.TABLES.values()}
+        tables = {table.table for table in sections.TABLES.values()}
         return sum([(await self._fetch(f"SELECT count(*) FROM {table}"))[0][0] for table in tables])
 
-    async def page(self, namespace: str, shelf: Shelf, *, after: Mark | None, limit: int) -> list[Marked]:
+    async def page(
+        self, namespace: str, section: Section, *, after: Position | None, limit: int
+    ) -> list[Positioned]:
         """See `RawSnapshot.page`."""
-        owner = shelves.owner_of(namespace, shelf)
-        found = await self._fetch(_page(shelf, after is not None), owner, limit, *(after or ()))
-        return [shelves.held(namespace, shelf, values) for values in found]
+        owner = sections.owner_of(namespace, section)
+        found = await self._fetch(_page(section, after is not None), owner, limit, *(after or ()))
+        return [sections.held(namespace, section, values) for values in found]
 
-    async def find(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> list[Marked]:
+    async def find(self, namespace: str, section: Section, positions: Sequence[Position]) -> list[Positioned]:
         """See `RawSnapshot.find`."""
-        if not marks:
+        if not positions:
             return []
-        owner = shelves.owner_of(namespace, shelf)
-        found = await self._fetch(_find(shelf), owner, *map(list, zip(*marks, strict=True)))
-        return [shelves.held(namespace, shelf, values) for values in found]
+        owner = sections.owner_of(namespace, section)
+        found = await self._fetch(_find(section), owner, *map(list, zip(*positions, strict=True)))
+        return [sections.held(namespace, section, values) for values in found]
 
     async def _fetch(self, sql: str, *parameters: Any) -> list[Any]:
         with _our_errors():
@@ -97,46 +99,46 @@ async def snapshot(connections: Connections) -> AsyncIterator[PostgresSnapshot]:
 
 
 class PostgresLoader:
-    """See `holdfast.engine.moving.Loader`."""
+    """See `holdfast.engine.raw.Loader`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._closed: str | None = None
 
-    async def facts(self) -> Facts:
+    async def facts(self) -> StoreInfo:
         """See `RawLoader.facts`."""
         with _our_errors():
-            found = shelves.facts_of(map(tuple, await self._connection.fetch(_FACTS)))
+            found = sections.facts_of(map(tuple, await self._connection.fetch(_FACTS)))
         return msgspec.structs.replace(found, closed=found.closed or self._closed)
 
-    async def put(self, namespace: str, shelf: Shelf, held: Sequence[Marked]) -> None:
+    async def put(self, namespace: str, section: Section, held: Sequence[Positioned]) -> None:
         """See `RawLoader.put`."""
         if held:
-            columns = map(list, zip(*shelves.columns(shelf, held), strict=True))
-            await self._execute(_put(shelf), shelves.owner_of(namespace, shelf), *columns)
+            columns = map(list, zip(*sections.columns(section, held), strict=True))
+            await self._execute(_put(section), sections.owner_of(namespace, section), *columns)
 
-    async def drop(self, namespace: str, shelf: Shelf, marks: Sequence[Mark]) -> None:
+    async def drop(self, namespace: str, section: Section, positions: Sequence[Position]) -> None:
         """See `RawLoader.drop`."""
-        if marks:
-            columns = map(list, zip(*marks, strict=True))
-            await self._execute(_drop(shelf), shelves.owner_of(namespace, shelf), *columns)
+        if positions:
+            columns = map(list, zip(*positions, strict=True))
+            await self._execute(_drop(section), sections.owner_of(namespace, section), *columns)
 
     async def put_namespaces(self, namespaces: Sequence[Namespace]) -> None:
         """See `RawLoader.put_namespaces`."""
         for one in namespaces:
-            values = [getattr(one, name) for name in shelves.NAMESPACE]
+            values = [getattr(one, name) for name in sections.NAMESPACE]
             await self._execute(_PUT_NAMESPACE, *values)
 
     async def drop_namespaces(self, names: Sequence[str]) -> None:
         """See `RawLoader.drop_namespaces`."""
-        for shelf, table in shelves.TABLES.items():
-            owners = [shelves.owner_of(name, shelf) for name in names]
+        for section, table in sections.TABLES.items():
+            owners = [sections.owner_of(name, section) for name in names]
             await self._execute(f"DELETE FROM {table.table} WHERE {table.owner} = ANY ($1::text[])", owners)
         await self._execute("DELETE FROM holdfast_namespaces WHERE name = ANY ($1::text[])", list(names))
 
-    async def remember(self, facts: Facts) -> None:
+    async def remember(self, facts: StoreInfo) -> None:
         """See `RawLoader.remember`."""
-        rows = shelves.facts_rows(facts)
+        rows = sections.facts_rows(facts)
         await self._execute(_FORGET, [name for name, _ in rows])
         for name, value in rows:
             if value is not None and name != "closed":
@@ -180,7 +182,7 @@ def _triggers(reason: str | None) -> str:
     Dropping one would wait for those that read it too: for a copy that waits for this transaction in turn.
     """
     if reason is None:
-        drops = [f"DROP TRIGGER IF EXISTS holdfast_closed ON {table};" for table in shelves.CLOSABLE]
+        drops = [f"DROP TRIGGER IF EXISTS holdfast_closed ON {table};" for table in sections.CLOSABLE]
         return f"{' '.join(drops)} DROP FUNCTION IF EXISTS holdfast_closed();"
     text = reason.replace("'", "''").replace("%", "%%")
     function = (
@@ -191,39 +193,40 @@ def _triggers(reason: str | None) -> str:
     return function + " ".join(
         f"CREATE OR REPLACE TRIGGER holdfast_closed BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table} "
         "FOR EACH STATEMENT EXECUTE FUNCTION holdfast_closed();"
-        for table in shelves.CLOSABLE
+        for table in sections.CLOSABLE
     )
 
 
 @cache
-def _page(shelf: Shelf, after: bool) -> str:
-    table = shelves.TABLES[shelf]
-    marks = ", ".join(table.marks)
-    places = ", ".join(f"${number}" for number in range(3, 3 + len(table.marks)))
-    later = f" AND ({marks}) > ({places})" if after else ""
+def _page(section: Section, after: bool) -> str:
+    table = sections.TABLES[section]
+    positions = ", ".join(table.positions)
+    places = ", ".join(f"${number}" for number in range(3, 3 + len(table.positions)))
+    later = f" AND ({positions}) > ({places})" if after else ""
     return (
-        f"SELECT {marks}, {', '.join(map(answered, table.columns))} FROM {table.table} "
-        f"WHERE {table.owner} = $1{later} ORDER BY {marks} LIMIT $2"
+        f"SELECT {positions}, {', '.join(map(answered, table.columns))} FROM {table.table} "
+        f"WHERE {table.owner} = $1{later} ORDER BY {positions} LIMIT $2"
     )
 
 
 @cache
-def _find(shelf: Shelf) -> str:
-    table = shelves.TABLES[shelf]
-    shown = ", ".join((*(f"found.{mark}" for mark in table.marks), *map(answered, table.columns)))
-    return f"SELECT {shown} FROM {_asked(shelf)} JOIN {table.table} AS found ON {_same(shelf)}"
+def _find(section: Section) -> str:
+    table = sections.TABLES[section]
+    shown = ", ".join((*(f"found.{position}" for position in table.positions), *map(answered, table.columns)))
+    return f"SELECT {shown} FROM {_asked(section)} JOIN {table.table} AS found ON {_same(section)}"
 
 
 @cache
-def _drop(shelf: Shelf) -> str:
-    return f"DELETE FROM {shelves.TABLES[shelf].table} AS found USING {_asked(shelf)} WHERE {_same(shelf)}"
+def _drop(section: Section) -> str:
+    table = sections.TABLES[section].table
+    return f"DELETE FROM {table} AS found USING {_asked(section)} WHERE {_same(section)}"
 
 
 @cache
-def _put(shelf: Shelf) -> str:
-    table = shelves.TABLES[shelf]
-    columns = (*table.marks, *table.columns)
-    arrays = ", ".join(f"${number}::{_type(shelf, name)}[]" for number, name in enumerate(columns, 2))
+def _put(section: Section) -> str:
+    table = sections.TABLES[section]
+    columns = (*table.positions, *table.columns)
+    arrays = ", ".join(f"${number}::{_type(section, name)}[]" for number, name in enumerate(columns, 2))
     new = ", ".join(f"{name} = excluded.{name}" for name in table.columns)
     return (
         f"INSERT INTO {table.table} ({', '.join((table.owner, *columns))}) "
@@ -233,30 +236,30 @@ def _put(shelf: Shelf) -> str:
 
 
 _PUT_NAMESPACE: Final = (
-    f"INSERT INTO holdfast_namespaces ({', '.join(shelves.NAMESPACE)}) SELECT "
+    f"INSERT INTO holdfast_namespaces ({', '.join(sections.NAMESPACE)}) SELECT "
     + ", ".join(
-        stored(name, f"${number}::{type_of(name)}") for number, name in enumerate(shelves.NAMESPACE, 1)
+        stored(name, f"${number}::{type_of(name)}") for number, name in enumerate(sections.NAMESPACE, 1)
     )
     + " ON CONFLICT (name) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in shelves.NAMESPACE[1:])
+    + ", ".join(f"{name} = excluded.{name}" for name in sections.NAMESPACE[1:])
 )
 
 
-def _asked(shelf: Shelf) -> str:
-    marks = shelves.TABLES[shelf].marks
-    arrays = ", ".join(f"${number}::{_type(shelf, name)}[]" for number, name in enumerate(marks, 2))
-    return f"unnest({arrays}) AS asked ({', '.join(f'asked_{name}' for name in marks)})"
+def _asked(section: Section) -> str:
+    positions = sections.TABLES[section].positions
+    arrays = ", ".join(f"${number}::{_type(section, name)}[]" for number, name in enumerate(positions, 2))
+    return f"unnest({arrays}) AS asked ({', '.join(f'asked_{name}' for name in positions)})"
 
 
-def _same(shelf: Shelf) -> str:
-    table = shelves.TABLES[shelf]
+def _same(section: Section) -> str:
+    table = sections.TABLES[section]
     return " AND ".join(
-        [f"found.{table.owner} = $1", *(f"found.{name} = asked_{name}" for name in table.marks)]
+        [f"found.{table.owner} = $1", *(f"found.{name} = asked_{name}" for name in table.positions)]
     )
 
 
-def _type(shelf: Shelf, column: str) -> str:
-    if column == "key" and shelf in (Shelf.ROWS, Shelf.PARTS):
+def _type(section: Section, column: str) -> str:
+    if column == "key" and section in (Section.ROWS, Section.PARTS):
         return "bytea"
     return type_of(column)
 
@@ -284,4 +287,4 @@ async def close_to_writes(connections: Connections, reason: str | None, instead_
 
 async def closed_at(connection: Connection) -> str | None:
     """Return the reason why the store in a database is closed; None if it is open."""
-    return shelves.facts_of(map(tuple, await connection.fetch(_FACTS))).closed
+    return sections.facts_of(map(tuple, await connection.fetch(_FACTS))).closed
