@@ -42,6 +42,7 @@ VERBS: Final = (
     "verbs/caller.py",
     "verbs/keys.py",
     "commands.py",
+    "declare.py",
     "pipeline/listing.py",
     "pipeline/view.py",
 )

@@ -1,21 +1,54 @@
 """Commands, which a store executes, and the results it returns.
 
-Law: a command is legal by construction, because only `holdfast.verbs` makes commands from callers' input. It
-says what to do, never how. It holds nothing random, and no time except its caller's deadline. `decide`
-returns the results.
+A command is legal by construction, because only `holdfast.verbs` makes commands from callers' input. It says
+what to do, never how. It holds nothing random, and no time except its caller's deadline. `decide` returns the
+results.
+
+The class of a command also declares its verb; see `holdfast.declare`.
 """
 
-from __future__ import annotations
+# Annotations are not postponed: verbs are derived from them.
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
+from holdfast import rules
+from holdfast.declare import DECLARED, Declaration, Members, Part, Says, Wire, missing, verb
+from holdfast.errors import ValidationError
+from holdfast.forms import (
+    MEANT_TTLS,
+    NO_KEEPING,
+    NOTHING,
+    ExpectedVersion,
+    Identity,
+    KeepTtl,
+    Key,
+    Keys,
+    KeyWriteFields,
+    Meaning,
+    Ttl,
+    TtlSeconds,
+    Value,
+    never,
+    one_of,
+    some_of,
+)
+from holdfast.model import KEEP
+from holdfast.origin import Origin
+from holdfast.replies import (
+    BatchReply,
+    DeletedReply,
+    DeleteManyReply,
+    EntryReply,
+    IncrReply,
+    SetManyReply,
+    StoredReply,
+    TouchReply,
+)
 from holdfast.rows import Row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 EMBEDDED: Final = "embedded"
 """The principal of a program that has opened the store itself."""
@@ -25,52 +58,83 @@ LEAST_COST: Final = 256
 """Fixed cost of a command, in addition to its content."""
 
 
-class Fence(msgspec.Struct, frozen=True, gc=False):
-    """A condition of a write: `token` must be the newest token of the lock."""
+def _lifetime(
+    ttl: object, seconds: object, keep: object, semantics: object
+) -> tuple[int | None, bool, str | None]:
+    """Return the TTL of a set, whether the old deadline stays, and the semantics, which may name a TTL."""
+    ttl = rules.one_ttl(ttl, seconds, keep)
+    meaning = rules.semantics(semantics)
+    declared = None if meaning is None else meaning.ttl_seconds
+    kept = ttl is KEEP
+    checked = None if kept else rules.ttl(ttl)
+    if declared is not None and declared != checked:
+        if ttl is not None:
+            raise ValidationError(f"ttl and semantics.ttl_seconds ({declared}) differ", field="ttl")
+        checked = declared
+    return checked, kept, None if meaning is None else msgspec.json.encode(meaning).decode()
 
-    lock: str
-    token: int
+
+def _first_ttl(ttl: object, seconds: object, keep: object) -> int | None:
+    """Return the TTL of an entry that a command creates."""
+    return rules.ttl(rules.one_ttl(ttl, seconds, keep))
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The caller of a command, with its request id and spec_ref.
+def _required_ttl(seconds: object, ttl: object, keep: object) -> int:
+    """Return a TTL that must be given, under one of its names."""
+    given = rules.one_ttl(ttl, None if seconds is UNSET else seconds, keep)
+    if given is None and seconds is UNSET:
+        raise missing("ttl_seconds")
+    return rules.required_ttl(given, field="ttl_seconds")
 
-    `repeatable` means that the caller chose the request id, so the reply is remembered. `deadline` is a time
-    of the store in milliseconds, after which the command must not take effect. `principal` is the
-    authenticated caller; if unset, the program that has opened the store. A retry may carry others of both.
-    """
 
-    writer: str
-    request_id: str
-    repeatable: bool = False
-    spec_ref: str | None = None
-    fence: Fence | None = None
-    deadline: int | msgspec.UnsetType = msgspec.UNSET
-    principal: str | msgspec.UnsetType = msgspec.UNSET
+def _only_if_exists(given: object) -> bool | UnsetType:
+    return rules.boolean(given, field="only_if_exists") or UNSET
 
-    @property
-    def asked(self) -> Origin:
-        """This origin without deadline and principal, for a command's parts and for remembered requests."""
-        if self.deadline is msgspec.UNSET and self.principal is msgspec.UNSET:
-            return self
-        return msgspec.structs.replace(self, deadline=msgspec.UNSET, principal=msgspec.UNSET)
+
+def _guard(name: object) -> str:
+    return rules.lock_name(name, field="guard")
+
+
+def _check_version(number: object) -> int:
+    return rules.version(number, field="version")
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(text.encode())
+
+
+_TTL_SECONDS: Final = Wire("ttl_seconds", TtlSeconds)
+_KEEP_TTL: Final = Wire("keep_ttl", KeepTtl)
+_KEY: Final = Says(rule="key", form=Key)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     """An operation in one namespace.
 
     A `weighed` command is refused if the values under its keys are too large for one request. A `limited`
-    one counts towards the rate limit. A `bulky` one has bytes that are passed on unread, in little time.
+    one counts towards the rate limit. A `bulky` one has bytes that are passed on unread, in little time. One
+    that `shares` may be in a group with commands of other namespaces. One that `forwards` may be sent to
+    another node of a cluster, which decides it.
     """
 
     weighed: ClassVar[bool] = False
     limited: ClassVar[bool] = False
     bulky: ClassVar[bool] = False
+    shares: ClassVar[bool] = False
+    forwards: ClassVar[bool] = False
+    declaration: ClassVar[Declaration | None] = None
 
     namespace: str
 
     @property
-    def parts(self) -> tuple[WriteCommand, ...] | None:
+    def declared(self) -> Declaration:
+        """The verb of which this is a call."""
+        if self.declaration is None:
+            raise TypeError(f"{type(self).__name__} is no call of a client")
+        return self.declaration
+
+    @property
+    def parts(self) -> "tuple[WriteCommand, ...] | None":
         """The commands that this consists of, if each is executed on its own; None for a single command."""
         return None
 
@@ -90,10 +154,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
         return False
 
 
+@verb("get", help="Return an entry.", reply=EntryReply)
 class Get(Command, frozen=True, kw_only=True, gc=False):
     """Read a key, in order with the writes."""
 
-    key: str
+    forwards: ClassVar[bool] = True
+
+    key: Annotated[str, _KEY]
 
 
 class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
@@ -104,33 +171,53 @@ class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
     origin: Origin
 
     @property
-    def asked(self) -> WriteCommand:
+    def asked(self) -> "WriteCommand":
         """This command as its request id is remembered, without deadline and principal."""
         return msgspec.structs.replace(self, origin=self.origin.asked)
 
 
 class KeyChange(WriteCommand, frozen=True, kw_only=True, gc=False):
-    """A change of one key, if it has the expected version (0: it must not exist; None: any version).
+    """A change of one key, if it has the expected version (0: it must not exist; None: any version)."""
 
-    If a command names a `verb`, clients send its fields under their own names.
-    """
-
-    verb: ClassVar[str] = ""
-
-    key: str
-    expected: int | None = None
+    key: Annotated[str, _KEY]
+    expected: Annotated[
+        int | None, Says(rule=rules.version, wire="expected_version", form=ExpectedVersion)
+    ] = None
 
 
+@verb(
+    "set",
+    help="Put a value.",
+    reply=StoredReply,
+    options=KeyWriteFields,
+    in_order=True,
+    part=Part("value", of="value"),
+    order=("key", "expected_version", "ttl", "value", "keep_ttl", "semantics"),
+    rules=MEANT_TTLS,
+)
 class Set(KeyChange, frozen=True, kw_only=True, gc=False):
     """Store a value, replacing any existing one. `size` is its size in bytes."""
 
     bulky: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
 
-    value: str
+    value: Annotated[
+        str, Says(rule=rules.encode_value, form=Value, fills=("size",), nullable=True, sent=_raw)
+    ]
     size: int
-    ttl: int | None = None
-    keep_ttl: bool = False
-    semantics: str | None = None
+    ttl: Annotated[
+        int | None,
+        Says(
+            rule=_lifetime,
+            form=Ttl,
+            takes=(_TTL_SECONDS, "keep_ttl", "semantics"),
+            fills=("keep_ttl", "semantics"),
+        ),
+    ] = None
+    keep_ttl: Annotated[bool, Says(form=KeepTtl, flag=True)] = False
+    # Not raw, since dialects respell the names in it.
+    semantics: Annotated[str | None, Says(form=Meaning, sent=msgspec.json.decode)] = None
 
     @property
     def cost(self) -> int:
@@ -138,10 +225,19 @@ class Set(KeyChange, frozen=True, kw_only=True, gc=False):
         return self.size + LEAST_COST
 
 
+@verb(
+    "delete",
+    reply=DeletedReply,
+    options=KeyWriteFields,
+    in_order=True,
+    destroys=True,
+    part=Part("delete", help="Remove the key."),
+)
 class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
     """Remove a key."""
 
-    verb: ClassVar[str] = "delete"
+    shares: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
 
     @property
     def removes(self) -> bool:
@@ -149,61 +245,177 @@ class Delete(KeyChange, frozen=True, kw_only=True, gc=False):
         return True
 
 
+@verb(
+    "incr",
+    help="Add to a number.",
+    reply=IncrReply,
+    options=KeyWriteFields,
+    in_order=True,
+    part=Part("incr", of="by", help="Add this to a number."),
+    rules=NO_KEEPING,
+)
 class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
     """Add to a number. `ttl` applies if this creates the key, which `only_if_exists` forbids.
 
     `only_if_exists` is True or unset, so that requests remembered before it existed keep their content.
     """
 
-    verb: ClassVar[str] = "incr"
+    shares: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
 
-    by: int | float
-    ttl: int | None = None
-    only_if_exists: bool | msgspec.UnsetType = msgspec.UNSET
+    by: Annotated[
+        float | int,
+        Says(
+            rule=rules.increment,
+            help="What to add; 1 if not given.",
+            unsaid="a sum that no number can hold, or a `value` that is not a number",
+        ),
+    ] = 1
+    ttl: Annotated[int | None, Says(rule=_first_ttl, form=Ttl, takes=(_TTL_SECONDS, _KEEP_TTL))] = None
+    only_if_exists: Annotated[
+        bool | UnsetType, Says(rule=_only_if_exists, help="Refuse to add to a key that does not exist.")
+    ] = UNSET
 
 
+@verb(
+    "remove_ttl",
+    help="Let an entry live for ever.",
+    reply=StoredReply,
+    options=KeyWriteFields,
+    in_order=True,
+    without={"ttl": None},
+)
+@verb(
+    "set_ttl",
+    help="Expire an entry after this many seconds.",
+    reply=StoredReply,
+    options=KeyWriteFields,
+    in_order=True,
+    rules=(*NO_KEEPING, some_of("ttl", "ttl_seconds")),
+)
 class SetTtl(KeyChange, frozen=True, kw_only=True, gc=False):
     """Set the deadline of a key; None removes it."""
 
-    ttl: int | None
+    shares: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
+
+    ttl: Annotated[
+        int | None,
+        Says(rule=_required_ttl, wire="ttl_seconds", form=TtlSeconds, takes=(Wire("ttl", Ttl), _KEEP_TTL)),
+    ]
+
+    @property
+    def declared(self) -> Declaration:
+        """The verb of which this is a call: the deadline is set, or it is removed."""
+        return DECLARED["remove_ttl" if self.ttl is None else "set_ttl"]
 
 
+@verb(
+    "touch",
+    help="Expire an entry after this many seconds, if it is there.",
+    reply=TouchReply,
+    options=KeyWriteFields,
+    in_order=True,
+    rules=(*NO_KEEPING, some_of("ttl", "ttl_seconds")),
+)
 class Touch(KeyChange, frozen=True, kw_only=True, gc=False):
     """Set the deadline of a key if it exists."""
 
-    verb: ClassVar[str] = "touch"
+    shares: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
 
-    ttl_seconds: int
+    ttl_seconds: Annotated[
+        int, Says(rule=_required_ttl, form=TtlSeconds, takes=(Wire("ttl", Ttl), _KEEP_TTL))
+    ]
 
 
+@verb("restore", reply=StoredReply, options=KeyWriteFields, in_order=True, rules=NO_KEEPING)
 class Restore(KeyChange, frozen=True, kw_only=True, gc=False):
     """Bring a key back from the trash."""
 
-    verb: ClassVar[str] = "restore"
+    forwards: ClassVar[bool] = True
 
-    ttl: int | None = None
+    ttl: Annotated[int | None, Says(rule=_first_ttl, form=Ttl, takes=(_TTL_SECONDS, _KEEP_TTL))] = None
 
 
+@verb("", reply=None, part=Part("guard", of="lock"))
 class Guard(WriteCommand, frozen=True, kw_only=True, gc=False):
     """Give a lock's guard a new version, which becomes the newest token of the lock."""
 
-    lock: str
+    forwards: ClassVar[bool] = True
+
+    lock: Annotated[str, Says(rule=_guard, form=Identity, help="Give this lock a new token.")]
 
 
+@verb("", reply=None)
 class Check(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The version that a batch expects of a key, or 0 if the key must not exist."""
 
-    key: str
-    version: int
+    declaration: ClassVar[Declaration]
+
+    key: Annotated[str, _KEY]
+    version: Annotated[
+        int,
+        Says(
+            rule=_check_version,
+            form=Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)],
+            help="The version that must be there, 0 for no entry.",
+        ),
+    ]
 
 
+def _parts(writes: "tuple[Set | Delete | Incr | Guard, ...]") -> list[dict[str, Any]]:
+    return [write.declared.part_of(write) for write in writes]
+
+
+CHECKS: Final = Members(
+    "BatchCheck",
+    Check,
+    help="What must hold, or nothing is written.",
+    help_of_one="One of the checks of a batch.",
+)
+"""The checks of a batch."""
+WRITES: Final = Members(
+    "BatchWrite",
+    help="At most 1,000 writes, in their order.",
+    help_of_one="One of the writes of a batch: exactly one of `value`, `incr`, `delete` and `guard` is set.",
+    instead={
+        "expected_version": Annotated[
+            int, Meta(description="Refused: a batch expects versions in its checks.")
+        ]
+    },
+    rules=(
+        one_of(("value",), ("incr",), ("delete",), ("guard",)),
+        some_of("key", "guard"),
+        {"properties": {"expected_version": NOTHING}},
+        never("incr", "keep_ttl"),
+        *MEANT_TTLS,
+    ),
+)
+"""The writes of a batch: each has exactly one of `value`, `incr`, `delete` and `guard`."""
+
+
+@verb(
+    "batch",
+    help="Do all of several writes or none.",
+    reply=BatchReply,
+    options=KeyWriteFields,
+    in_order=True,
+    destroys=True,
+)
 class Batch(WriteCommand, frozen=True, kw_only=True):
     """Writes that take effect together if all checks hold; otherwise none does."""
 
     weighed: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
 
-    checks: tuple[Check, ...]
-    writes: tuple[Set | Delete | Incr | Guard, ...]
+    checks: Annotated[
+        tuple[Check, ...], Says(rule="checks", form=CHECKS, of_origin=True, sent=msgspec.to_builtins)
+    ] = ()
+    writes: Annotated[
+        tuple[Set | Delete | Incr | Guard, ...],
+        Says(rule="writes", form=WRITES, of_origin=True, sent=_parts),
+    ]
 
     @property
     def cost(self) -> int:
@@ -221,12 +433,54 @@ class Batch(WriteCommand, frozen=True, kw_only=True):
         return all(write.removes for write in self.writes)
 
 
+def _items(items: tuple[Set, ...]) -> list[dict[str, Any]]:
+    return [item.declared.fields_of(item) for item in items]
+
+
+def _keys(items: tuple[Delete, ...]) -> list[str]:
+    return [item.key for item in items]
+
+
+ITEMS: Final = Members(
+    "SetItem",
+    Set,
+    help="At most 1,000 items, each with the fields of a set.",
+    help_of_one="One of the items of `set_many`.",
+    rules=MEANT_TTLS,
+)
+"""The items of `set_many`."""
+
+
+@verb(
+    "delete_many",
+    help="Remove several keys, each for itself.",
+    reply=DeleteManyReply,
+    options=KeyWriteFields,
+    in_order=True,
+    destroys=True,
+    several="items",
+    instead={"items": Says(rule="deletes", wire="keys", form=Keys, sent=_keys)},
+)
+@verb(
+    "set_many",
+    help="Put several values, each for itself.",
+    reply=SetManyReply,
+    options=KeyWriteFields,
+    in_order=True,
+    several="items",
+    instead={"items": Says(rule="sets", form=ITEMS, sent=_items)},
+)
 class Many(WriteCommand, frozen=True, kw_only=True):
     """Several writes in one call, each of which succeeds or fails on its own."""
 
     weighed: ClassVar[bool] = True
 
     items: tuple[Set | Delete, ...]
+
+    @property
+    def declared(self) -> Declaration:
+        """The verb of which this is a call, as its items show."""
+        return DECLARED["set_many" if all(isinstance(item, Set) for item in self.items) else "delete_many"]
 
     @property
     def parts(self) -> tuple[Set | Delete, ...]:
@@ -282,6 +536,13 @@ class SetPolicy(WriteCommand, frozen=True, kw_only=True, gc=False):
     limited: ClassVar[bool] = False
 
     policy: str
+
+
+def kinds_of(kind: type[Command]) -> Iterator[type[Command]]:
+    """Yield all classes of commands that a class stands for, and itself."""
+    yield kind
+    for inner in kind.__subclasses__():
+        yield from kinds_of(inner)
 
 
 class Result(msgspec.Struct, frozen=True, tag=True, kw_only=True):

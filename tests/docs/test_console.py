@@ -28,15 +28,7 @@ from tests.docs.shell import (
     stages_of,
     without_settings,
 )
-from tests.docs.test_examples import (
-    DATABASE_VARIABLE,
-    PAGES,
-    ROOT,
-    Block,
-    blocks_of,
-    compiled,
-    run,
-)
+from tests.docs.test_examples import DATABASE_VARIABLE, PAGES, ROOT, Block, blocks_of, compiled, run
 
 NOT_RUN: Final = {
     r"\./dev |source \.venv": "sets up, tests or measures a clone of the repository",

@@ -13,7 +13,7 @@ import sys
 
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 NOW = 1_700_000_000_000
 

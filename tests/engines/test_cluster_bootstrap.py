@@ -14,13 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.nats import cluster_bootstrap
-from holdfast.edges.nats.cluster_bootstrap import (
-    ASIDE,
-    BROUGHT,
-    ClusterBootstrap,
-    MachineAnswer,
-    set_aside,
-)
+from holdfast.edges.nats.cluster_bootstrap import ASIDE, BROUGHT, ClusterBootstrap, MachineAnswer, set_aside
 from holdfast.edges.nats.cluster_server import in_cluster
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster import reports

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.bus.connection import Connection
-from holdfast.commands import Delete, Deleted, Origin
+from holdfast.commands import Delete, Deleted
 from holdfast.decide import Outcome
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.cluster import forwarding
@@ -18,6 +18,7 @@ from holdfast.engines.cluster.lease import ticks
 from holdfast.engines.cluster.write_queue import shares
 from holdfast.errors import OutcomeUnknown, QuotaExceeded, Transient, VersionConflict
 from holdfast.model import Policy
+from holdfast.origin import Origin
 from holdfast.rows import Record
 from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node
 from tests.jetstream import lasting_servers

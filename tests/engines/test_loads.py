@@ -14,7 +14,7 @@ from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import TooExpensive
 from holdfast.store import Store
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -24,7 +24,7 @@ from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.rows import KV, TRASH, Address
 from holdfast.upkeep_commands import Trim
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -26,7 +26,7 @@ from holdfast.rows import GUARD, KV, REQUEST, TRASH, Address
 from holdfast.testing import AUDIT_KEY
 from holdfast.upkeep_commands import Expire, ExpireRun, Trim
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,9 +22,9 @@ from holdfast.errors import OutcomeUnknown, Transient, Unavailable, VersionConfl
 from holdfast.rows import KV, TRASH, Address
 from holdfast.upkeep_commands import Expire
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
 from tests.engines.counting_process import NOW
 from tests.forking import ForkedProcess
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -24,7 +24,7 @@ from holdfast.engines.sqlite import SqliteEngine
 from holdfast.rows import KV, Address
 from holdfast.upkeep_commands import Expire, ExpireRun
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

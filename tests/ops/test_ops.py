@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.commands import Origin
 from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
 from holdfast.engine import ClusterFigures
 from holdfast.letter_commands import Escalate
 from holdfast.operators.holdings import Survey
+from holdfast.origin import Origin
 from tests.edges.measuring import Measured, measured
 from tests.edges.running import PATIENCE, ask, get
 from tests.ops.files import (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 import holdfast
+from holdfast.commands import Set
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,9 +51,8 @@ async def write_letters(store: holdfast.Store, rounds: int) -> AsyncIterator[Awa
     """Give up requests that are kept whole."""
     kv = store.kv("p")
     for number in range(rounds):
-        given_up = kv.verbs.set(f"{number}", 1, request_id=f"{number}")
-        letter = f'{{"value":"{LARGE}"}}'
-        yield store.execute(kv.verbs.escalate(given_up, letter=letter, error_code="BUSY", attempts=3))
+        given_up = kv.verbs.command(Set, key=f"{number}", value=LARGE, request_id=f"{number}")
+        yield store.execute(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
 
 
 async def take_locks(store: holdfast.Store, rounds: int) -> AsyncIterator[Awaitable[Any]]:

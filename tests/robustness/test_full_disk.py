@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.commands import Set
 from holdfast.engines.sqlite.files import BALLAST_STEP
-from holdfast.wire.writes import escalation
 from tests.disks import DISK_MIB, fill, mounted
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ async def test_letters_can_be_dropped_on_a_full_disk(small_disk: Path) -> None:
     """A full disk does not keep an operator from dropping dead letters, which may be what fills it."""
     async with holdfast.open(small_disk / "store.db", reap=False) as store:
         verbs = store.kv("p").verbs
-        request = verbs.set("k", 1, request_id="r")
-        await store.execute(escalation(verbs, request, error_code="BUSY", message="", attempts=5))
+        request = verbs.command(Set, key="k", value=1, request_id="r")
+        await store.execute(verbs.escalate(request, error_code="BUSY", message="", attempts=5))
         fill(small_disk / "filler")
         for size in (60_000, 1):
             await _set_until_refused(store.kv("p"), {}, "x" * size)

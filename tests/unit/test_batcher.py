@@ -13,20 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import pace
-from holdfast.commands import (
-    LEAST_COST,
-    Batch,
-    Delete,
-    Get,
-    Got,
-    Load,
-    Many,
-    Origin,
-    Removed,
-    Set,
-    SetPolicy,
-)
+from holdfast.commands import LEAST_COST, Batch, Delete, Get, Got, Load, Many, Removed, Set, SetPolicy
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
+from holdfast.origin import Origin
 from holdfast.pace import ALONE, MAX_GROUP
 from holdfast.pipeline.batcher import DEAR, MAX_GROUP_BYTES, Batcher, GroupDone
 from holdfast.rows import Row

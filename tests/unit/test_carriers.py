@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import CannotShareTransaction
 from holdfast.pipeline.batcher import Batcher, GroupDone
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from holdfast.commands import Command

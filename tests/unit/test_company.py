@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.blobs.commands import PutPart
-from holdfast.commands import Batch, Check, Got, Many, Origin, Set
+from holdfast.commands import Batch, Check, Got, Many, Set
+from holdfast.origin import Origin
 from holdfast.pipeline.batcher import DEAR, Batcher, GroupDone
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from holdfast.pipeline.commits import too_late
 from holdfast.rows import Namespace
 from holdfast.store import Store
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

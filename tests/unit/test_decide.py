@@ -20,7 +20,7 @@ from holdfast.model import Policy
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row
 from holdfast.upkeep_commands import Expire, Trim
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

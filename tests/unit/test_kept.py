@@ -9,7 +9,8 @@ import pytest
 import holdfast
 import holdfast.upkeep.reaper
 from holdfast.clock import ManualClock
-from holdfast.commands import Kept, Origin
+from holdfast.commands import Kept, Set
+from holdfast.origin import Origin
 from holdfast.tables.commands import CreateIndex
 from holdfast.tables.schema import KeyAttribute
 
@@ -119,8 +120,8 @@ async def test_requests_letters_and_the_audit(store: holdfast.Store, clock: Manu
     await kv.set("k", 1, request_id="once")
     with pytest.raises(holdfast.VersionConflict):
         await kv.set("k", 2, request_id="once")
-    given_up = kv.verbs.set("k", 1)
-    kept = await store.execute(kv.verbs.escalate(given_up, letter='{"a":1}', error_code="BUSY", attempts=3))
+    given_up = kv.verbs.command(Set, key="k", value=1)
+    kept = await store.execute(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
     assert isinstance(kept, Kept)
     found = await parts(store)
     assert set(found) == {"entries", "journal", "requests", "letters", "audit"}

@@ -14,8 +14,7 @@ from holdfast.decide import Loaded, decide, needs
 from holdfast.decide.letters import letter_address
 from holdfast.errors import QuotaExceeded, Unavailable, Unsupported
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
-from holdfast.wire.writes import escalation
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from holdfast.audit.chain import SigningKeys
@@ -89,7 +88,7 @@ class World:
 def letter(value: object = 1) -> Escalate:
     """A set that was given up."""
     command = VERBS.set("k", value, request_id="r")
-    return escalation(VERBS, command, error_code="BUSY", message="later", attempts=5)
+    return VERBS.escalate(command, error_code="BUSY", message="later", attempts=5)
 
 
 def test_what_letters_come_to() -> None:

@@ -22,12 +22,12 @@ from holdfast.decide import draft, judging
 from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
-from holdfast.handles.key_calls import write_of
 from holdfast.pipeline import watch
 from holdfast.rules import values
 from holdfast.testing.exact import refusal
-from holdfast.verbs.keys import Verbs
+from holdfast.wire.writes import write_of
 from holdfast.work import SLICE, Work
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

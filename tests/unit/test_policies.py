@@ -12,7 +12,7 @@ from holdfast.audit.keyring import Keyring
 from holdfast.clock import ManualClock
 from holdfast.decide import Decision, Loaded, needs
 from holdfast.rows import KV, Address, Namespace
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

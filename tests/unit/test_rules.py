@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import rules
-from holdfast.commands import Fence
 from holdfast.errors import InvalidPluginName, ValidationError
 from holdfast.model import Policy, Semantics
+from holdfast.origin import Fence
 from holdfast.testing.exact import refusal
 
 ROOT = "tenant/acme/project/web/"

@@ -12,8 +12,8 @@ from holdfast.decide import Decision, Loaded, decide, slices
 from holdfast.errors import HoldfastError, VersionConflict
 from holdfast.model import Policy
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
 from tests.unit.test_decide import NAME, NOW, loaded
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from pathlib import Path

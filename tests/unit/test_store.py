@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.clock import ManualClock
+from holdfast.commands import Set
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import (
@@ -169,7 +170,7 @@ async def test_who_writes_by_default(engine: Engine) -> None:
     async with Store(engine, writer="agent:x", reap=False) as store:
         assert (await store.kv("a").set("k", 1)).last_writer == "agent:x"
         assert (await store.kv("a").set("k", 1, writer="agent:y")).last_writer == "agent:y"
-        command = store.verbs("kv/a", writer="somebody").set("k", 1)
+        command = store.verbs("kv/a", writer="somebody").command(Set, key="k", value=1)
         assert command.origin.writer == "somebody"
 
 
@@ -331,7 +332,7 @@ async def test_a_glance(store: Store) -> None:
     rows = store.glance([("kv/a", "k"), ("kv/b", "k"), ("kv/a", "other"), ("kv/a", "k")])
     assert rows is not LATER
     assert [row and row.version for row in rows] == [entry.version, None, None, entry.version]
-    write = store.submit(store.verbs("kv/a").set("k", 2))
+    write = store.submit(store.verbs("kv/a").command(Set, key="k", value=2))
     assert store.writing("kv/a", "k")
     await write
     assert not store.writing("kv/a", "k")

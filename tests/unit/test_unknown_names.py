@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.edges.calls import key_fields, table_fields
+from holdfast.edges.calls import table_fields
 from holdfast.errors import ValidationError
 from holdfast.verbs import unknown
 
@@ -88,9 +88,6 @@ async def test_what_is_no_list_is_refused_as_before(call: Any, field: str) -> No
 @pytest.mark.parametrize(
     ("known", "shape"),
     [
-        (unknown.SET_ITEM, key_fields.SetItem),
-        (unknown.BATCH_WRITE, key_fields.BatchWrite),
-        (unknown.BATCH_CHECK, key_fields.BatchCheck),
         (unknown.ITEM_KEY, table_fields.ItemKey),
         (unknown.ITEM_WRITES["put"], table_fields.PutMember),
         (unknown.ITEM_WRITES["update"], table_fields.UpdateMember),

@@ -11,7 +11,7 @@ from holdfast.decide import Loaded, decide
 from holdfast.rows import KV, REQUEST, TRASH, Address, Ends, Namespace, Overdue, Row, Run
 from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 NAMESPACE = "kv/p"
 NOW = 1_000

@@ -5,31 +5,22 @@ Law: commands are compared field by field; what a field may hold is tested with 
 
 from __future__ import annotations
 
+import inspect
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.commands import (
-    Batch,
-    Check,
-    Delete,
-    Fence,
-    Guard,
-    Incr,
-    Many,
-    Origin,
-    Restore,
-    Set,
-    SetTtl,
-    Touch,
-)
+from holdfast.commands import Batch, Check, Delete, Guard, Incr, Many, Restore, Set, SetTtl, Touch
+from holdfast.declare import DECLARED
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge
+from holdfast.handles.kv import KV
 from holdfast.model import KEEP, Entry, Semantics
+from holdfast.origin import Fence, Origin
 from holdfast.testing.exact import refusal
 from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
+from tests.verbs import Verbs
 
 NAME = "kv/a"
 MADE = Origin(writer="me", request_id="made")
@@ -321,3 +312,13 @@ def test_load(verbs: Verbs) -> None:
 def test_set_policy(verbs: Verbs) -> None:
     """A policy travels as JSON."""
     assert verbs.set_policy({"quota_keys": 5}).policy == '{"quota_keys":5}'
+
+
+def test_methods_take_what_their_verbs_declare() -> None:
+    """A method of a handle has the parameters that its verb declares, but for second names of a field."""
+    second = {"ttl_seconds", "keep_ttl", "ttl"}
+    for name, declaration in DECLARED.items():
+        if declaration.in_order and name != "escalate":
+            parameters = inspect.signature(getattr(KV, name)).parameters.keys() - {"self", "provenance"}
+            assert parameters - second == declaration.own.keys() - second, name
+            assert parameters <= declaration.own.keys(), name

@@ -28,9 +28,9 @@ from holdfast.tables.projection import compiled, project
 from holdfast.tables.schema import table_schema
 from holdfast.tables.updates import update_of, updated
 from holdfast.testing.exact import refusal
-from holdfast.verbs.keys import Verbs
 from holdfast.verbs.tables import TableVerbs
 from holdfast.work import SLICE, Work, reading, searching
+from tests.verbs import Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

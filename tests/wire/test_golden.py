@@ -8,7 +8,8 @@ by any of them. To write the file again: `python -m tests.wire.test_golden`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from itertools import chain, product
 from pathlib import Path
@@ -18,12 +19,13 @@ import msgspec
 import pytest
 
 from holdfast.commands import WriteCommand
+from holdfast.declare import DECLARED
 from holdfast.engines.cluster.forwarding import can_carry, group_as_bytes
 from holdfast.errors import HoldfastError
-from holdfast.handles.key_calls import write_of
 from holdfast.letter_commands import Escalate
-from holdfast.verbs.keys import Verbs
-from holdfast.wire.writes import escalation, message_of
+from holdfast.wire.payload import fields_of
+from holdfast.wire.writes import Write, message_of, write_of, written
+from tests.verbs import Verbs
 
 GOLDEN = Path(__file__).with_name("golden.json")
 
@@ -177,7 +179,7 @@ def _traces(verbs: Verbs, command: WriteCommand) -> Iterator[tuple[str, bytes]]:
     verb, sent = message_of(command)
     yield "message", verb.encode() + msgspec.json.encode(sent)
     if not isinstance(command, Escalate):
-        letter = escalation(verbs, command, error_code="BUSY", message="later", attempts=5)
+        letter = verbs.escalate(command, error_code="BUSY", message="later", attempts=5)
         yield "letter", letter.letter.encode()
 
 
@@ -190,7 +192,7 @@ def _golden() -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}), ids=str)
+@pytest.mark.parametrize("verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}))
 def test_what_writes_leave_and_send_stays_the_same(verb: str) -> None:
     """Remembered requests, forwarded groups, messages, dead letters and refusals are those of the file."""
     golden = _golden()
@@ -198,6 +200,31 @@ def test_what_writes_leave_and_send_stays_the_same(verb: str) -> None:
         if called == verb:
             name = _name(verb, fields)
             assert fingerprint(verb, fields) == golden[name], name
+
+
+@pytest.mark.parametrize("verb", sorted({verb for verb, _ in calls()}))
+def test_a_decoded_message_is_the_same_call(verb: str) -> None:
+    """A payload that is decoded at once makes the command that its fields make, or is refused alike."""
+    declaration = DECLARED[verb]
+    for called, fields in chain(calls(), REFUSED):
+        if called == verb:
+            payload = msgspec.json.encode(fields)
+            try:
+                message = declaration.decode(payload)
+            except msgspec.DecodeError:
+                continue  # the door looks at its fields then
+            at_once = _command(partial(written, declaration, _verbs(), message, fields.get("deadline")))
+            assert at_once == _command(partial(write_of, verb, _verbs(), fields_of(payload))), fields
+
+
+def _command(make: Callable[[], Write | None]) -> bytes:
+    """Return the command of a write as JSON, or the error that refuses it."""
+    try:
+        write = make()
+    except HoldfastError as error:
+        return f"{error.code} {error.field}: {error.message}".encode()
+    assert write is not None
+    return msgspec.json.encode(write.command)
 
 
 def test_every_call_of_the_file_is_compared() -> None:

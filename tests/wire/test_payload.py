@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidJson, MissingField, ValidationError, ValueTooLarge
-from holdfast.handles.key_calls import write_of
 from holdfast.testing.exact import refusal
-from holdfast.verbs.keys import Verbs
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.payload import decode, fields_of
+from holdfast.wire.writes import write_of
+from tests.verbs import Verbs
 
 VERBS = Verbs("kv/trivia", writer="trivia", new_id=lambda: "made-1", now=lambda: 0)
 

@@ -12,19 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.commands import Deleted, Kept, Many, Missed, Results, Stored, Versions, WriteCommand
+from holdfast.declare import DECLARED
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.handles.key_calls import WRITES, write_of
 from holdfast.model import KEEP
 from holdfast.rows import Row
 from holdfast.upkeep_commands import Expire
-from holdfast.verbs.keys import Verbs
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import ERRORS
-from holdfast.wire.writes import escalation, message_of, result_of
+from holdfast.wire.writes import message_of, result_of, write_of
+from tests.verbs import Verbs
 
 EXAMPLES = settings(
     deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
+WRITES = {name for name, verb in DECLARED.items() if verb.in_order}
 MS = st.integers(0, 253_402_300_799_999)
 """Times up to the end of the year 9999."""
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=30)
@@ -84,8 +85,7 @@ def commands(draw: st.DrawFn) -> WriteCommand:
     known, provenance = verbs(), draw(PROVENANCE)
     kind = draw(st.sampled_from(sorted(WRITES)))
     if kind == "escalate":
-        return escalation(
-            known,
+        return known.escalate(
             draw(plain(PROVENANCE.map(lambda some: {"request_id": "r"} | some))),
             error_code=draw(st.sampled_from(sorted(ERRORS))),
             message=draw(TEXT),
@@ -101,7 +101,7 @@ def plain(
 ) -> WriteCommand:
     """A command that does what it says at once; of any kind if none is given."""
     known, provenance = verbs(), draw(provenances)
-    kind = kind or draw(st.sampled_from(sorted(WRITES.keys() - {"escalate", "set_many"})))
+    kind = kind or draw(st.sampled_from(sorted(WRITES - {"escalate", "set_many"})))
     if kind == "set":
         keep = draw(st.sampled_from([None, KEEP]))
         item = draw(ITEMS)
@@ -156,8 +156,8 @@ def test_every_command_survives_its_message(command: WriteCommand) -> None:
 
 def test_the_number_of_a_letter_survives_its_reply() -> None:
     """Under which number a letter was kept reaches the client."""
-    command = escalation(
-        verbs(), verbs().delete("k", request_id="r"), error_code="BUSY", message="later", attempts=5
+    command = verbs().escalate(
+        verbs().delete("k", request_id="r"), error_code="BUSY", message="later", attempts=5
     )
     for dialect in (PLUGIN, SEMANTIC):
         assert answered(command, Kept(7), dialect) == Kept(7)

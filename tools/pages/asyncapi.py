@@ -13,10 +13,10 @@ import msgspec
 import yaml
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.fields import SCHEMAS
 from holdfast.edges.calls.schemas import schemas_of
 from holdfast.edges.calls.table_replies import ItemChangeRecord
 from holdfast.errors import error_classes
+from holdfast.forms import SCHEMAS
 from holdfast.model import Change
 from holdfast.pipeline.outage import Alert
 from holdfast.wire.dialects import SEMANTIC

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.edges.calls import blobs, keys, operators, tables
-from holdfast.edges.calls.fields import GRAMMARS, CallFields, WriteFields
-from holdfast.edges.calls.key_fields import KeyWriteFields
+from holdfast.forms import GRAMMARS, CallFields, KeyWriteFields, WriteFields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,19 +15,14 @@ from holdfast.commands import LEAST_COST, KeyChange, Result, WriteCommand
 class UploadChange(WriteCommand, frozen=True, kw_only=True, gc=False):
     """A change of an upload, which no reader sees."""
 
-    verb: ClassVar[str] = ""
-
 
 class BeginUpload(UploadChange, frozen=True, kw_only=True, gc=False):
     """Begin an upload."""
-
-    verb: ClassVar[str] = "begin"
 
 
 class PutPart(UploadChange, frozen=True, kw_only=True, gc=False):
     """Store a part of an upload. A part that has arrived before is left as it is."""
 
-    verb: ClassVar[str] = "put_part"
     bulky: ClassVar[bool] = True
 
     upload: int
@@ -43,8 +38,6 @@ class PutPart(UploadChange, frozen=True, kw_only=True, gc=False):
 
 class AbortUpload(UploadChange, frozen=True, kw_only=True, gc=False):
     """Give up an upload. A finished one is left as it is."""
-
-    verb: ClassVar[str] = "abort"
 
     upload: int
 
@@ -85,8 +78,6 @@ class StoreBlob(KeyChange, frozen=True, kw_only=True, gc=False):
 
 class CopyBlob(KeyChange, frozen=True, kw_only=True, gc=False):
     """Store the bytes of another blob under this key, with its content type and metadata."""
-
-    verb: ClassVar[str] = "copy"
 
     source: str
     ttl: int | None = None

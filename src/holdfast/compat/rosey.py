@@ -21,6 +21,7 @@ from sqlalchemy.util import await_
 
 from holdfast import families, rules
 from holdfast.bus.errors import BusError
+from holdfast.commands import Set
 from holdfast.compat.client import DatabaseClient
 from holdfast.compat.connection import BotConnection
 from holdfast.edges.nats.service import NatsService, Settings
@@ -149,9 +150,9 @@ class BotDatabase:
             kv = await self._kv(plugin_name)
             seconds = ttl_field({"ttl": ttl, "ttl_seconds": ttl_seconds})
             try:
-                command = kv.verbs.set(key, value, ttl=seconds)
+                command = kv.verbs.command(Set, key=key, value=value, ttl=seconds)
             except ValidationError:
-                command = kv.verbs.set(key, dumped(value), ttl=seconds)
+                command = kv.verbs.command(Set, key=key, value=dumped(value), ttl=seconds)
             await kv.store.execute(command)
         _log.debug("KV set: plugin=%s key=%s size=%d", plugin_name, shown_key(key), command.size)
 

@@ -11,13 +11,14 @@ from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
-from holdfast.commands import Batch, Fence, Many, WriteCommand
+from holdfast.commands import Batch, Many, WriteCommand
 from holdfast.decide import blobs, items, key_needs, keys, letters, reveals, tables, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs, Paused, Suspended
 from holdfast.decide.requests import once, request_address
 from holdfast.decide.slices import begun
 from holdfast.errors import Fenced
+from holdfast.origin import Fence
 from holdfast.rows import GUARD, Address
 from holdfast.tables.commands import TransactWrite, WriteItems
 from holdfast.work import SLICE, too_much_loaded

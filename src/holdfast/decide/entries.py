@@ -20,8 +20,8 @@ from holdfast.rows import KV, OVERHEAD, TRASH, Address, Namespace, Record, Row
 from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
-    from holdfast.commands import Origin
     from holdfast.decide.draft import Draft, Loaded, Needs
+    from holdfast.origin import Origin
 
 
 class Trashed(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,13 +16,7 @@ from holdfast.decide.index_entries import remove_entries, update_entries
 from holdfast.decide.judging import changed, meets
 from holdfast.decide.schemas import schema_address, schema_of, table_of
 from holdfast.decide.weights import envelope
-from holdfast.errors import (
-    ConditionFailed,
-    ItemNotFound,
-    TtlNotConfigured,
-    ValidationError,
-    VersionConflict,
-)
+from holdfast.errors import ConditionFailed, ItemNotFound, TtlNotConfigured, ValidationError, VersionConflict
 from holdfast.model import ItemConflict
 from holdfast.rows import Address, Record, Row
 from holdfast.tables.commands import (
@@ -47,8 +41,8 @@ from holdfast.tables.updates import update_of, updated
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Origin
     from holdfast.decide.draft import Draft, Loaded, Needs
+    from holdfast.origin import Origin
     from holdfast.tables.schema import TableSchema
     from holdfast.tables.updates import Update
 

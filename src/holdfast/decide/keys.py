@@ -24,7 +24,6 @@ from holdfast.commands import (
     Load,
     Many,
     Missed,
-    Origin,
     Restore,
     Results,
     Set,
@@ -39,6 +38,7 @@ from holdfast.decide.policies import check_endless, check_value
 from holdfast.decide.slices import begun, each
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict
+from holdfast.origin import Origin
 from holdfast.rows import GUARD, KV, TRASH, Address, Row
 from holdfast.rules import MAX_VALUE_BYTES
 from holdfast.stored import purpose_of, value_of

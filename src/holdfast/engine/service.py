@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.audit.results import AuditPage
-    from holdfast.commands import Origin
     from holdfast.engine.queries import Filter, Scan, Selected
     from holdfast.model import Letter, LetterPage, Page, Rescued, SlowPage, TrashPage
+    from holdfast.origin import Origin
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):

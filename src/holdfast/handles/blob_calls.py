@@ -1,7 +1,7 @@
 """Calls of the verbs that write blobs: fields become a command, and its result becomes the reply's fields.
 
-Law: as in `holdfast.handles.key_calls`, which has the calls that blobs share with keys. The bytes of a call
-are its field `data`: bytes, or base64 where a door has only text.
+The bytes of a call are its field `data`: bytes, or base64 where a door has only text. `holdfast.wire.writes`
+has the calls that blobs share with keys.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.blobs import fields as of
 from holdfast.blobs.manifest import PART_BYTES
 from holdfast.errors import ValidationError
-from holdfast.handles.key_calls import Write, _shown_stored, provenance
 from holdfast.verbs.blobs import BlobVerbs
-from holdfast.verbs.fields import required, ttl_field
+from holdfast.verbs.fields import provenance, required, ttl_field
+from holdfast.wire.writes import Write, show_stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ def _put(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
     command = BlobVerbs(verbs).store(
         required(fields, "key"), size=len(data), checksum=checksum, data=data, **_about(fields)
     )
-    return Write(command, _shown_stored(fields))
+    return Write(command, _shown(fields))
 
 
 def _commit(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
@@ -49,7 +49,12 @@ def _commit(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         upload=required(fields, "upload"),
         **_about(fields),
     )
-    return Write(command, _shown_stored(fields))
+    return Write(command, _shown(fields))
+
+
+def _shown(fields: Mapping[str, Any]) -> Callable[[Any], dict[str, Any]]:
+    envelope = fields.get("envelope")
+    return lambda result: show_stored(result, envelope)
 
 
 def _about(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,7 +75,7 @@ def _copy(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
         expected_version=fields.get("expected_version"),
         **provenance(fields),
     )
-    return Write(command, _shown_stored(fields))
+    return Write(command, _shown(fields))
 
 
 def _begin(verbs: Verbs, fields: Mapping[str, Any]) -> Write:

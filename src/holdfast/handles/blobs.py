@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from holdfast.blobs import fields as of
 from holdfast.blobs.manifest import EMPTY, manifest_of
-from holdfast.commands import Stored
+from holdfast.commands import Restore, Stored
+from holdfast.declare import DECLARED
 from holdfast.handles.blob_pieces import parts_of
 from holdfast.handles.blob_reader import BlobReader
 from holdfast.handles.blob_upload import store_blob
@@ -277,7 +278,9 @@ class Blobs:
         """
         verbs = self._keys.verbs
         return await self._stored(
-            verbs.set_ttl(name, ttl_seconds, expected_version=expected_version, **provenance)
+            DECLARED["set_ttl"].call(
+                verbs, key=name, ttl_seconds=ttl_seconds, expected_version=expected_version, **provenance
+            )
         )
 
     async def remove_ttl(
@@ -297,7 +300,9 @@ class Blobs:
             KeyNotFound: There is no such blob.
         """
         verbs = self._keys.verbs
-        return await self._stored(verbs.remove_ttl(name, expected_version=expected_version, **provenance))
+        return await self._stored(
+            DECLARED["remove_ttl"].call(verbs, key=name, expected_version=expected_version, **provenance)
+        )
 
     async def restore(self, name: str, *, ttl: int | None = None, **provenance: Unpack[Provenance]) -> Blob:
         """Bring a blob back from the trash, with a new version.
@@ -314,7 +319,7 @@ class Blobs:
             VersionConflict: There is a blob of that name.
             KeyNotFound: The blob is not in the trash.
         """
-        return await self._stored(self._keys.verbs.restore(name, ttl=ttl, **provenance))
+        return await self._stored(self._keys.verbs.command(Restore, key=name, ttl=ttl, **provenance))
 
     async def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
         """Read the journal of the blobs; see `KV.changes`.

@@ -11,10 +11,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import rules
-from holdfast.commands import Deleted, Results, Stored
+from holdfast.commands import ITEMS, Deleted, Results, Stored
+from holdfast.declare import DECLARED
 from holdfast.engine import JournalQuery, Scan, successor
 from holdfast.errors import DatabaseError, HoldfastError
-from holdfast.handles.key_writes import KeyWrites, P, entry_in, removed_in
+from holdfast.handles.key_writes import KeyWrites, entry_in, removed_in
 from holdfast.handles.reveals import revealed
 from holdfast.model import Changes, Entry, Page
 from holdfast.pace import in_turns
@@ -23,18 +24,18 @@ from holdfast.pipeline.watch import changes_after, watch
 from holdfast.rows import KV as KV_SPACE
 from holdfast.stored import change_of, entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
-from holdfast.verbs.unknown import SET_ITEM, refuse_unknown
+from holdfast.verbs.unknown import refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast.commands import Result, WriteCommand
+    from holdfast.commands import Delete, Many, Result, Set
     from holdfast.engine import Filter, Selected
     from holdfast.model import Change
     from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.verbs.fields import Provenance, Viewing
+    from holdfast.verbs.fields import Provenance, Several, Viewing
     from holdfast.verbs.keys import Verbs
 
 _log = logging.getLogger("holdfast")
@@ -205,8 +206,9 @@ class Keys(KeyWrites):
         Example:
             `await kv.set_many([{"key": "a", "value": 1}, {"key": "b", "value": 2, "ttl": 60}])`
         """
-        refuse_unknown(items, SET_ITEM, field="items")
-        command, members = self.verbs.set_many(items, **provenance)
+        refuse_unknown(items, ITEMS.names, field="items")
+        made: tuple[Many, Several[Set]] = DECLARED["set_many"].call(self.verbs, items=items, **provenance)
+        command, members = made
         results = await self._results(command)
         return members.merge(entry_in(result) if isinstance(result, Stored) else result for result in results)
 
@@ -222,7 +224,8 @@ class Keys(KeyWrites):
         Returns:
             For each key, by position, whether it was there, or the error that refused it.
         """
-        command, members = self.verbs.delete_many(keys, **provenance)
+        made: tuple[Many, Several[Delete]] = DECLARED["delete_many"].call(self.verbs, keys=keys, **provenance)
+        command, members = made
         results = await self._results(command)
         return members.merge(
             removed_in(result) if isinstance(result, Deleted) else result for result in results
@@ -279,10 +282,8 @@ class Keys(KeyWrites):
         page = await self.store.journal(query)
         return await in_turns(change_of, page.records)
 
-    def _perform(
-        self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs
-    ) -> Awaitable[Result]:
-        return self.store.execute(make(*given, **fields))
+    def _perform(self, verb: str, **fields: Any) -> Awaitable[Result]:
+        return self.store.execute(DECLARED[verb].call(self.verbs, **fields))
 
     async def _results(self, command: Any) -> Sequence[Any]:
         if not command.items:

@@ -16,13 +16,13 @@ from holdfast.commands import Deleted, Results
 from holdfast.decide.letters import letter_address
 from holdfast.engine import Scan, service_of
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
-from holdfast.handles.key_calls import write_of
 from holdfast.handles.reveals import revealed
 from holdfast.masking import MASK
 from holdfast.model import Letter, LetterPage
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
 from holdfast.wire.payload import decode
+from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

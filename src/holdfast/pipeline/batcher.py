@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import Delete, Incr, Set, SetPolicy, SetTtl, Touch
+from holdfast.commands import SetPolicy
 from holdfast.engine import CannotShareTransaction
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.pace import ALONE, MAX_GROUP, gather
@@ -40,10 +40,6 @@ DEAR: Final = 96 * 1024
 """Cost of a command above which it is executed alone, unless it is bulky. A key with the largest value costs
 less, and 400 small writes in one call cost more. One such command runs at a time, beside the groups of other
 namespaces."""
-
-
-_PLAIN: Final = frozenset({Set, Delete, Incr, SetTtl, Touch, type(None)})
-"""The commands that may share a group with those of other namespaces, and barriers."""
 
 
 class GroupDone(msgspec.Struct, frozen=True):
@@ -85,7 +81,7 @@ class _Lane(msgspec.Struct, eq=False):
         while pending and len(group) < most:
             waiting = pending[0]
             command = waiting.command
-            if plain and type(command) not in _PLAIN:
+            if plain and command is not None and not command.shares:
                 break
             cost = waiting.cost
             room -= cost

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.decide import Outcome
-    from holdfast.engine import (
-        Capabilities,
-        Engine,
-        ServiceEngine,
-        Swept,
-    )
+    from holdfast.engine import Capabilities, Engine, ServiceEngine, Swept
     from holdfast.model import Policy
     from holdfast.rows import Record
 

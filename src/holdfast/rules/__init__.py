@@ -14,6 +14,7 @@ from holdfast.rules.fields import (
     limit,
     loaded_version,
     lock_name,
+    one_ttl,
     policy,
     positive,
     purpose,
@@ -69,14 +70,8 @@ from holdfast.rules.names import (
     semantic_root,
     tenant_part,
 )
-from holdfast.rules.values import (
-    encode_value,
-    too_large,
-)
-from holdfast.rules.words import (
-    kind_of,
-    shown,
-)
+from holdfast.rules.values import encode_value, too_large
+from holdfast.rules.words import kind_of, shown
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -120,6 +115,7 @@ __all__ = [
     "loaded_version",
     "lock_name",
     "namespace",
+    "one_ttl",
     "plugin_name",
     "policy",
     "positive",

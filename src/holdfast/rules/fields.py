@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.clock import milliseconds, moment
-from holdfast.commands import Fence
 from holdfast.errors import ValidationError
-from holdfast.model import Policy, Semantics
+from holdfast.model import KEEP, Policy, Semantics
+from holdfast.origin import Fence
 from holdfast.rules.limits import (
     DEFAULT_LIMIT,
     MAX_HINT_CHARACTERS,
@@ -57,6 +57,25 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
             field=field,
         )
     return seconds
+
+
+def one_ttl(ttl_given: object, seconds: object, keep: object) -> object:
+    """Return the TTL of a call, which may be given as `ttl`, as `ttl_seconds` or, if it stays, as `keep_ttl`.
+
+    What is given as `ttl` is not checked yet.
+    """
+    if seconds is not None:
+        seconds = required_ttl(seconds, field="ttl_seconds")
+        if ttl_given is not None and ttl(ttl_given) != seconds:
+            raise ValidationError("ttl and ttl_seconds differ", field="ttl")
+    given = seconds if ttl_given is None else ttl_given
+    if keep is not None and not isinstance(keep, bool):
+        raise ValidationError("keep_ttl must be true or false", field="keep_ttl")
+    if not keep:
+        return given
+    if given is not None and given is not KEEP:
+        raise ValidationError("keep_ttl and a ttl exclude each other", field="ttl")
+    return KEEP
 
 
 def timeout(seconds: object) -> float:

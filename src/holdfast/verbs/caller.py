@@ -1,22 +1,23 @@
-"""The caller of commands: which keys it names, and where its commands come from.
-
-Law: as in `holdfast.verbs`.
-"""
+"""The caller of commands: which keys it names, where its commands come from, and how they are made."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET
 
 from holdfast import rules
-from holdfast.commands import Origin
+from holdfast.origin import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from holdfast.commands import Command
+
+C = TypeVar("C", bound="Command")
 
 
 def id_maker() -> Callable[[], str]:
@@ -76,6 +77,25 @@ class NamespaceCaller:
         """Return the origin of a call. An edge that knows the `deadline` gives that instead of a timeout."""
         if timeout is not None:
             deadline = self.deadline(timeout)
+        return self.origin_by(request_id, writer, spec_ref, fence, deadline)
+
+    def origin_of(self, message: Any, deadline: int | None) -> Origin:
+        """Return the origin of a message, whose deadline an edge has computed."""
+        return self.origin_by(
+            message.request_id, message.last_writer, message.spec_ref, message.fence, deadline
+        )
+
+    def origin_by(
+        self, request_id: object, writer: object, spec_ref: object, fence: object, deadline: int | None
+    ) -> Origin:
+        """Return the origin of a call. Most calls give nothing of it."""
+        if request_id is None and writer is None and spec_ref is None and fence is None:
+            return Origin(
+                writer=self._writer,
+                request_id=self._new_id(),
+                deadline=UNSET if deadline is None else deadline,
+                principal=self._principal,
+            )
         return Origin(
             writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
             request_id=self._new_id()
@@ -87,6 +107,15 @@ class NamespaceCaller:
             deadline=UNSET if deadline is None else deadline,
             principal=self._principal,
         )
+
+    def command(self, kind: type[C], **fields: Any) -> C:
+        """Make a command of the arguments of a Python call, which have the names of a message's fields.
+
+        Raises:
+            HoldfastError: One of them breaks its rule.
+        """
+        command: C = kind.declaration.call(self, **fields)  # type: ignore[union-attr]
+        return command
 
     def deadline(self, timeout: object) -> int:
         """Return the store's time at which a timeout that starts now ends."""

@@ -7,11 +7,10 @@ takes several independent members keeps the error of one in its position and con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from holdfast import rules
 from holdfast.errors import HoldfastError, MissingField, ValidationError
-from holdfast.model import KEEP
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,21 +76,7 @@ def required(fields: Mapping[str, Any], name: str) -> Any:
 
 def ttl_field(fields: Mapping[str, Any]) -> object:
     """Return the ttl of an item, which may be given as `ttl`, `ttl_seconds` or `keep_ttl`."""
-    ttl = fields.get("ttl")
-    seconds = fields.get("ttl_seconds")
-    if seconds is not None:
-        seconds = rules.required_ttl(seconds, field="ttl_seconds")
-    if ttl is not None and seconds is not None and rules.ttl(ttl) != seconds:
-        raise ValidationError("ttl and ttl_seconds differ", field="ttl")
-    given = seconds if ttl is None else ttl
-    keep = fields.get("keep_ttl")
-    if keep is not None and not isinstance(keep, bool):
-        raise ValidationError("keep_ttl must be true or false", field="keep_ttl")
-    if not keep:
-        return given
-    if given is not None and given is not KEEP:
-        raise ValidationError("keep_ttl and a ttl exclude each other", field="ttl")
-    return KEEP
+    return rules.one_ttl(fields.get("ttl"), fields.get("ttl_seconds"), fields.get("keep_ttl"))
 
 
 def several(given: object, *, field: str) -> Sequence[Any]:
@@ -110,3 +95,20 @@ def as_object(given: object, *, field: str) -> Mapping[str, Any]:
     if type(given) is not dict and not isinstance(given, Mapping):
         raise ValidationError(f"each of {field} must be an object", field=field)
     return given
+
+
+_PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
+"""The fields that identify the request and its writer. A service adds the `deadline` that it computed."""
+
+
+def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the deadline of a call and, if the caller gives any of them, the other fields of provenance."""
+    if _PROVENANCE.isdisjoint(fields):
+        return {"deadline": fields.get("deadline")}
+    return {
+        "deadline": fields.get("deadline"),
+        "request_id": fields.get("request_id"),
+        "writer": fields.get("last_writer"),
+        "spec_ref": fields.get("spec_ref"),
+        "fence": fields.get("fence"),
+    }

@@ -1,7 +1,7 @@
 """Making callers' commands on keys from the fields of a call.
 
-Law: every edge makes its commands here, so that the same call is legal or refused, with the same error, at
-all of them. Nothing here waits, reads or writes.
+Every edge makes its commands here, so that the same call is legal or refused, with the same error, at all of
+them. Nothing here waits, reads or writes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,30 @@ from msgspec import UNSET
 from holdfast import rules
 from holdfast.clock import milliseconds
 from holdfast.commands import (
-    Batch,
+    CHECKS,
+    ITEMS,
+    WRITES,
     Check,
     Delete,
     Guard,
     Incr,
     Load,
     Many,
-    Origin,
-    Restore,
     Reveal,
     Set,
     SetPolicy,
-    SetTtl,
-    Touch,
 )
+from holdfast.declare import DECLARED, PARTS
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.model import KEEP, Entry, Keep, Policy, Semantics
+from holdfast.model import Entry, Policy
+from holdfast.origin import Origin
 from holdfast.rows import Row
-from holdfast.verbs.fields import Several, as_object, required, several, ttl_field
+from holdfast.verbs.fields import Several, several
 from holdfast.verbs.letters import LetterVerbs
 
-_BARE: Final = {"key", "value"}
-"""The names in an item or write that only puts a value."""
+_SET: Final = DECLARED["set"]
+_TELLING: Final = tuple(name for name in PARTS if name != "value")
+"""The fields that tell the writes of a batch apart, besides `value`, which may be null."""
 
 
 class Verbs(LetterVerbs):
@@ -47,79 +48,6 @@ class Verbs(LetterVerbs):
     def get_many(self, keys: object) -> Several[str]:
         """Return the legal keys, in full, of a read of several keys."""
         return Several.of(self.key, several(keys, field="keys"))
-
-    def set(
-        self,
-        key: object,
-        value: object,
-        *,
-        ttl: object = None,
-        expected_version: object = None,
-        semantics: object = None,
-        **provenance: Any,
-    ) -> Set:
-        """Make a command that stores a value."""
-        return self.set_by(
-            self.origin(**provenance),
-            key,
-            value,
-            ttl=ttl,
-            expected_version=expected_version,
-            semantics=semantics,
-        )
-
-    def delete(self, key: object, *, expected_version: object = None, **provenance: Any) -> Delete:
-        """Make a command that removes a key."""
-        return self._delete(self.origin(**provenance), key, expected_version)
-
-    def incr(
-        self,
-        key: object,
-        by: object = 1,
-        *,
-        ttl: object = None,
-        only_if_exists: object = False,
-        expected_version: object = None,
-        **provenance: Any,
-    ) -> Incr:
-        """Make a command that adds to a number."""
-        origin = self.origin(**provenance)
-        return self._incr(origin, key, by, ttl, only_if_exists=only_if_exists, expected=expected_version)
-
-    def set_ttl(
-        self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
-    ) -> SetTtl:
-        """Make a command that sets a deadline."""
-        seconds = rules.required_ttl(ttl_seconds, field="ttl_seconds")
-        return self._set_ttl(key, seconds, expected_version, provenance)
-
-    def remove_ttl(self, key: object, *, expected_version: object = None, **provenance: Any) -> SetTtl:
-        """Make a command that removes a deadline."""
-        return self._set_ttl(key, None, expected_version, provenance)
-
-    def touch(
-        self, key: object, ttl_seconds: object, *, expected_version: object = None, **provenance: Any
-    ) -> Touch:
-        """Make a command that sets the deadline of a key if it exists."""
-        return Touch(
-            namespace=self.namespace,
-            origin=self.origin(**provenance),
-            key=self.key(key),
-            expected=_expected(expected_version),
-            ttl_seconds=rules.required_ttl(ttl_seconds, field="ttl_seconds"),
-        )
-
-    def restore(
-        self, key: object, *, ttl: object = None, expected_version: object = None, **provenance: Any
-    ) -> Restore:
-        """Make a command that restores a key from the trash."""
-        return Restore(
-            namespace=self.namespace,
-            origin=self.origin(**provenance),
-            key=self.key(key),
-            expected=_expected(expected_version),
-            ttl=rules.ttl(ttl),
-        )
 
     def reveal(
         self,
@@ -138,18 +66,18 @@ class Verbs(LetterVerbs):
             why=rules.why(why),
         )
 
-    def set_many(self, items: object, **provenance: Any) -> tuple[Many, Several[Set]]:
-        """Make a command that stores several values, each on its own. An item has the fields of a set."""
-        origin = self.origin(**provenance)
-        sets = Several.of(partial(self._set_item, origin.asked), several(items, field="items"))
+    def sets(self, items: object, origin: Origin) -> Several[Set]:
+        """Return the commands of the items of `set_many`, each of which may be refused."""
+        part, item_of, put = origin.asked, ITEMS.of, _SET.make_part
+        sets = Several.of(
+            lambda item: put(self, item_of(item, field="items"), part), several(items, field="items")
+        )
         _bound(sets.legal, "set_many")
-        return Many(namespace=self.namespace, origin=origin, items=tuple(sets.legal)), sets
+        return sets
 
-    def delete_many(self, keys: object, **provenance: Any) -> tuple[Many, Several[Delete]]:
-        """Make a command that removes several keys, each on its own."""
-        origin = self.origin(**provenance)
-        deletes = Several.of(partial(self._delete, origin.asked), several(keys, field="keys"))
-        return Many(namespace=self.namespace, origin=origin, items=tuple(deletes.legal)), deletes
+    def deletes(self, keys: object, origin: Origin) -> Several[Delete]:
+        """Return the commands of the keys of `delete_many`, each of which may be refused."""
+        return Several.of(partial(self._delete, origin.asked), several(keys, field="keys"))
 
     def delete_seen(self, origin: Origin, keys: Sequence[str], versions: Sequence[int]) -> Many:
         """Make a command that removes keys, each only if it still has the version given.
@@ -160,18 +88,31 @@ class Verbs(LetterVerbs):
         deletes = tuple(self._delete(part, key, version or None) for key, version in seen)
         return Many(namespace=self.namespace, origin=origin, items=deletes)
 
-    def batch(self, *, checks: object = (), writes: object, **provenance: Any) -> Batch:
-        """Make a command that executes all of its writes or none."""
-        origin = self.origin(**provenance)
-        part = origin.asked
-        made = tuple(self._write(part, write) for write in several(writes, field="writes"))
-        _bound(made, "batch")
-        return Batch(
-            namespace=self.namespace,
-            origin=origin,
-            checks=tuple(self._check(check) for check in several(checks, field="checks")),
-            writes=made,
+    def checks(self, checks: object, origin: Origin) -> tuple[Check, ...]:
+        """Return the checks of a batch."""
+        make = Check.declaration.make_part
+        return tuple(
+            make(self, CHECKS.of(check, field="checks"), origin) for check in several(checks, field="checks")
         )
+
+    def writes(self, writes: object, origin: Origin) -> tuple[Set | Delete | Incr | Guard, ...]:
+        """Return the commands of the writes of a batch."""
+        part, part_of, put = origin.asked, WRITES.of, _SET.make_part
+        made: list[Set | Delete | Incr | Guard] = []
+        for member in several(writes, field="writes"):
+            write = part_of(member, field="writes")
+            if (
+                write.value is not UNSET  # the usual one of a thousand
+                and write.delete is None
+                and write.incr is None
+                and write.guard is None
+                and write.expected_version is None
+            ):
+                made.append(put(self, write, part))
+            else:
+                made.append(self._write(write, part))
+        _bound(made, "batch")
+        return tuple(made)
 
     def load(self, entries: object, *, keep_versions: bool, **provenance: Any) -> Load:
         """Make a command that stores entries of another store with their envelopes."""
@@ -212,130 +153,21 @@ class Verbs(LetterVerbs):
         )
         return self.key(entry.key), row
 
-    def set_by(
-        self,
-        origin: Origin,
-        key: object,
-        value: object,
-        *,
-        ttl: object = None,
-        expected_version: object = None,
-        semantics: object = None,
-    ) -> Set:
-        """Make a command that stores a value, for a call whose origin is known."""
-        text, size = rules.encode_value(value)
-        meaning = None if semantics is None else rules.semantics(semantics)
-        return Set(
-            namespace=self.namespace,
-            origin=origin,
-            key=self.key(key),
-            expected=_expected(expected_version),
-            value=text,
-            size=size,
-            ttl=None if ttl is None and meaning is None else _ttl(ttl, meaning),
-            keep_ttl=isinstance(ttl, Keep),
-            semantics=None if meaning is None else msgspec.json.encode(meaning).decode(),
-        )
+    def _delete(self, origin: Origin, key: object, expected: int | None = None) -> Delete:
+        return Delete(namespace=self.namespace, origin=origin, key=self.key(key), expected=expected)
 
-    def _delete(self, origin: Origin, key: object, expected_version: object = None) -> Delete:
-        return Delete(
-            namespace=self.namespace, origin=origin, key=self.key(key), expected=_expected(expected_version)
-        )
-
-    def _incr(
-        self,
-        origin: Origin,
-        key: object,
-        by: object,
-        ttl: object,
-        *,
-        only_if_exists: object,
-        expected: object = None,
-    ) -> Incr:
-        return Incr(
-            namespace=self.namespace,
-            origin=origin,
-            key=self.key(key),
-            expected=_expected(expected),
-            by=rules.increment(by),
-            ttl=rules.ttl(ttl),
-            only_if_exists=rules.boolean(only_if_exists, field="only_if_exists") or UNSET,
-        )
-
-    def _set_ttl(
-        self, key: object, seconds: int | None, expected_version: object, provenance: dict[str, Any]
-    ) -> SetTtl:
-        return SetTtl(
-            namespace=self.namespace,
-            origin=self.origin(**provenance),
-            key=self.key(key),
-            expected=_expected(expected_version),
-            ttl=seconds,
-        )
-
-    def _set_item(self, origin: Origin, item: object) -> Set:
-        if type(item) is dict and item.keys() == _BARE:  # the usual one of a thousand
-            return self.set_by(origin, item["key"], item["value"])
-        fields = as_object(item, field="items")
-        return self.set_by(
-            origin,
-            required(fields, "key"),
-            required(fields, "value"),
-            ttl=ttl_field(fields),
-            expected_version=fields.get("expected_version"),
-            semantics=fields.get("semantics"),
-        )
-
-    def _check(self, check: object) -> Check:
-        fields = as_object(check, field="checks")
-        return Check(
-            key=self.key(required(fields, "key")),
-            version=rules.version(required(fields, "version"), field="version"),
-        )
-
-    def _write(self, origin: Origin, write: object) -> Set | Delete | Incr | Guard:
-        if type(write) is dict and write.keys() == _BARE:  # the usual one of a thousand
-            return self.set_by(origin, write["key"], write["value"])
-        fields = as_object(write, field="writes")
-        kinds = [kind for kind in ("delete", "incr", "guard") if fields.get(kind) is not None]
-        if "value" in fields:
-            kinds.append("value")
+    def _write(self, write: Any, origin: Origin) -> Set | Delete | Incr | Guard:
+        kinds = [] if write.value is UNSET else ["value"]
+        kinds += [name for name in _TELLING if getattr(write, name) is not None]
         if len(kinds) != 1:
             raise ValidationError("a write has exactly one of value, delete, incr and guard", field="writes")
-        if kinds == ["guard"]:
-            lock = rules.lock_name(fields["guard"], field="guard")
-            return Guard(namespace=self.namespace, origin=origin, lock=lock)
-        if fields.get("expected_version") is not None:
+        [kind] = kinds
+        if write.expected_version is not None and kind != "guard":
             raise ValidationError("a batch expects versions in its checks, not in its writes", field="writes")
-        if kinds == ["value"]:
-            return self._set_item(origin, fields)
-        if kinds == ["incr"]:
-            only_if_exists = fields.get("only_if_exists", False)
-            return self._incr(
-                origin,
-                required(fields, "key"),
-                fields["incr"],
-                ttl_field(fields),
-                only_if_exists=only_if_exists,
-            )
-        if fields["delete"] is not True:
+        if kind == "delete" and write.delete is not True:
             raise ValidationError("delete must be true", field="delete")
-        return self._delete(origin, required(fields, "key"))
-
-
-def _expected(version: object) -> int | None:
-    return None if version is None else rules.version(version)
-
-
-def _ttl(ttl: object, meaning: Semantics | None) -> int | None:
-    """Return the TTL of a call, whether given directly or in its semantics."""
-    declared = None if meaning is None else meaning.ttl_seconds
-    seconds = None if ttl is KEEP else rules.ttl(ttl)
-    if declared is None or declared == seconds:
-        return seconds
-    if ttl is not None:
-        raise ValidationError(f"ttl and semantics.ttl_seconds ({declared}) differ", field="ttl")
-    return declared
+        command: Set | Delete | Incr | Guard = PARTS[kind].make_part(self, write, origin)
+        return command
 
 
 def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:

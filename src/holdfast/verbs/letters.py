@@ -1,30 +1,86 @@
-"""The maker of commands on dead letters.
-
-Law: as in `holdfast.verbs`.
-"""
+"""The maker of commands on dead letters."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from holdfast import rules
 from holdfast.commands import Batch, KeyChange, Many, Set
-from holdfast.errors import ValueTooLarge
-from holdfast.letter_commands import DropLetter, Escalate, RevealLetter
+from holdfast.declare import DECLARED, missing
+from holdfast.errors import MissingField, ValidationError, ValueTooLarge, error_classes
+from holdfast.letter_commands import DropLetter, Escalate, LetterContent, RevealLetter
+from holdfast.origin import origin_fields
 from holdfast.verbs.caller import NamespaceCaller
+from holdfast.verbs.fields import as_object
 
 if TYPE_CHECKING:
     from holdfast.commands import WriteCommand
+    from holdfast.origin import Origin
+
+_CODES: Final = frozenset(error.code for error in error_classes())
 
 
 class LetterVerbs(NamespaceCaller):
     """The part of a namespace's verbs that is about dead letters."""
 
     def escalate(
-        self, given_up: WriteCommand, *, letter: str, error_code: str, attempts: object, **provenance: Any
+        self, given_up: WriteCommand, *, error_code: str, message: object, attempts: object, **provenance: Any
     ) -> Escalate:
-        """Make a command that keeps an abandoned command as a dead letter. `letter` is its full text."""
+        """Make a command that keeps an abandoned command as a dead letter."""
+        return self._escalate(
+            given_up,
+            self.origin(**provenance),
+            error_code=error_code,
+            message=message,
+            attempts=attempts,
+        )
+
+    def escalation(self, message: Any, origin: Origin) -> Escalate:
+        """Make the same of a message, whose request must be legal and have a request id."""
+        code = str(_required(message, "error_code")).upper()
+        if code not in _CODES:
+            raise ValidationError(f"there is no error code {rules.shown(code)}", field="error_code")
+        return self._escalate(
+            self._given_up(message),
+            origin,
+            error_code=code,
+            message="" if message.message is None else message.message,
+            attempts=_required(message, "attempts"),
+        )
+
+    def _given_up(self, message: Any) -> WriteCommand:
+        verb, request = _required(message, "verb"), as_object(_required(message, "request"), field="request")
+        declaration = DECLARED.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
+        if declaration is None or not declaration.in_order or declaration.kind is Escalate:
+            raise ValidationError("verb must be one that writes", field="verb")
+        given = {name: field for name, field in request.items() if field is not None or name == "value"}
+        call = declaration.of_fields(given)
+        # Without its deadline: that of a call that was given up has passed.
+        made = declaration.make(self, call, self.origin_of(call, None))
+        command: WriteCommand = made[0] if declaration.several else made
+        if isinstance(command, Many) and not command.items:
+            raise ValidationError("the request would write nothing", field="request")
+        if not command.origin.repeatable:
+            raise MissingField("the request has no request_id", field="request.request_id")
+        return command
+
+    def _escalate(
+        self, given_up: WriteCommand, origin: Origin, *, error_code: str, message: object, attempts: object
+    ) -> Escalate:
         key, value = about(given_up)
+        declaration = given_up.declared
+        attempts = rules.positive(attempts, field="attempts", most=rules.MAX_LIMIT)
+        content = LetterContent(
+            verb=declaration.name,
+            request=declaration.fields_of(given_up) | origin_fields(given_up.origin),
+            key=key,
+            error_code=error_code,
+            message=rules.reason(message),
+            attempts=attempts,
+        )
+        letter = msgspec.json.encode(content).decode()
         size = len(letter.encode())
         if size > rules.MAX_LETTER_BYTES:
             raise ValueTooLarge(
@@ -32,12 +88,12 @@ class LetterVerbs(NamespaceCaller):
             )
         return Escalate(
             namespace=self.namespace,
-            origin=self.origin(**provenance),
+            origin=origin,
             request=given_up.origin.request_id,
             key=key,
             letter=letter,
             code=error_code,
-            attempts=rules.positive(attempts, field="attempts", most=rules.MAX_LIMIT),
+            attempts=attempts,
             value=value,
         )
 
@@ -78,3 +134,10 @@ def about(command: WriteCommand) -> tuple[str, str | None]:
             return keys[0] if keys else "", f"[{','.join(values)}]" if values else None
         case _:
             raise TypeError(f"{type(command).__name__} is no call of a client")
+
+
+def _required(message: Any, name: str) -> Any:
+    given = getattr(message, name)
+    if given is None:
+        raise missing(name)
+    return given

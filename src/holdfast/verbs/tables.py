@@ -38,7 +38,7 @@ from holdfast.verbs.fields import Several, as_object, required, several
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands import Origin
+    from holdfast.origin import Origin
     from holdfast.tables.conditions import Condition
 
 _PROVENANCE: Final = {

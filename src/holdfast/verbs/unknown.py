@@ -1,6 +1,6 @@
 """Refusal of unknown names in the objects that programs pass to handles, such as the items of `set_many`.
 
-Law: only handles use `refuse_unknown`. Requests from outside may come from newer programs; their door decides
+Only handles use `refuse_unknown`. Requests from outside may come from newer programs; their door decides
 whether unknown fields are ignored or refused. The error is the same there.
 """
 
@@ -12,11 +12,6 @@ from typing import Any, Final
 
 from holdfast.errors import ValidationError
 
-SET_ITEM: Final = frozenset(
-    {"key", "value", "ttl", "ttl_seconds", "keep_ttl", "expected_version", "semantics"}
-)
-BATCH_WRITE: Final = SET_ITEM | {"incr", "only_if_exists", "delete", "guard"}
-BATCH_CHECK: Final = frozenset({"key", "version"})
 ITEM_KEY: Final = frozenset({"partition_key", "sort_key"})
 _EXPECTING: Final = frozenset({"table", "expected_version", "condition", "return_values"})
 ITEM_WRITES: Final[Mapping[str, frozenset[str]]] = {

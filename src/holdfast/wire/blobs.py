@@ -16,10 +16,11 @@ import msgspec
 from holdfast.blobs.commands import AbortUpload, BeginUpload, Begun, CopyBlob, PutPart, StoreBlob
 from holdfast.commands import Done, Stored
 from holdfast.errors import InvalidJson
+from holdfast.origin import origin_fields
 from holdfast.rows import PARTS, Address, Row
 from holdfast.wire.payload import fields_of
 from holdfast.wire.replies import row_of
-from holdfast.wire.writes import message_of, origin_fields, result_of
+from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,13 @@ def blob_message(command: WriteCommand) -> tuple[str, dict[str, Any]]:
             return "put_part", fields | origin_fields(command.origin)
         case AbortUpload():
             return "abort", {"upload": command.upload} | origin_fields(command.origin)
+        case CopyBlob():
+            fields = {"key": command.key, "source": command.source, "envelope": True}
+            if command.expected is not None:
+                fields["expected_version"] = command.expected
+            if command.ttl is not None:
+                fields["ttl"] = command.ttl
+            return "copy", fields | origin_fields(command.origin)
         case _:
             return message_of(command)
 

@@ -1,7 +1,8 @@
-"""Encoding of writes, on the client's side: converts commands to fields and replies to results.
+"""Calls of the verbs that write keys, on both sides of the wire.
 
-Law: the fields hold everything that a command holds. `holdfast.handles.key_calls` rebuilds the command from
-them on the service's side, and a test sends every command there and back.
+A client converts a command to the fields of a message, and the reply to the command's result. A service, and
+the retry of a dead letter, make the command of the fields and show its result. Both sides are derived from
+the declaration of the verb, and replies are shown and read by one pair of functions for each kind of reply.
 """
 
 from __future__ import annotations
@@ -10,183 +11,185 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
-from holdfast.commands import (
-    Batch,
-    Delete,
-    Deleted,
-    Got,
-    Guard,
-    Incr,
-    Kept,
-    KeyChange,
-    Many,
-    Missed,
-    Origin,
-    Results,
-    Reveal,
-    Set,
-    SetTtl,
-    Stored,
-    Touch,
-    Versions,
-    WriteCommand,
+from holdfast.commands import Deleted, Got, Kept, Missed, Results, Reveal, Stored, Versions, WriteCommand
+from holdfast.declare import DECLARED
+from holdfast.errors import HoldfastError
+from holdfast.origin import origin_fields
+from holdfast.replies import (
+    BatchReply,
+    DeletedReply,
+    DeleteManyReply,
+    EscalateReply,
+    IncrReply,
+    SetManyReply,
+    StoredReply,
+    TouchReply,
 )
-from holdfast.letter_commands import Escalate
-from holdfast.verbs.keys import Verbs
-from holdfast.verbs.letters import about
-from holdfast.wire.errors import error_of
-from holdfast.wire.letters import Content, content_fields, content_text
-from holdfast.wire.replies import row_of
+from holdfast.stored import look_over
+from holdfast.wire.errors import error_fields, error_of
+from holdfast.wire.replies import row_fields, row_of, stored_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from holdfast.declare import Declaration
+    from holdfast.verbs.caller import NamespaceCaller
 
 BARE: Final = "bare"
 """The `envelope` that asks for the written entry without its value (the caller already has it)."""
-_NOT_GIVEN: Final = (None, msgspec.UNSET)
-_VALUE_GIVEN: Final = frozenset({"set", "set_many"})
-"""The verbs whose caller already has the value."""
 
 
-def escalation(
-    verbs: Verbs,
-    given_up: WriteCommand,
-    *,
-    error_code: str,
-    message: object,
-    attempts: object,
-    **provenance: Any,
-) -> Escalate:
-    """Return the command that stores an abandoned command as a dead letter."""
-    verb, request = message_of(given_up)
-    del request["envelope"]
-    content = Content(
-        verb=verb,
-        request=request,
-        key=about(given_up)[0],
-        error_code=error_code,
-        message=rules.reason(message),
-        attempts=rules.positive(attempts, field="attempts", most=rules.MAX_LIMIT),
-    )
-    return verbs.escalate(
-        given_up, letter=content_text(content), error_code=error_code, attempts=attempts, **provenance
+class Write(msgspec.Struct, frozen=True):
+    """A writing call: its command (None if no part is valid), and the function that shows its result."""
+
+    command: WriteCommand | None
+    show: Callable[[Any], dict[str, Any]]
+
+
+class Codec(msgspec.Struct, frozen=True):
+    """How a reply is made and read.
+
+    Args:
+        show: Takes a result and the `envelope` of the call, and returns the fields of the reply.
+        read: Takes the command and the fields of its reply, and returns the result.
+    """
+
+    show: Callable[[Any, object], dict[str, Any]]
+    read: Callable[[Any, Mapping[str, Any]], Any]
+
+
+def write_of(verb: str, caller: NamespaceCaller, fields: Mapping[str, Any]) -> Write | None:
+    """Build the write that the fields of a message ask for. Returns None if the verb does not write."""
+    declaration = DECLARED.get(verb)
+    if declaration is None or not declaration.in_order:
+        return None
+    return written(declaration, caller, declaration.of_fields(fields), fields.get("deadline"))
+
+
+def written(declaration: Declaration, caller: NamespaceCaller, message: Any, deadline: int | None) -> Write:
+    """Build the write that a message asks for. Its deadline is the one that the service computed."""
+    made = declaration.make(caller, message, caller.origin_of(message, deadline))
+    show, envelope = CODECS[declaration.reply].show, message.envelope
+    if not declaration.several:
+        return Write(made, lambda result: show(result, envelope))
+    command, several = made
+    return Write(
+        command if several.legal else None,
+        lambda result: show(several.merge(() if result is None else result.items), envelope),
     )
 
 
 def message_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     """Convert a command to a verb and the fields of its request."""
-    verb, fields = _fields_of(command)
-    if verb != "reveal":  # a reveal always returns the whole entry
-        fields["envelope"] = BARE if verb in _VALUE_GIVEN else True
-    return verb, fields | origin_fields(command.origin)
+    if isinstance(command, Reveal):  # which always returns the whole entry
+        return "reveal", _revealed(command) | origin_fields(command.origin)
+    declaration = command.declared
+    fields = declaration.fields_of(command)
+    fields["envelope"] = BARE if declaration.has_value else True
+    return declaration.name, fields | origin_fields(command.origin)
 
 
-def origin_fields(origin: Origin) -> dict[str, Any]:
-    """Convert the origin to fields, as far as the caller has set it. The service knows the rest."""
-    fields: dict[str, Any] = {}
-    if origin.repeatable:
-        fields["request_id"] = origin.request_id
-    if origin.writer:
-        fields["last_writer"] = origin.writer
-    if origin.spec_ref is not None:
-        fields["spec_ref"] = origin.spec_ref
-    if origin.fence is not None:
-        fields["fence"] = {"lock": origin.fence.lock, "token": origin.fence.token}
-    return fields
-
-
-def _fields_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
-    match command:
-        case Set():
-            return "set", _set_fields(command)
-        case SetTtl(ttl=None):
-            return "remove_ttl", _key_fields(command)
-        case SetTtl():
-            return "set_ttl", _key_fields(command) | {"ttl_seconds": command.ttl}
-        case Batch():
-            checks = [{"key": check.key, "version": check.version} for check in command.checks]
-            return "batch", {"checks": checks, "writes": [_write_fields(write) for write in command.writes]}
-        case Many():
-            if all(isinstance(item, Set) for item in command.items):
-                return "set_many", {"items": [_set_fields(item) for item in command.items]}
-            return "delete_many", {"keys": [item.key for item in command.items]}
-        case Escalate():
-            return "escalate", content_fields(command.letter)
-        case Reveal():
-            return "reveal", {"key": command.key} | ({} if command.why is None else {"why": command.why})
-        case KeyChange(verb=verb) if verb:
-            return verb, _key_fields(command) | _own_fields(command)
-        case _:
-            raise TypeError(f"{type(command).__name__} is no call of a client")
-
-
-def _key_fields(command: Any) -> dict[str, Any]:
-    fields = {"key": command.key}
-    if command.expected is not None:
-        fields["expected_version"] = command.expected
-    return fields
-
-
-def _own_fields(command: KeyChange) -> dict[str, Any]:
-    """Return the fields of a command beyond those that every change of a key has."""
-    own = (name for name in command.__struct_fields__ if name not in KeyChange.__struct_fields__)
-    return {name: field for name in own if (field := getattr(command, name)) not in _NOT_GIVEN}
-
-
-def _ttl_fields(ttl: int | None) -> dict[str, Any]:
-    return {} if ttl is None else {"ttl": ttl}
-
-
-def _set_fields(command: Any) -> dict[str, Any]:
-    fields = _key_fields(command) | _ttl_fields(command.ttl)
-    fields["value"] = msgspec.Raw(command.value.encode())
-    if command.keep_ttl:
-        fields["keep_ttl"] = True
-    if command.semantics is not None:
-        fields["semantics"] = msgspec.json.decode(command.semantics)  # not raw: dialects respell its names
-    return fields
-
-
-def _write_fields(write: Set | Delete | Incr | Guard) -> dict[str, Any]:
-    match write:
-        case Set():
-            return _set_fields(write)
-        case Delete():
-            return {"key": write.key, "delete": True}
-        case Incr():
-            fields = {"key": write.key, "incr": write.by} | _ttl_fields(write.ttl)
-            return fields | {"only_if_exists": True} if write.only_if_exists is True else fields
-        case Guard():
-            return {"guard": write.lock}
+def _revealed(command: Reveal) -> dict[str, Any]:
+    return {"key": command.key} | ({} if command.why is None else {"why": command.why})
 
 
 def result_of(command: WriteCommand, reply: Mapping[str, Any]) -> Any:
     """Convert a successful reply to the result of its command."""
-    match command:
-        case Delete():
-            return Deleted(reply.get("version"))
-        case Touch() if not reply["touched"]:
-            return Missed()
-        case Reveal():
-            return Got(row_of(reply) if reply["exists"] else None)
-        case Escalate():
-            return Kept(reply["letter"])
-        case Batch():
-            versions = tuple(reply["versions"])
-            return Versions(versions, (None,) * len(versions))
-        case Many():
-            return Results(
-                tuple(
-                    _member(item, found) for item, found in zip(command.items, reply["results"], strict=True)
-                )
-            )
-        case Set():
-            return Stored(reply["key"], row_of(reply, command.value.encode()))
-        case _:
-            return Stored(reply["key"], row_of(reply))
+    if isinstance(command, Reveal):
+        return Got(row_of(reply) if reply["exists"] else None)
+    return CODECS[command.declared.reply].read(command, reply)
 
 
-def _member(item: Set | Delete, reply: Mapping[str, Any]) -> Any:
-    return result_of(item, reply) if reply["success"] else error_of(reply)
+def show_stored(result: Stored, envelope: object) -> dict[str, Any]:
+    """Show a stored entry: its version and deadline, or more with `envelope`.
+
+    `envelope` true shows the whole entry, `BARE` all but its value.
+    """
+    if envelope is True:
+        return {"key": result.key, **row_fields(result.key, result.row)}
+    if envelope != BARE:
+        return stored_fields(result.row)
+    fields = {"key": result.key, **row_fields(result.key, result.row)}
+    del fields["value"]
+    return fields
+
+
+def _read_stored(command: Any, reply: Mapping[str, Any]) -> Stored:
+    return Stored(reply["key"], row_of(reply))
+
+
+def _read_set(command: Any, reply: Mapping[str, Any]) -> Stored:
+    value = getattr(command, "value", None)
+    return Stored(reply["key"], row_of(reply, None if value is None else value.encode()))
+
+
+def _show_sum(result: Stored, envelope: object) -> dict[str, Any]:
+    return {**show_stored(result, envelope), "value": look_over(result.key, result.row)}
+
+
+def _show_touched(result: Stored | Missed, envelope: object) -> dict[str, Any]:
+    if isinstance(result, Missed):
+        return {"touched": False}
+    return {"touched": True, **show_stored(result, envelope)}
+
+
+def _read_touched(command: Any, reply: Mapping[str, Any]) -> Stored | Missed:
+    return _read_stored(command, reply) if reply["touched"] else Missed()
+
+
+def _show_deleted(result: Deleted, envelope: object) -> dict[str, Any]:
+    return {"deleted": False} if result.version is None else {"deleted": True, "version": result.version}
+
+
+def _read_deleted(command: Any, reply: Mapping[str, Any]) -> Deleted:
+    return Deleted(reply.get("version"))
+
+
+def _show_versions(result: Versions, envelope: object) -> dict[str, Any]:
+    return {"versions": list(result.versions)}
+
+
+def _read_versions(command: Any, reply: Mapping[str, Any]) -> Versions:
+    versions = tuple(reply["versions"])
+    return Versions(versions, (None,) * len(versions))
+
+
+def _show_letter(result: Kept, envelope: object) -> dict[str, Any]:
+    return {"letter": result.number}
+
+
+def _read_letter(command: Any, reply: Mapping[str, Any]) -> Kept:
+    return Kept(reply["letter"])
+
+
+def _show_members(
+    show: Callable[[Any, object], dict[str, Any]],
+) -> Callable[[Sequence[Any], object], dict[str, Any]]:
+    """Return the function that shows the results of several members, and the errors that refused others."""
+
+    def shown(member: Any, envelope: object) -> dict[str, Any]:
+        if isinstance(member, HoldfastError):
+            return {"success": False, **error_fields(member)}
+        return {"success": True, **show(member, envelope)}
+
+    return lambda members, envelope: {"results": [shown(member, envelope) for member in members]}
+
+
+def _read_members(command: Any, reply: Mapping[str, Any]) -> Results:
+    pairs = zip(command.items, reply["results"], strict=True)
+    return Results(
+        tuple(result_of(item, result) if result["success"] else error_of(result) for item, result in pairs)
+    )
+
+
+CODECS: Final[Mapping[Any, Codec]] = {
+    StoredReply: Codec(show_stored, _read_set),
+    IncrReply: Codec(_show_sum, _read_stored),
+    TouchReply: Codec(_show_touched, _read_touched),
+    DeletedReply: Codec(_show_deleted, _read_deleted),
+    SetManyReply: Codec(_show_members(show_stored), _read_members),
+    DeleteManyReply: Codec(_show_members(_show_deleted), _read_members),
+    BatchReply: Codec(_show_versions, _read_versions),
+    EscalateReply: Codec(_show_letter, _read_letter),
+}
+"""How each kind of reply to a write is made and read."""

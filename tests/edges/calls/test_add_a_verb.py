@@ -11,10 +11,9 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, Any, Unpack
 
 import pytest
-from msgspec import Meta
 
 import holdfast
 from holdfast import rules
@@ -23,19 +22,19 @@ from holdfast.decide import decision
 from holdfast.decide.draft import Draft
 from holdfast.decide.key_needs import _needs_key
 from holdfast.decide.keys import _expected, _store
+from holdfast.declare import DECLARED, Says, verb
 from holdfast.edges.calls import Verb, keys, reading
-from holdfast.edges.calls.key_fields import DeleteManyReply, ExpectingFields, KeyFields, StoredReply
-from holdfast.edges.calls.keys import _writing
+from holdfast.edges.calls.key_fields import KeyFields
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
-from holdfast.handles.key_calls import WRITES, Write, _shown_stored, provenance
+from holdfast.forms import KeyWriteFields
 from holdfast.handles.key_writes import entry_in
 from holdfast.handles.kv import KV
 from holdfast.model import Entry
+from holdfast.replies import DeleteManyReply, StoredReply
 from holdfast.stored import value_of
 from holdfast.verbs.fields import Provenance, required
-from holdfast.verbs.keys import Verbs
 from tests.docs.test_examples import blocks_of
 from tests.edges.nats.ground import Running, calling, serving
 from tools.pages import asyncapi
@@ -44,12 +43,14 @@ from tools.pages.verbs import verb_tables
 PAGE = Path(__file__).resolve().parents[3] / "docs/howto/add-a-verb.md"
 
 
+@verb("multiply", reply=StoredReply, options=KeyWriteFields, in_order=True)
 class Multiply(KeyChange, frozen=True, kw_only=True, gc=False):
     """Multiply a number."""
 
-    verb: ClassVar[str] = "multiply"
+    by: Annotated[float | int, Says(rule=rules.increment, help="The factor.")]
 
-    by: int | float
+
+DECLARED.pop("multiply")  # until a test adds it
 
 
 def _multiply(draft: Draft, command: Multiply) -> Stored:
@@ -73,49 +74,15 @@ def _multiply(draft: Draft, command: Multiply) -> Stored:
     )
 
 
-class InVerbs(Verbs):
-    """What is added to `Verbs`."""
-
-    def multiply(
-        self, key: object, by: object, *, expected_version: object = None, **provenance: Any
-    ) -> Multiply:
-        """Multiply a number."""
-        return Multiply(
-            namespace=self.namespace,
-            origin=self.origin(**provenance),
-            key=self.key(key),
-            expected=None if expected_version is None else rules.version(expected_version),
-            by=rules.increment(by),
-        )
-
-
 class InKV(KV):
-    """What is added to `KV`."""
-
-    verbs: InVerbs
+    """What is added to `KeyWrites`."""
 
     async def multiply(
         self, key: str, by: float, *, expected_version: int | None = None, **provenance: Unpack[Provenance]
     ) -> Entry:
         """Multiply a number. Raises `KeyNotFound` if the key is not there."""
-        made = self._perform(self.verbs.multiply, key, by, expected_version=expected_version, **provenance)
+        made = self._perform("multiply", key=key, by=by, expected_version=expected_version, **provenance)
         return entry_in(await made)
-
-
-def _multiplied(verbs: Verbs, fields: Mapping[str, Any]) -> Write:
-    command = verbs.multiply(  # type: ignore[attr-defined]
-        required(fields, "key"),
-        required(fields, "by"),
-        expected_version=fields.get("expected_version"),
-        **provenance(fields),
-    )
-    return Write(command, _shown_stored(fields))
-
-
-class MultiplyFields(ExpectingFields, kw_only=True):
-    """The fields of `multiply`."""
-
-    by: Annotated[float | int, Meta(description="The factor.")]
 
 
 @pytest.fixture
@@ -123,11 +90,10 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verb is there, as it would be if these lines stood in the files that the page names."""
     monkeypatch.setitem(decision._NEEDS, Multiply, _needs_key)  # which has all of `decide.key_needs.NEEDS`
     monkeypatch.setitem(decision._APPLY, Multiply, _multiply)
-    monkeypatch.setattr(Verbs, "multiply", InVerbs.multiply, raising=False)
     monkeypatch.setattr(KV, "multiply", InKV.multiply, raising=False)
-    monkeypatch.setitem(WRITES, "multiply", _multiplied)
-    verb = _writing("multiply", "Multiply a number.", MultiplyFields, StoredReply)
-    monkeypatch.setitem(keys.VERBS, "multiply", verb)
+    assert Multiply.declaration is not None
+    monkeypatch.setitem(DECLARED, "multiply", Multiply.declaration)
+    monkeypatch.setitem(keys.VERBS, "multiply", keys.declared(Multiply.declaration))
 
 
 @pytest.mark.usefixtures("added")
@@ -217,7 +183,7 @@ async def test_a_verb_of_several_steps(nats_server: NatsServer, monkeypatch: pyt
         page = await kv.list(required(fields, "key"))
         return {"results": [{"success": True, "deleted": await kv.delete(key)} for key in page.keys]}
 
-    verb = Verb(
+    entry = Verb(
         name="clear",
         help="Remove keys, one by one.",
         fields=KeyFields,
@@ -227,7 +193,7 @@ async def test_a_verb_of_several_steps(nats_server: NatsServer, monkeypatch: pyt
         destroys=True,
         walks=True,
     )
-    monkeypatch.setitem(keys.VERBS, "clear", verb)
+    monkeypatch.setitem(keys.VERBS, "clear", entry)
     assert "clear" not in reading("kv")
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
         set_a, cleared = await caller.ask_all(
@@ -255,6 +221,6 @@ def test_the_page_shows_these_lines() -> None:
     """The code on the page is, but for its white space, code that is run here."""
     source = re.sub(r"# type: ignore.*", "", inspect.getsource(sys.modules[__name__]))
     blocks = [block for block in blocks_of(PAGE.read_text(encoding="utf-8")) if "python" in block.info]
-    assert len(blocks) == 6
+    assert len(blocks) == 3
     for block in blocks:
         assert "".join(block.text.split()) in "".join(source.split()), block.text

@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
+from holdfast.commands import Set
 from holdfast.errors import Timeout
 from tests.edges.nats.ground import Gated, calling, serving, until
 
@@ -177,7 +178,7 @@ async def test_a_call_that_is_too_late_is_not_sent(
     """A client with no time left for an answer sends nothing, and says that nothing was done."""
     async with holdfast.open(nats_server.url, clock=clock) as store:
         kv = store.kv("trivia")
-        command = kv.verbs.set("k", 5, timeout=1)
+        command = kv.verbs.command(Set, key="k", value=5, timeout=1)
         clock.advance(seconds)
         with pytest.raises(Timeout):
             await store.execute(command)

@@ -78,7 +78,8 @@ async def test_a_long_request_is_not_decoded_for_the_log(
     assert (single["key"], single["request_id"]) == ("k", "r1")
     assert (many["key"], many["request_id"]) == ("k0", "r2")
     assert (broken["key"], broken["request_id"]) == ("", None)
-    assert len([size for size in read if size > 10_000]) == 3
+    # Only the one that is no JSON: the others are decoded as the messages of their verbs, and that once.
+    assert len([size for size in read if size > 10_000]) == 1
 
 
 async def test_the_last_ones_in_pages(nats_server: NatsServer) -> None:

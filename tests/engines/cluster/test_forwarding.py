@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.commands import Deleted, Get, Incr, Origin, Set
+from holdfast.commands import Deleted, Get, Incr, Set
 from holdfast.decide import Outcome
 from holdfast.engines.cluster import forwarding
-from holdfast.errors import (
-    Busy,
-    OutcomeUnknown,
-    QuotaExceeded,
-    Unavailable,
-    ValidationError,
-    VersionConflict,
-)
+from holdfast.errors import Busy, OutcomeUnknown, QuotaExceeded, Unavailable, ValidationError, VersionConflict
+from holdfast.origin import Origin
 from holdfast.rows import Record
 from holdfast.upkeep_commands import Expire
 from tests.cluster import at_one_place

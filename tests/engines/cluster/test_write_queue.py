@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.commands import Delete, Deleted, Get, Origin
+from holdfast.commands import Delete, Deleted, Get
 from holdfast.decide import Outcome
 from holdfast.engines.cluster.messages import HEADROOM, ForwardedName, LogPlace, Proposal
 from holdfast.engines.cluster.write_queue import MOST, MOST_FORWARDED, WriteQueue, in_halves, no_time, shares
 from holdfast.errors import DatabaseError, OutcomeUnknown, TooExpensive, Unavailable
+from holdfast.origin import Origin
 from holdfast.rows import Record, Run
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.fields import RULES, SCHEMAS
-from holdfast.edges.calls.key_fields import ESCALATED
 from holdfast.errors import ValidationError
+from holdfast.forms import RULES, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +28,8 @@ FAMILIES: Final[dict[str, dict[str, Verb]]] = {
 }
 """The verbs of each family of subjects."""
 
+ESCALATED: Final = [name for name, verb in keys.VERBS.items() if verb.in_order and name != "escalate"]
+"""The verbs whose calls may be given up."""
 # Schemas name verbs only from here on, where all of them are known.
 _SOME: Final[dict[str, dict[str, Any]]] = {
     "set_many": {"properties": {"items": {"minItems": 1}}},

@@ -12,8 +12,23 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.blobs.manifest import MAX_BLOB_BYTES, parts_in
-from holdfast.edges.calls.fields import NO_KEEPING, TEXT, TTLS, CallFields, WriteFields, ruled, unsaid
-from holdfast.edges.calls.key_fields import EntryReply, KeyFields, TtlFields
+from holdfast.edges.calls.key_fields import KeyFields
+from holdfast.forms import (
+    NO_KEEPING,
+    TEXT,
+    TTLS,
+    CallFields,
+    ExpectedVersion,
+    KeepTtl,
+    Key,
+    KeyWriteFields,
+    Ttl,
+    TtlSeconds,
+    WriteFields,
+    ruled,
+    unsaid,
+)
+from holdfast.replies import EntryReply
 
 _BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$"
 Data = Annotated[
@@ -54,6 +69,22 @@ GivenChecksum = Annotated[
 
 
 Position = Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]
+
+
+class ExpectingFields(KeyWriteFields, kw_only=True):
+    """A write of one key."""
+
+    key: Key
+    expected_version: ExpectedVersion | UnsetType = UNSET
+
+
+@ruled(*TTLS)
+class TtlFields(ExpectingFields, kw_only=True):
+    """A write of one key that may set a time to live."""
+
+    ttl: Ttl | UnsetType = UNSET
+    ttl_seconds: TtlSeconds | UnsetType = UNSET
+    keep_ttl: KeepTtl | UnsetType = UNSET
 
 
 @ruled(*TTLS)

@@ -18,10 +18,11 @@ from holdfast.blobs.manifest import PART_BYTES, part_key, part_space
 from holdfast.edges.calls import blob_fields as of
 from holdfast.edges.calls import keys
 from holdfast.edges.calls.catalogue import Verb, catalogue
-from holdfast.edges.calls.fields import Nothing, WriteFields
-from holdfast.edges.calls.key_fields import EntryReply, KeyFields, StoredReply
+from holdfast.edges.calls.key_fields import KeyFields
+from holdfast.forms import WriteFields
 from holdfast.handles.blob_calls import WRITES
 from holdfast.handles.blobs import Blobs
+from holdfast.replies import EntryReply, Nothing, StoredReply
 from holdfast.rows import Address
 from holdfast.verbs.fields import required
 from holdfast.wire.replies import row_fields

@@ -19,6 +19,8 @@ from holdfast import rules
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from holdfast.declare import Declaration
+
 
 class Shape(msgspec.Struct, frozen=True):
     """The names that an object may have.
@@ -103,6 +105,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     destroys: bool = False
     in_order: bool = False
     walks: bool = False
+    declaration: Declaration | None = None
+    """The declaration from which this entry is derived, if the verb has one."""
     shape: Shape = Shape(frozenset())
     plain: frozenset[str] = frozenset()
     """The fields of a request that need no further check. The same as `shape.plain`, with one lookup less."""

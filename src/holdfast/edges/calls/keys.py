@@ -1,7 +1,7 @@
 """The verbs on keys, which every door answers for the entries of a plugin or of a tenant's project.
 
 The `answer` of a verb that is `in_order` takes `holdfast.verbs.keys.Verbs` and returns a
-`holdfast.handles.key_calls.Write`, which the door hands over at once. The `answer` of any other verb takes a
+`holdfast.wire.writes.Write`, which the door hands over at once. The `answer` of any other verb takes a
 handle, `holdfast.KV`, and is awaited.
 
 Law: an answer takes fields and returns fields. The door decides who may call it, whether the deadline has
@@ -10,56 +10,44 @@ passed, and how the reply is spelled.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
 from holdfast import rules
+from holdfast.declare import DECLARED
 from holdfast.edges.calls.catalogue import Verb, catalogue
-from holdfast.edges.calls.fields import CallFields, ReadyReply, StatsReply
 from holdfast.edges.calls.key_fields import (
-    BatchFields,
-    BatchReply,
     ChangesFields,
-    ChangesReply,
-    DeletedReply,
-    DeleteManyFields,
-    DeleteManyReply,
     DeletePrefixFields,
-    DeletePrefixReply,
-    EntryReply,
-    EscalateFields,
-    EscalateReply,
-    ExistsReply,
-    ExpectingFields,
     GetManyFields,
-    GetManyReply,
-    GetTtlReply,
     HistoryFields,
-    HistoryReply,
-    IncrFields,
-    IncrReply,
     KeyFields,
     ListFields,
-    ListReply,
-    RestoreFields,
     RevealFields,
-    SetFields,
-    SetManyFields,
-    SetManyReply,
-    SetTtlFields,
-    StoredReply,
-    TouchReply,
 )
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.handles.key_calls import WRITES, provenance
+from holdfast.forms import CallFields
 from holdfast.handles.keys import selected
 from holdfast.handles.reveals import revealed
 from holdfast.pace import in_turns
 from holdfast.pipeline.listing import filter_of
 from holdfast.pipeline.watch import records_after
+from holdfast.replies import (
+    ChangesReply,
+    DeletePrefixReply,
+    EntryReply,
+    ExistsReply,
+    GetManyReply,
+    GetTtlReply,
+    HistoryReply,
+    ListReply,
+    ReadyReply,
+    StatsReply,
+)
 from holdfast.verbs.cursors import cursor_after
-from holdfast.verbs.fields import required
+from holdfast.verbs.fields import provenance, required
 from holdfast.wire.errors import error_fields
 from holdfast.wire.replies import (
     change_fields,
@@ -69,10 +57,12 @@ from holdfast.wire.replies import (
     row_fields,
     stats_fields,
 )
+from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from holdfast.declare import Declaration
     from holdfast.handles.kv import KV
     from holdfast.rows import Row
     from holdfast.store import Store
@@ -210,28 +200,31 @@ async def stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
     }
 
 
-def _writing(
-    name: str,
-    help: str,
-    fields: type[msgspec.Struct],
-    reply: type[msgspec.Struct],
-    *,
-    destroys: bool = False,
-) -> Verb:
+def declared(declaration: Declaration) -> Verb:
+    """Return the entry of a declared verb that writes."""
+    assert declaration.reply is not None
     return Verb(
-        name=name,
-        help=help,
-        fields=fields,
-        reply=reply,
-        answer=WRITES[name],
+        name=declaration.name,
+        help=declaration.help,
+        fields=declaration.request,
+        reply=declaration.reply,
+        answer=partial(write_of, declaration.name),
         writes=True,
-        destroys=destroys,
+        destroys=declaration.destroys,
         in_order=True,
+        declaration=declaration,
     )
 
 
 VERBS: Final = catalogue(
-    Verb(name="get", help="Return an entry.", fields=KeyFields, reply=EntryReply, answer=_get),
+    Verb(
+        name="get",
+        help="Return an entry.",
+        fields=DECLARED["get"].request,
+        reply=EntryReply,
+        answer=_get,
+        declaration=DECLARED["get"],
+    ),
     Verb(
         name="get_many",
         help="Return the entries of several keys.",
@@ -300,21 +293,8 @@ VERBS: Final = catalogue(
         reply=ReadyReply,
         answer=_ready,
     ),
-    _writing("set", "Put a value.", SetFields, StoredReply),
-    _writing("incr", "Add to a number.", IncrFields, IncrReply),
-    _writing("set_ttl", "Expire an entry after this many seconds.", SetTtlFields, StoredReply),
-    _writing("touch", "Expire an entry after this many seconds, if it is there.", SetTtlFields, TouchReply),
-    _writing("remove_ttl", "Let an entry live for ever.", ExpectingFields, StoredReply),
-    _writing("restore", "Bring a key back from the trash.", RestoreFields, StoredReply),
-    _writing("delete", "Remove a key.", ExpectingFields, DeletedReply, destroys=True),
-    _writing("set_many", "Put several values, each for itself.", SetManyFields, SetManyReply),
-    _writing(
-        "delete_many",
-        "Remove several keys, each for itself.",
-        DeleteManyFields,
-        DeleteManyReply,
-        destroys=True,
-    ),
+    *map(declared, map(DECLARED.__getitem__, ("set", "incr", "set_ttl", "touch", "remove_ttl", "restore"))),
+    *map(declared, map(DECLARED.__getitem__, ("delete", "set_many", "delete_many"))),
     Verb(
         name="delete_prefix",
         help="Remove the keys that begin with a prefix, a page at a time.",
@@ -325,7 +305,7 @@ VERBS: Final = catalogue(
         destroys=True,
         walks=True,
     ),
-    _writing("batch", "Do all of several writes or none.", BatchFields, BatchReply, destroys=True),
-    _writing("escalate", "Keep a write that was given up as a dead letter.", EscalateFields, EscalateReply),
+    declared(DECLARED["batch"]),
+    declared(DECLARED["escalate"]),
 )
 """The verbs on keys."""

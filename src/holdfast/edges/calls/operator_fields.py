@@ -12,25 +12,22 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.audit.results import AuditEntry
-from holdfast.edges.calls.fields import (
+from holdfast.forms import (
     COMPONENTS,
     NAMESPACE,
     TEXT,
     After,
     CallFields,
-    Count,
     Cursor,
     Identity,
+    Key,
     LastWriter,
     Limit,
-    Next,
-    NextCursor,
     PageLimit,
     Purpose,
     SemanticsFields,
     SpecText,
     Timestamp,
-    Truncated,
     Viewer,
     Why,
     WriteFields,
@@ -38,8 +35,8 @@ from holdfast.edges.calls.fields import (
     ruled,
     unsaid,
 )
-from holdfast.edges.calls.key_fields import Key
 from holdfast.model import Letter, Policy, SlowRequest, Stats, TrashEntry
+from holdfast.replies import Count, Next, NextCursor, Truncated
 
 Namespace = Annotated[
     str, Meta(description="The full name of the namespace, such as `kv/trivia`.", pattern=NAMESPACE)

@@ -15,7 +15,6 @@ import msgspec
 
 from holdfast import rules
 from holdfast.edges.calls.catalogue import Verb, catalogue
-from holdfast.edges.calls.fields import CallFields, Nothing, ReadyReply, StatsReply
 from holdfast.edges.calls.keys import stats_and_policy, switch
 from holdfast.edges.calls.operator_fields import (
     AuditFields,
@@ -48,10 +47,11 @@ from holdfast.edges.calls.operator_fields import (
 from holdfast.edges.calls.tokens import TOKEN_VERBS
 from holdfast.engine import AuditPart
 from holdfast.errors import ValidationError
-from holdfast.handles.key_calls import provenance
+from holdfast.forms import CallFields
 from holdfast.masking import MASK
 from holdfast.operators.rescues import RescuePart
-from holdfast.verbs.fields import required
+from holdfast.replies import Nothing, ReadyReply, StatsReply
+from holdfast.verbs.fields import provenance, required
 from holdfast.wire.replies import entry_of_fields, stats_fields, trash_fields
 from holdfast.wire.subjects import OPERATOR
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.calls.fields import GRAMMARS, RULES, SCHEMAS
+from holdfast.forms import GRAMMARS, RULES, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

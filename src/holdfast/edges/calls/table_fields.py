@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
-from holdfast.edges.calls.fields import (
+from holdfast.forms import (
     GRAMMARS,
     TEXT,
     CallFields,

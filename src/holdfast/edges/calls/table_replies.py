@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.edges.calls.fields import Count, Deadline, MemberReply, NextCursor, Truncated, Version
 from holdfast.edges.calls.table_fields import KeyDefinitionFields, Table
+from holdfast.replies import Count, Deadline, MemberReply, NextCursor, Truncated, Version
 
 ItemVersion = Annotated[int, Meta(description="The version of the item.")]
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from holdfast.edges.calls import table_fields as of
 from holdfast.edges.calls import table_replies as to
 from holdfast.edges.calls.catalogue import Verb, catalogue
-from holdfast.edges.calls.fields import CallFields, StatsReply
 from holdfast.edges.calls.keys import stats_and_policy
 from holdfast.edges.calls.operator_fields import RemovedReply
 from holdfast.errors import HoldfastError
+from holdfast.forms import CallFields
+from holdfast.replies import StatsReply
 from holdfast.verbs.tables import WRITES
 from holdfast.wire.errors import error_fields
 

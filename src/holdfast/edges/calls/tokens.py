@@ -16,8 +16,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.fields import NOTHING, PLUGIN, TENANT, TEXT, CallFields, Count, Ttl, ruled
+from holdfast.forms import NOTHING, PLUGIN, TENANT, TEXT, CallFields, Ttl, ruled
 from holdfast.operators.tokens import OF_LINK
+from holdfast.replies import Count
 from holdfast.verbs.fields import required
 
 if TYPE_CHECKING:

@@ -20,12 +20,13 @@ import msgspec
 import holdfast
 from holdfast import rules
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.fields import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, unsaid
-from holdfast.edges.calls.key_fields import DeletedReply, EntryReply, ListFields, ListReply, StoredReply
+from holdfast.edges.calls.key_fields import ListFields
 from holdfast.edges.calls.schemas import schemas_of
 from holdfast.edges.http.routes import RESOURCES
 from holdfast.errors import error_classes
+from holdfast.forms import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, unsaid
 from holdfast.model import Change
+from holdfast.replies import DeletedReply, EntryReply, ListReply, StoredReply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,30 +6,35 @@ write checks it again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import Timeout, ValidationError
 from holdfast.rules import MAX_TTL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.edges.intake.lines import Request
 
 FARTHEST: Final = MAX_TTL * 1000
 """Largest allowed distance from receipt to deadline, in milliseconds. Every engine can store that time."""
 
 
-def deadline_of(request: Request, fields: Mapping[str, Any], now: int, usual: int) -> int:
+def deadline_of(request: Request, deadline: object, allowed: object, now: int, usual: int) -> int:
     """Return the deadline of a request, in milliseconds since 1970. A write carries it to its commit.
+
+    Args:
+        request: The request.
+        deadline: The time that the caller gave as `deadline`, if any.
+        allowed: The milliseconds that the caller gave as `deadline_ms`, if any.
+        now: The store's time.
+        usual: The milliseconds that a request has if the caller gives neither.
 
     Raises:
         Timeout: The deadline has passed.
         ValidationError: The caller's deadline is not a valid time.
     """
-    deadline = fields.get("deadline")
     if deadline is None:
-        allowed = fields.get("deadline_ms", usual)
+        if allowed is None:
+            allowed = usual
         if type(allowed) is not int or allowed < 0:
             raise ValidationError("deadline_ms must be a whole number from 0", field="deadline_ms")
         deadline = request.received + allowed

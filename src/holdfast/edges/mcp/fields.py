@@ -15,18 +15,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
-from holdfast.edges.calls.fields import (
-    PURPOSE,
-    RULES,
-    Deadline,
-    FenceFields,
-    Identity,
-    SpecText,
-    Version,
-    rules_about,
-    unsaid,
-)
-from holdfast.edges.calls.key_fields import EntryReply
+from holdfast.forms import PURPOSE, RULES, FenceFields, Identity, SpecText, rules_about, unsaid
+from holdfast.replies import Deadline, EntryReply, Version
 
 _COMPONENTS = "[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*$"
 _SHORT = unsaid(

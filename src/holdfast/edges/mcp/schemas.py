@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.calls.fields import SCHEMAS
 from holdfast.edges.calls.schemas import schemas_of
+from holdfast.forms import SCHEMAS
 
 if TYPE_CHECKING:
     from holdfast.edges.mcp.tools import Tool

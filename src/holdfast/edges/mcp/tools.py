@@ -15,12 +15,12 @@ from msgspec import Meta, UnsetType
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
-from holdfast.edges.calls.fields import PageLimit
 from holdfast.edges.intake.large import MOST_READING, MOST_SINGLE
 from holdfast.edges.mcp import fields as of
 from holdfast.edges.mcp import recipes
 from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller, family_of
 from holdfast.errors import ValueTooLarge
+from holdfast.forms import PageLimit
 from holdfast.handles.kv import KV
 from holdfast.verbs.unknown import plain, unknown_field
 from holdfast.wire.payload import fields_of

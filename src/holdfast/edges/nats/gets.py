@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UNSET
+
+from holdfast.declare import missing
 from holdfast.edges.calls import keys
 from holdfast.engine import Later
 from holdfast.errors import HoldfastError
-from holdfast.verbs.fields import required
 from holdfast.wire.replies import row_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from holdfast.edges.intake.lines import Request
     from holdfast.edges.nats.replies import Answers
@@ -46,10 +48,12 @@ class Gets:
         self._glances = store.capabilities.glances
         self._gets: list[tuple[Request, KV]] = []
 
-    def take(self, request: Request, kv: KV, fields: Mapping[str, Any]) -> bool:
+    def take(self, request: Request, kv: KV, key: object) -> bool:
         """Defer a get to the end of the turn. Returns False if it can't be."""
-        key = request.key = kv.verbs.key(required(fields, "key"))
-        if not self._glances or self._store.writing(kv.namespace, key):
+        if key is None or key is UNSET:
+            raise missing("key")
+        request.key = kv.verbs.key(key)
+        if not self._glances or self._store.writing(kv.namespace, request.key):
             return False
         self._store.admit(kv.namespace)
         self._gets.append((request, kv))

@@ -41,7 +41,8 @@ from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
 from holdfast.wire import subjects
 from holdfast.wire.blobs import with_data
-from holdfast.wire.dialects import PAYLOAD, Dialect
+from holdfast.wire.dialects import PAYLOAD, PLUGIN, Dialect
+from holdfast.wire.writes import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,10 +50,11 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Connection, Subscription
     from holdfast.bus.protocol import Message
     from holdfast.commands import Result
+    from holdfast.declare import Declaration
     from holdfast.edges.calls import Verb
     from holdfast.edges.nats.subscriptions import Listener
-    from holdfast.handles.key_calls import Write
     from holdfast.store import Store
+    from holdfast.wire.writes import Write
 
 _log = logging.getLogger("holdfast.service")
 
@@ -282,7 +284,19 @@ class NatsService:
         self._intake.done(request)
 
     def _dispatch(self, request: Request) -> bool:
-        route = request.route
+        verb, route = request.verb, request.route
+        if (
+            verb is not None
+            and (declaration := verb.declaration) is not None
+            and route.dialect is PLUGIN
+            and not request.head
+        ):
+            try:
+                message = declaration.decode(request.payload)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # its fields show what is wrong, or they are those of a newer program
+            else:
+                return self._declared(request, verb, declaration, message)
         fields = (
             with_data(request.head, request.payload)
             if request.head
@@ -291,8 +305,8 @@ class NatsService:
         if route.dialect is PAYLOAD:
             route = request.route = subjects.identified(route, fields)
             del fields["plugin_name"]
-        deadline = deadline_of(request, fields, self._now(), self._settings.deadline_ms)
-        verb = request.verb
+        asked = fields.get("deadline"), fields.get("deadline_ms")
+        deadline = deadline_of(request, *asked, self._now(), self._settings.deadline_ms)
         if verb is None:
             raise self._no_verb(request)
         if not fields.keys() <= verb.plain:
@@ -306,12 +320,26 @@ class NatsService:
             return self._table(request, verb, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
         kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)
-        if verb is GET and self._get_at_once(request, kv, fields):
+        if verb is GET and self._get_at_once(request, kv, fields.get("key")):
             return False  # answered before the turn is over
         fields["deadline"] = deadline
         if verb.in_order:
             return self._write(request, verb.answer(kv.verbs, fields))
         self._spawn(request, verb.answer(kv, fields))
+        return True
+
+    def _declared(self, request: Request, verb: Verb, declaration: Declaration, message: Any) -> bool:
+        """Start a request whose fields are those that its verb declares, but for names within them."""
+        route, asked = request.route, (message.deadline, message.deadline_ms)
+        deadline = deadline_of(request, *asked, self._now(), self._settings.deadline_ms)
+        if declaration.nested and (inner := declaration.inner(message)):
+            self._look_closer(request, verb, inner)
+        kv = self._handles.get(route.namespace + request.user) or self._callers.kv(request, self._handles)
+        if verb is not GET:
+            return self._write(request, written(declaration, kv.verbs, message, deadline))
+        if self._get_at_once(request, kv, message.key):
+            return False  # answered before the turn is over
+        self._spawn(request, verb.answer(kv, {"key": request.key}))
         return True
 
     def _look_closer(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> None:

@@ -20,28 +20,13 @@ import asyncio
 import logging
 import secrets
 import time
-from typing import TYPE_CHECKING, Final, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 import msgspec
 
 from holdfast.audit.keyring import Unsettled
-from holdfast.commands import (
-    Batch,
-    Delete,
-    Deleted,
-    Done,
-    Get,
-    Got,
-    Guard,
-    Incr,
-    Missed,
-    Restore,
-    Set,
-    SetTtl,
-    Stored,
-    Touch,
-    Versions,
-)
+from holdfast.commands import Command, Deleted, Done, Got, Missed, Stored, Versions, kinds_of
 from holdfast.decide import Outcome
 from holdfast.engines.cluster.messages import HEADROOM, ForwardedName
 from holdfast.errors import HoldfastError, OutcomeUnknown, QuotaExceeded
@@ -53,7 +38,7 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
-    from holdfast.commands import Command, Result
+    from holdfast.commands import Result
     from holdfast.engines.cluster.address import ClusterAddress
     from holdfast.engines.cluster.lease import ShardLease
     from holdfast.engines.cluster.messages import Logged
@@ -70,10 +55,12 @@ OWN_SECONDS: Final = 1.0
 FORMAT: Final = 1
 """The number of the format, which every group names first."""
 
-Carried: TypeAlias = Get | Set | Delete | Incr | SetTtl | Touch | Restore | Guard | Batch
+if TYPE_CHECKING:
+    Carried: TypeAlias = Command
+else:
+    Carried = Union[tuple(kind for kind in kinds_of(Command) if kind.forwards)]  # noqa: UP007 - of their number
 CarriedResult: TypeAlias = Stored | Missed | Got | Deleted | Versions | Done
 
-_CARRIED: Final = frozenset({Get, Set, Delete, Incr, SetTtl, Touch, Restore, Guard, Batch})
 _NOT_TAKEN: Final = b"-"
 _DOUBT: Final = b"?"
 _MORE: Final = b"+"
@@ -108,6 +95,7 @@ class ForwardedOutcome(msgspec.Struct, array_like=True):
     expired: bool
 
 
+_forwards = attrgetter("forwards")
 _encoder = msgspec.msgpack.Encoder()
 _group = msgspec.msgpack.Decoder(ForwardedGroup)
 _outcome = msgspec.msgpack.Decoder(ForwardedOutcome)
@@ -115,7 +103,7 @@ _outcome = msgspec.msgpack.Decoder(ForwardedOutcome)
 
 def can_carry(commands: Sequence[Command]) -> bool:
     """Return whether a group can be forwarded."""
-    return _CARRIED.issuperset(map(type, commands))
+    return all(map(_forwards, commands))
 
 
 def group_as_bytes(name: str, after: int, commands: Sequence[Command]) -> bytes:

@@ -13,14 +13,7 @@ from weakref import WeakSet
 
 import asyncpg
 
-from holdfast.engines.postgres.errors import (
-    DRIVER_ERRORS,
-    is_lost,
-    server,
-    translate,
-    unknown,
-    unreachable,
-)
+from holdfast.engines.postgres.errors import DRIVER_ERRORS, is_lost, server, translate, unknown, unreachable
 from holdfast.engines.sql.address import one_by_one, writable
 from holdfast.engines.sql.layout import WRITER_MARK
 from holdfast.errors import HoldfastError, Unavailable, Unsupported, ValidationError

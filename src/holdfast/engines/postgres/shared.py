@@ -33,14 +33,7 @@ from holdfast.decide import Decision, Loaded, further
 from holdfast.engine import CannotShareTransaction, loadable
 from holdfast.engines.postgres.connections import require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, translate, unknown
-from holdfast.engines.postgres.save_sql import (
-    Parameters,
-    Part,
-    SaveParts,
-    add_records,
-    drop_rows,
-    put_rows,
-)
+from holdfast.engines.postgres.save_sql import Parameters, Part, SaveParts, add_records, drop_rows, put_rows
 from holdfast.engines.postgres.sql import (
     CLOCK,
     COUNTERS,

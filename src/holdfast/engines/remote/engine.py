@@ -26,6 +26,7 @@ from holdfast.engines.remote.operators import RemoteOperators
 from holdfast.errors import HoldfastError, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.families import has_blobs
 from holdfast.model import Page, Parts, Policy
+from holdfast.origin import origin_fields
 from holdfast.rows import KV, OVERHEAD, PARTS, Namespace
 from holdfast.stored import entry_of
 from holdfast.verbs.cursors import cursor_after, last_seen
@@ -33,14 +34,15 @@ from holdfast.wire.blobs import blob_message, blob_result, part_fields, part_of
 from holdfast.wire.errors import error_of
 from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
-from holdfast.wire.writes import message_of, origin_fields, result_of
+from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.commands import Command, Origin
+    from holdfast.commands import Command
     from holdfast.engine import Due, Filter, JournalQuery, Later, Removal, Scan
     from holdfast.engines.remote.post import Post
+    from holdfast.origin import Origin
     from holdfast.rows import Address, Row
 
 

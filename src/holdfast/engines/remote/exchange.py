@@ -24,10 +24,10 @@ from holdfast.wire.payload import decode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from holdfast.commands import Origin
     from holdfast.engines.remote.address import RemoteAddress
     from holdfast.engines.remote.mailbox import Late
     from holdfast.engines.remote.post import Post
+    from holdfast.origin import Origin
 
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 

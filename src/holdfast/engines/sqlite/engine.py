@@ -39,14 +39,7 @@ from holdfast.engines.sqlite.reads import ByteBudget, ReaderThread, ThreadConnec
 from holdfast.engines.sqlite.setup import connect, prepare, require_current, require_own, revision
 from holdfast.engines.sqlite.writer import Stale, Writer, YieldBudget
 from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
-from holdfast.pace import (
-    LOOKS_PER_TURN,
-    MANY_ROWS,
-    PART_ROWS,
-    TURNS_AFTER_SLICE,
-    TURNS_BEFORE_PART,
-    turns,
-)
+from holdfast.pace import LOOKS_PER_TURN, MANY_ROWS, PART_ROWS, TURNS_AFTER_SLICE, TURNS_BEFORE_PART, turns
 from holdfast.rows import KV, PARTS, Address, Row
 
 if TYPE_CHECKING:

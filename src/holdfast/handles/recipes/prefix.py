@@ -18,9 +18,9 @@ from holdfast.rows import KV as KV_SPACE
 from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:
-    from holdfast.commands import Origin
     from holdfast.engine import Selected
     from holdfast.handles.keys import Keys
+    from holdfast.origin import Origin
     from holdfast.verbs.fields import Provenance
 
 MAX_PAGE: Final = 500

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from holdfast.commands import Kept
+from holdfast.declare import DECLARED
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
-from holdfast.handles.key_writes import KeyWrites, P, entry_in
+from holdfast.handles.key_writes import KeyWrites, entry_in
 from holdfast.model import KEEP, Entry, Keep
 from holdfast.rules import MAX_REASON_CHARACTERS
-from holdfast.wire.writes import escalation
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -138,18 +138,17 @@ class Retry(KeyWrites):
         """
         attempts = Attempts(self._random)
         refusals: list[tuple[int, int | None]] = []
-        known = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
+        known: dict[str, Any] = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
         while True:
             entry = await self._repeated(attempts, partial(self._kv.get, key), None)
-            verb = partial(
-                self._kv.verbs.set,
-                key,
-                change(entry),
-                ttl=ttl,
-                expected_version=0 if entry is None else entry.version,
-                semantics=kept_semantics(entry) if semantics is None else semantics,
-            )
-            command = self._made(verb, known)
+            fields = known | {
+                "key": key,
+                "value": change(entry),
+                "ttl": ttl,
+                "expected_version": 0 if entry is None else entry.version,
+                "semantics": kept_semantics(entry) if semantics is None else semantics,
+            }
+            command = self._made("set", fields)
             try:
                 return entry_in(await self._repeated(attempts, self._doing(command), command, anew=True))
             except VersionConflict as conflict:
@@ -160,19 +159,20 @@ class Retry(KeyWrites):
                     raise
                 await self._wait(attempts, conflict, command)
 
-    async def _perform(self, make: Callable[P, WriteCommand], *given: P.args, **fields: P.kwargs) -> Result:
-        known: dict[str, Any] = fields
-        command = self._made(partial(make, *given), known)
-        doing = self._doing(command, timeout=known.get("timeout"))
+    async def _perform(self, verb: str, **fields: Any) -> Result:
+        command = self._made(verb, fields)
+        doing = self._doing(command, timeout=fields.get("timeout"))
         return await self._repeated(Attempts(self._random), doing, command)
 
-    def _made(self, verb: Callable[..., WriteCommand], fields: Mapping[str, Any]) -> WriteCommand:
+    def _made(self, verb: str, fields: Mapping[str, Any]) -> WriteCommand:
         """Build the command once, so that a caller changing the value meanwhile affects no attempt."""
         try:
-            return verb(**{**fields, "request_id": fields.get("request_id") or secrets.token_hex(16)})
+            known = {**fields, "request_id": fields.get("request_id") or secrets.token_hex(16)}
+            command: WriteCommand = DECLARED[verb].call(self.verbs, **known)
         except HoldfastError as error:
             self._tell_fatal(error, None)
             raise
+        return command
 
     def _doing(self, command: WriteCommand, *, timeout: float | None = None) -> Callable[[], Awaitable[Any]]:
         """Return a function that executes a command. With a timeout, each attempt gets its own deadline."""
@@ -234,8 +234,7 @@ class Retry(KeyWrites):
         """Store a dead letter, with a write's number of attempts. Returns its number, or None on failure."""
         attempts = Attempts(self._random)
         try:
-            keep = escalation(
-                self._kv.verbs,
+            keep = self._kv.verbs.escalate(
                 command,
                 error_code=error.code,
                 message=error.message[:MAX_REASON_CHARACTERS],

@@ -1,7 +1,7 @@
-"""Fields and replies shared by verbs of several families.
+"""The forms of fields that callers give: their types with bounds, patterns and one line of help.
 
-Only declarations; see `holdfast.edges.calls.catalogue`. A field without a default is required; one with
-`UNSET` is optional.
+Schemas and pages show them. They check nothing: `holdfast.rules` does, so that the same input gets the same
+error at every door. In a struct, a field without a default is required; one with `UNSET` is optional.
 """
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
@@ -9,14 +9,12 @@ Only declarations; see `holdfast.edges.calls.catalogue`. A field without a defau
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
-from holdfast.model import Parts, Policy
 
 S = TypeVar("S", bound=type[Struct])
 
@@ -132,6 +130,19 @@ TTLS: Final = (never("ttl", "ttl_seconds"), never("ttl", "keep_ttl"), never("ttl
 MEANT_TTLS: Final = (*TTLS, *_NOT_TWICE)
 """The same where semantics may name one."""
 
+Key = Annotated[
+    str, Meta(description="The key.", min_length=1, max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT)
+]
+Keys = Annotated[list[str], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
+Prefix = Annotated[
+    str,
+    Meta(
+        description="Only keys that begin with this; all if not given.",
+        max_length=rules.MAX_KEY_CHARACTERS,
+        pattern=TEXT,
+    ),
+]
+Value = Annotated[Any, Meta(description="The value, any JSON.")]
 Identity = Annotated[str, Meta(min_length=1, max_length=_FEW, pattern=NAMED)]
 Timestamp = Annotated[str, Meta(extra_json_schema=TIME)]
 Cursor = Annotated[
@@ -183,12 +194,6 @@ LastWriter = Annotated[
     str, Meta(description="Only what this writer wrote last.", min_length=1, max_length=_FEW, pattern=NAMED)
 ]
 Purpose = Annotated[str, Meta(description="Only entries whose semantics name this purpose.", pattern=PURPOSE)]
-Version = Annotated[int, Meta(description="The version that the write made.")]
-Deadline = Annotated[datetime | None, Meta(description="When it expires; `null` if it does not.")]
-Count = Annotated[int, Meta(description="How many this reply has.")]
-Truncated = Annotated[bool, Meta(description="Whether there is more.")]
-NextCursor = Annotated[str | None, Meta(description="Goes on after this page; `null` at the end.")]
-Next = Annotated[int | None, Meta(description="The `after` of the following call; `null` at the end.")]
 
 Why = Annotated[
     str,
@@ -291,52 +296,10 @@ class WriteFields(CallFields, kw_only=True):
     ] = UNSET
 
 
-class Nothing(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A reply with no fields beyond success."""
+class KeyWriteFields(WriteFields, kw_only=True):
+    """The fields of every write on keys."""
 
-
-class MemberReply(Struct, kw_only=True):
-    """The outcome for one of several members: the reply fields of the single verb, or those of an error."""
-
-    success: Annotated[bool, Meta(description="Whether this member succeeded.")]
-    error_code: Annotated[str | UnsetType, Meta(description="The code of the error.")] = UNSET
-    message: Annotated[str | UnsetType, Meta(description="What was wrong and what to do.")] = UNSET
-    retryable: Annotated[bool | UnsetType, Meta(description="Whether the same call may succeed later.")] = (
-        UNSET
-    )
-    field: Annotated[str | UnsetType, Meta(description="The field that was wrong.")] = UNSET
-    retry_after: Annotated[float | UnsetType, Meta(description="Seconds to wait before a retry.")] = UNSET
-    reason: Annotated[str | UnsetType, Meta(description="Why a version conflicts.")] = UNSET
-    current: Annotated[
-        dict[str, Any] | UnsetType | None, Meta(description="What is there instead of what was expected.")
+    envelope: Annotated[
+        bool | Literal["bare"] | UnsetType,
+        Meta(description="Return the whole entry that the write leaves; with `bare`, without its value."),
     ] = UNSET
-    conflicts: Annotated[list[dict[str, Any]] | UnsetType, Meta(description="Every check that failed.")] = (
-        UNSET
-    )
-
-
-class DefaultLimits(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The limits of a namespace whose policy names none."""
-
-    quota_bytes: int | None
-    rate_limit: int | None
-
-
-class StatsReply(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Totals, policy and default limits of one namespace."""
-
-    namespace: Annotated[str, Meta(description="The full name of the namespace.")]
-    keys: Annotated[int, Meta(description="Live keys or items.")]
-    bytes: Annotated[int, Meta(description="Bytes of their keys and values.")]
-    version: Annotated[int, Meta(description="The last version given; 0 if there was none.")]
-    changed_at: Annotated[datetime, Meta(description="When that was.")]
-    kept_bytes: Annotated[int, Meta(description="All bytes that a quota counts.")]
-    parts: Annotated[Parts, Meta(description="What those bytes are made of.")]
-    policy: Annotated[Policy, Meta(description="The policy of the namespace.")]
-    defaults: Annotated[DefaultLimits, Meta(description="The limits that hold where the policy names none.")]
-
-
-class ReadyReply(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The reply of a service that accepts writes."""
-
-    ready: Annotated[Literal[True], Meta(description="A write would be accepted now.")]
