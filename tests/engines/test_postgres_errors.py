@@ -61,7 +61,7 @@ def test_states(state: str, expected: type[errors.HoldfastError]) -> None:
     ],
 )
 def test_a_statement_that_commits_by_itself(state: str, unknown: bool) -> None:
-    """Only where the server says that it refused is it told that nothing was kept."""
+    """The caller learns that nothing was written only if the server says that it refused."""
     error: Any = asyncpg.PostgresError.new({"C": state, "M": "", "S": "ERROR"})
     assert may_have_committed(error) is unknown
 

@@ -83,7 +83,7 @@ class SharedStorage(Protocol):
 
 
 class CannotShareTransaction(Exception):
-    """The groups of several namespaces can't share a transaction now. Nothing was kept."""
+    """The groups of several namespaces can't share a transaction now. Nothing was written."""
 
 
 @runtime_checkable

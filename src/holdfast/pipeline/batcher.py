@@ -328,7 +328,7 @@ class Batcher:
             done = GroupDone([error] * len(commands))
         except Exception as defect:
             _log.error("a group of %d commands failed", len(commands), exc_info=defect)
-            failure = InternalError("the group failed for a reason that Holdfast did not foresee")
+            failure = InternalError("internal error in a group of writes; see the log")
             done = GroupDone([failure] * len(commands))
         self._settle(group, iter(done.results))
         if done.tell is not None:

@@ -298,4 +298,5 @@ def _defect(command: Command, error: Exception) -> HoldfastError:
     name = type(command).__name__
     request_id = command.origin.request_id if isinstance(command, WriteCommand) else None
     _log.error("%s in %s failed, request %s", name, command.namespace, request_id, exc_info=error)
-    return InternalError(f"{name} failed for a reason that Holdfast did not foresee")
+    named = "" if request_id is None else f" (request id {request_id})"
+    return InternalError(f"internal error in {name}; see the log{named}")

@@ -145,7 +145,7 @@ async def test_errors_in_a_program_hold_no_secret() -> None:
 @pytest.mark.parametrize("scheme", ["nats", "postgresql"])
 @pytest.mark.parametrize("secret", ["1/x", "x/y", "x?y", "x?y=z", "x#y"])
 def test_a_secret_that_is_not_escaped_is_refused(scheme: str, secret: str) -> None:
-    """Nothing is connected to by such an address, since a piece of the secret would be taken for a place."""
+    """An unescaped secret is refused: part of it would be read as a host."""
     with pytest.raises(holdfast.ValidationError, match="%2F"):
         holdfast.open(f"{scheme}://me:{secret}@127.0.0.1:1/db")
 

@@ -182,7 +182,7 @@ def _told(error: Exception) -> HoldfastError:
     """Return the error that the caller receives. Details of unexpected errors are hidden."""
     if isinstance(error, HoldfastError):
         return error
-    told = InternalError("the request failed for a reason that Holdfast did not foresee")
+    told = InternalError("internal error; see the service log")
     told.__cause__ = error
     return told
 

@@ -133,7 +133,7 @@ is wanted.
 
 
 class _Doubted(Exception):
-    """A state in memory would refuse a command, or is not of this server. Nothing was kept."""
+    """A state in memory would refuse a command, or is not of this server. Nothing was written."""
 
 
 class _FoundTogether(NamedTuple):
@@ -165,10 +165,10 @@ class SharedGroup:
         self._defaults = defaults
 
     async def run(self, connection: Connection, marks: Marks) -> Outcome | None:
-        """Apply the commands and update `marks`. Return None if they must be applied apart: nothing was kept.
+        """Apply the commands and update `marks`. Return None if they must be applied apart; then nothing is stored.
 
         Raises:
-            OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
+            OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was written.
         """
         try:
             for attempt in range(_ATTEMPTS):

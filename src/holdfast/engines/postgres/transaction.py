@@ -130,7 +130,7 @@ class Marks:
 
 
 class _Late(Exception):
-    """A deadline passed on the server before the commit. Nothing was kept."""
+    """A deadline passed on the server before the commit. Nothing was written."""
 
 
 class _Found(NamedTuple):
@@ -168,7 +168,7 @@ class Group:
         """Apply the commands and update `marks`.
 
         Raises:
-            OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was kept.
+            OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was written.
         """
         late, give_up = 0, time.monotonic() + LOCK_SECONDS
         while late < _ATTEMPTS:
@@ -263,7 +263,7 @@ class Group:
         """Save the outcome if the namespace has not changed since the load.
 
         With `commits` the statement is a transaction by itself: it fails past the deadline, and only a
-        refusal by the server means that nothing was kept.
+        refusal by the server means that nothing was written.
 
         Returns:
             The new mark of the namespace's row, or None if the namespace had changed.

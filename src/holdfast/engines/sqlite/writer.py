@@ -256,7 +256,7 @@ class Writer:
         except sqlite3.Error as error:
             self._roll_back()
             if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
-                raise  # for these two SQLite guarantees that nothing was kept
+                raise  # for these two SQLite guarantees that nothing was written
             raise OutcomeUnknown(f"the commit to {self._where} failed half way") from error
 
     def _roll_back(self) -> None:
