@@ -165,7 +165,7 @@ class SharedGroup:
         self._defaults = defaults
 
     async def run(self, connection: Connection, marks: Marks) -> Outcome | None:
-        """Apply the commands and update `marks`. Return None, and store nothing, if they must be applied apart.
+        """Apply the commands and update `marks`. Return None and store nothing if they must be apart.
 
         Raises:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was written.
