@@ -273,8 +273,8 @@ class Operations(Pipeline):
             prefix: The beginning of the keys; empty for all keys.
             limit: Largest number of entries in the page, from 1 to 10,000; 1,000 if not given.
             cursor: The cursor of the page before.
-            values: Whether the entries have their values. A service masks them unless the policy `reveal` of
-                the namespace is `open`.
+            values: Whether the entries have their values. A service masks them if the policy `reveal` of the
+                namespace is `audited` or `never`.
 
         Returns:
             A page of removed entries.

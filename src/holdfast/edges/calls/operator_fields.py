@@ -188,7 +188,7 @@ class TrashFields(NamespaceFields, kw_only=True):
     cursor: Cursor | UnsetType = UNSET
     values: Annotated[
         bool | UnsetType,
-        Meta(description="Return the values as well, masked unless the policy `reveal` is `open`."),
+        Meta(description="Return the values as well; the policy `reveal` may mask them."),
     ] = UNSET
 
 

@@ -113,12 +113,14 @@ async def _trash(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
             values=values,
         )
     # The console shows a value here once the entry was revealed, which the audit has recorded.
-    if values and fields.get("door") != CONSOLE and (await store.policy(namespace)).reveal != "open":
+    if values and fields.get("door") != CONSOLE and (await store.policy(namespace)).reveal in _MASKED:
         entries = [msgspec.structs.replace(entry, value=MASK) for entry in page.entries]
         page = msgspec.structs.replace(page, entries=entries)
     return trash_fields(page)
 
 
+_MASKED: Final = frozenset({"audited", "never"})
+"""The policies `reveal` under which only `reveal` shows a value to a person."""
 CONSOLE: Final = "console"
 """The name of the console's endpoint."""
 _PAGES: Final[WeakKeyDictionary[Store, asyncio.Lock]] = WeakKeyDictionary()
