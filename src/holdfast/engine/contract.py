@@ -145,4 +145,4 @@ def loadable(commands: Sequence[Command]) -> int | None:
 
 
 def no_hint() -> None:
-    """Do nothing: stop hints that nobody gives."""
+    """Do nothing. An engine without hints returns this as the function that stops them."""
