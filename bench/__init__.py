@@ -1,6 +1,6 @@
 """The benchmark: Holdfast measured so that nobody need take our word.
 
-Law: what is compared is run in one run, round by round in turn, and told as medians of ratios with their
+What is compared is run in one run, round by round in turn, and told as medians of ratios with their
 range. Durability is never turned down.
 """
 

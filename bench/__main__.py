@@ -1,8 +1,6 @@
 """`./dev bench [quick|floors|growth|full|SCENARIO …] [--rounds N] [--seconds S] [--json FILE]`.
 
 Measures, tells, draws, and fails on a missed bar.
-
-Law: arguments, and what comes out; what is measured stands in the scenarios.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bars: what Holdfast must reach, as data, and whether it did.
 
-Law: a bar names a scenario of the book, a side of it, and perhaps a side to be held against. It is judged by
+A bar names a scenario of the book, a side of it, and perhaps a side to be held against. It is judged by
 the median, except that what must never happen must not happen in any round. Nothing is measured here.
 """
 

@@ -1,6 +1,6 @@
 """Blobs of 16 MB over NATS, over HTTP and on PostgreSQL, beside a store like S3 that keeps them in memory.
 
-Law: each service is a process of its own. The two that are asked over HTTP are asked by the same client in
+Each service is a process of its own. The two that are asked over HTTP are asked by the same client in
 the same way. No bar holds here: the others are not durable, or not the same way in.
 """
 

@@ -4,7 +4,7 @@ Copying through the table is a put followed by a get. Reading without looking at
 the time that SHA-256 takes to verify them, so a get is held to a table whose reader verifies its parts too;
 its ratio to the bare table is shown beside.
 
-Law: all sides are as durable, cut into the same parts, and run in this process on this disk. What was
+All sides are as durable, cut into the same parts, and run in this process on this disk. What was
 replaced is removed between the rounds on all sides.
 """
 

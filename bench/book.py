@@ -1,6 +1,6 @@
 """The book of what was measured: scenarios, their sides, a value for every round, and the ratios of them.
 
-Law: what is compared stands in one scenario and was measured in turn, so that round n of one side belongs to
+What is compared stands in one scenario and was measured in turn, so that round n of one side belongs to
 round n of another. A ratio is told as the median of the rounds' ratios, with the least and the greatest.
 """
 

@@ -3,7 +3,7 @@
 It says `ready` once it is connected. For every line with a number of seconds that it reads, it asks for that
 long and answers with one line: a `Window` as JSON. It ends with its input.
 
-Law: it is a plugin like any other: plain NATS requests and nothing of Holdfast's own client. At a rate, the
+It is a plugin like any other: plain NATS requests and nothing of Holdfast's own client. At a rate, the
 latency of a request counts from when it was due, so a stall counts for all that it delays.
 """
 

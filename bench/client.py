@@ -3,7 +3,7 @@
 It says `ready` once it is connected. For every line with a `Task` that it reads it works for so long, and
 answers with one line: a `Window` as JSON. It ends with its input.
 
-Law: it knows doors and not sides. Every side has the same keys, values, seeds and order of work.
+It knows doors and not sides. Every side has the same keys, values, seeds and order of work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bad days and first days of a cluster: how long no write is answered, and how soon a new node serves.
 
-Law: three servers on this machine, with all writes synced. Times are of the wall clock, from the fault or the
+Three servers on this machine, with all writes synced. Times are of the wall clock, from the fault or the
 start to the first answer that a caller gets.
 """
 

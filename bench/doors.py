@@ -1,6 +1,6 @@
 """How a client asks each side over a connection: as that side's users do.
 
-Law: every NATS side is asked with nats-py's own `request`, so that a ratio compares services and no clients;
+Every NATS side is asked with nats-py's own `request`, so that a ratio compares services and no clients;
 the others through their own libraries, and Holdfast once more through its own. A door gives `get` and `set`
 of a plugin's key and nothing more, and raises when it was refused.
 """

@@ -1,6 +1,6 @@
 """A store in this process beside diskcache, the bare drivers and itself, in turn.
 
-Law: both sides of a comparison run in this process and on this disk. What blocks the loop is called directly
+Both sides of a comparison run in this process and on this disk. What blocks the loop is called directly
 where that is its quickest way.
 """
 

@@ -1,6 +1,6 @@
 """Watchers over NATS: how many changes reach them, and how late.
 
-Law: a watcher is the public `watch` of a store that is connected to the service. Lag is counted from when the
+A watcher is the public `watch` of a store that is connected to the service. Lag is counted from when the
 set was due to when the watcher has the change, at a rate that the service can serve.
 """
 

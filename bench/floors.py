@@ -4,7 +4,7 @@ Latencies are of an open loop, at the rate that the floor for the verb asks to s
 flight. That 1,000 plugins cost no more than 10 is judged with a tenth for the noise of the machine.
 Coverage is what the last `./dev cover` found: the suite takes longer than this may.
 
-Law: a floor is low. What is compared with others is in the other scenarios.
+A floor is low. What is compared with others is in the other scenarios.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What it costs to have Holdfast and do nothing: memory, room on disk, and the time until it answers.
 
-Law: the memory is that of the `holdfast up` process, read from the system; its nats-server is told apart.
+The memory is that of the `holdfast up` process, read from the system; its nats-server is told apart.
 Processes find their modules compiled, as those of an installation are.
 """
 

@@ -4,7 +4,7 @@ The files are filled with plain SQL in the order of their keys, which takes minu
 hours. So the rows are packed as after a VACUUM and have no history; what is measured then goes through the
 verbs, on keys spread over all of them.
 
-Law: all sizes are open at the same time and measured in turn.
+All sizes are open at the same time and measured in turn.
 """
 
 from __future__ import annotations

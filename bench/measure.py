@@ -1,6 +1,6 @@
 """Timing: so many in flight, or at a rate, and what came of it.
 
-Law: nothing here knows what it times. At a rate, the latency of a call counts from when it was due, so that a
+Nothing here knows what it times. At a rate, the latency of a call counts from when it was due, so that a
 stall counts for all that it delays. What is asked for the time is passed in, so that tests can do without it.
 """
 

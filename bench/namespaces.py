@@ -1,6 +1,6 @@
 """Sets in 10 and in 1,000 namespaces of one PostgreSQL store, in turn.
 
-Law: both sides have the same store, callers and keys in all; only the number of namespaces differs.
+Both sides have the same store, callers and keys in all; only the number of namespaces differs.
 """
 
 from __future__ import annotations

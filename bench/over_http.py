@@ -1,6 +1,6 @@
 """`holdfast up` over HTTP beside a bare Starlette echo on the same uvicorn, with 128 requests in flight.
 
-Law: servers and client are processes of their own, and the sides are measured in turn.
+Servers and client are processes of their own, and the sides are measured in turn.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Holdfast and its peers over a connection, in turn: closed loops, an open loop, and a lean client.
 
-Law: a round asks every side once, and the next round begins with another side, so that whoever goes first
+A round asks every side once, and the next round begins with another side, so that whoever goes first
 after a pause is not always the same.
 """
 
@@ -126,13 +126,17 @@ async def _closed(
     run: Run, sides: Sides, side: str, verb: str, *, in_flight: int, processes: int = 1, family: str = "nats"
 ) -> None:
     task = Task(gets=GETS[verb], seconds=run.seconds, in_flight=in_flight)
+    before = sides.cpu_seconds(side)
     window = await sides.clients[side, processes].work(task)
+    after = sides.cpu_seconds(side)
     name = f"{family}.{verb}.{in_flight}" + (f".{processes}-clients" if processes > 1 else "")
     told(run.book, window, name, side)
     run.book.add(name, side, window.per_second, unit="/s")
     for share, value in window.percentiles().items():
         if share in ("p50", "p99"):
             run.book.add(f"{name}.{share}", side, value, unit="ms")
+    if before is not None and after is not None and window.latencies:
+        run.book.add(f"{name}.cpu", side, (after - before) * 1e6 / len(window.latencies), unit="µs")
 
 
 def told(book: Book, window: Window, scenario: str, side: str) -> None:

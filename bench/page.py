@@ -2,7 +2,7 @@
 
 With `--picture` it is what they found of the bars' scenarios as SVG, all in one picture.
 
-Law: it copies figures and makes none.
+It copies figures and makes none.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A picture of a run: a row of bars for each scenario, with the range of the rounds drawn on each.
 
-Law: plain SVG, written here. Within a scenario all bars share a scale that begins at 0, since a cut axis
+Plain SVG, written here. Within a scenario all bars share a scale that begins at 0, since a cut axis
 flatters.
 """
 

@@ -1,7 +1,4 @@
-"""A run: how many rounds of how many seconds, and the book that they go into.
-
-Law: no scenario is known here.
-"""
+"""A run: how many rounds of how many seconds, and the book that they go into."""
 
 from __future__ import annotations
 

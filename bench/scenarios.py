@@ -1,6 +1,6 @@
 """The list of scenarios and of the runs that are made of them.
 
-Law: nothing is measured here. A scenario takes a run and writes into its book.
+Nothing is measured here. A scenario takes a run and writes into its book.
 """
 
 from __future__ import annotations

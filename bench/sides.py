@@ -1,6 +1,6 @@
 """The sides of the comparison over a connection, running together for the length of a run.
 
-Law: each side has servers of its own, its data on disk, and clients in processes of their own. Holdfast is
+Each side has servers of its own, its data on disk, and clients in processes of their own. Holdfast is
 `holdfast up` as it comes. Nothing is set for the occasion but where data and ports are.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.book import HOLDFAST, OWN_CLIENT
 from bench.client import Clients, Plan, Task, clients
-from bench.machine import package
+from bench.machine import cpu_seconds, package
 from bench.peers import echo, jetstream, naive, redis
 from bench.peers.process import module
 from tests.edges.running import started_up
@@ -47,14 +47,21 @@ EVERYBODY: Final = (
 
 @dataclass
 class Sides:
-    """Where each side listens, and its clients by how many processes they are."""
+    """Where each side listens, its clients by how many processes they are, and the services' processes."""
 
     urls: dict[str, str] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)
+    """The processes of the services written in Python; a server that brings its own bus has none here."""
     clients: dict[tuple[str, int], Clients] = field(default_factory=dict)
 
     def among(self, names: Sequence[str]) -> list[str]:
         """Those of the names that run."""
         return [name for name in names if name in self.urls]
+
+    def cpu_seconds(self, side: str) -> float | None:
+        """The CPU time that a side's service has used, without its bus and its clients, if that is known."""
+        pid = self.pids.get(side)
+        return None if pid is None else cpu_seconds(pid)
 
 
 def door_of(side: str) -> str:
@@ -72,10 +79,10 @@ async def running(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         sides = Sides()
         for name in names:
-            # The same service as that which is asked with bare requests.
-            url = sides.urls[HOLDFAST] if name == OWN_CLIENT else await start(name, folder, stack, book)
-            if url is not None:
-                sides.urls[name] = url
+            if name == OWN_CLIENT:
+                sides.urls[name] = sides.urls[HOLDFAST]  # the service that is also asked with bare requests
+            else:
+                await start(sides, name, folder, stack, book)
         for name, url in sides.urls.items():
             for count in processes:
                 plan = Plan(door=door_of(name), url=url, plugins=PLUGINS)
@@ -86,34 +93,45 @@ async def running(
         yield sides
 
 
-async def start(name: str, folder: Path, stack: contextlib.AsyncExitStack, book: Book) -> str | None:
-    """Start one side, and say what it is; its address, or None where it can't be had."""
+async def start(sides: Sides, name: str, folder: Path, stack: contextlib.AsyncExitStack, book: Book) -> None:
+    """Start one side, and say what it is; one that can't be had here is left out."""
     if name in OWN_DURABILITY:
         book.durability[name] = OWN_DURABILITY[name]
-        return await _holdfast(name, folder, stack)
-    if name in jetstream.DURABILITY:
+        await _holdfast(sides, name, folder, stack)
+    elif name in jetstream.DURABILITY:
         book.durability[name] = jetstream.DURABILITY[name]
-        return await stack.enter_async_context(jetstream.jetstream(folder, sync=name == "jetstream-sync"))
-    if name == "redis":
-        return await _redis(folder, stack, book)
-    server = await stack.enter_async_context(nats_server())
-    if name in ("echo", "echo again"):
-        book.durability[name] = echo.DURABILITY
-        await stack.enter_async_context(module("bench.peers.echo", server.url))
+        server = jetstream.jetstream(folder, sync=name == "jetstream-sync")
+        sides.urls[name] = await stack.enter_async_context(server)
+    elif name == "redis":
+        if url := await _redis(folder, stack, book):
+            sides.urls[name] = url
     else:
-        book.durability[name] = naive.DURABILITY
-        book.versions.setdefault("sqlalchemy", package("sqlalchemy"))
-        await stack.enter_async_context(module("bench.peers.naive", server.url, str(folder / "naive.db")))
-    return server.url
+        await _python_service(sides, name, folder, stack, book)
 
 
-async def _holdfast(name: str, folder: Path, stack: contextlib.AsyncExitStack) -> str:
+async def _holdfast(sides: Sides, name: str, folder: Path, stack: contextlib.AsyncExitStack) -> None:
     arguments: tuple[object, ...] = ()
     if name == "holdfast-postgres":
         server: Server = stack.enter_context(postgres_server())
         arguments = ("--db", server.create_database())
     up = await stack.enter_async_context(started_up(folder / name, *arguments))
-    return up.url
+    sides.urls[name], sides.pids[name] = up.url, up.pid
+
+
+async def _python_service(
+    sides: Sides, name: str, folder: Path, stack: contextlib.AsyncExitStack, book: Book
+) -> None:
+    """The echo or the naive service, with a bus of its own."""
+    bus = await stack.enter_async_context(nats_server())
+    if name in ("echo", "echo again"):
+        book.durability[name] = echo.DURABILITY
+        service = module("bench.peers.echo", bus.url)
+    else:
+        book.durability[name] = naive.DURABILITY
+        book.versions.setdefault("sqlalchemy", package("sqlalchemy"))
+        service = module("bench.peers.naive", bus.url, str(folder / "naive.db"))
+    process = await stack.enter_async_context(service)
+    sides.urls[name], sides.pids[name] = bus.url, process.pid
 
 
 async def _redis(folder: Path, stack: contextlib.AsyncExitStack, book: Book) -> str | None:

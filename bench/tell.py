@@ -1,6 +1,6 @@
 """What a run found, for people and for a file.
 
-Law: every figure has its spread beside it, every bar its verdict, and what was left out is said.
+Every figure has its spread beside it, every bar its verdict, and what was left out is said.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Removing what has expired, and what gets feel of it.
 
-Law: the store's own sweep, at one jump of its clock; gets come at a rate meanwhile, and their latencies count
+The store's own sweep, at one jump of its clock; gets come at a rate meanwhile, and their latencies count
 from when they were due. A quiet while comes before each sweep, with all that it will remove in the store.
 """
 

@@ -1,6 +1,6 @@
 """The other verbs, of Holdfast alone: over NATS, embedded on SQLite and embedded on PostgreSQL.
 
-Law: the same calls through the public handle, at every door. Over NATS the handle is `holdfast.open` on the
+The same calls through the public handle, at every door. Over NATS the handle is `holdfast.open` on the
 service's address, which is the client that users of Python have.
 """
 

@@ -1,6 +1,6 @@
 """Where the time goes: a sampling profile of a service that is under load, by the part that was at work.
 
-Law: py-spy looks at the process from outside, and only at threads that have work; the service is as it comes.
+py-spy looks at the process from outside, and only at threads that have work; the service is as it comes.
 A sample belongs to the innermost frame that a part claims.
 """
 

@@ -1,6 +1,6 @@
 """diskcache: the embedded cache that Python programs reach for, on SQLite too.
 
-Law: as it comes, called directly: it has no asynchronous calls, and a thread for each would slow it down.
+As it comes, called directly: it has no asynchronous calls, and a thread for each would slow it down.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The limits: the bare drivers that Holdfast's engines stand on, doing the least that keeps a value.
 
-Law: as durable as Holdfast is, one table, no versions, no journal, no expiry.
+As durable as Holdfast is, one table, no versions, no journal, no expiry.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The limit: a service that sends every request back, in Python, with the library that plugins use.
 
-Law: it does nothing but answer. `python -m bench.peers.echo URL` runs it.
+It does nothing but answer. `python -m bench.peers.echo URL` runs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A bare Starlette application on uvicorn with httptools and uvloop: `python -m bench.peers.http_echo PORT`.
 
-Law: it stores nothing. It is what HTTP itself costs in this process model.
+It stores nothing. It is what HTTP itself costs in this process model.
 """
 
 from __future__ import annotations

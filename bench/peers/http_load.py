@@ -2,7 +2,7 @@
 
     python -m bench.peers.http_load PORT VERB IN_FLIGHT SECONDS
 
-Law: one connection for each request in flight. It prints the number of answers, and fails on any but 200.
+One connection for each request in flight. It prints the number of answers, and fails on any but 200.
 """
 
 from __future__ import annotations

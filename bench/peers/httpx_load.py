@@ -2,7 +2,7 @@
 
     python -m bench.peers.httpx_load PORT VERB IN_FLIGHT SECONDS
 
-Law: one task for each request in flight. It prints the answers per second, and fails on any but 200. The
+One task for each request in flight. It prints the answers per second, and fails on any but 200. The
 library takes longer for a request than most services: this tells more about a caller than about a service.
 """
 

@@ -1,6 +1,6 @@
 """JetStream's key-value buckets: the nats-server keeps them in files.
 
-Law: two of them, as the server comes and with every write synced before it is answered.
+Two of them, as the server comes and with every write synced before it is answered.
 """
 
 from __future__ import annotations

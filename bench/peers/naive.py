@@ -3,7 +3,7 @@
 It is what a bot's database service looks like when nobody has measured it: an ORM class, an asynchronous
 engine on SQLite, and a subscription for every verb whose callback is awaited message by message.
 
-Law: nothing in it is slowed down or sped up. `python -m bench.peers.naive URL FILE` runs it.
+Nothing in it is slowed down or sped up. `python -m bench.peers.naive URL FILE` runs it.
 """
 
 from __future__ import annotations

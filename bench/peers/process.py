@@ -1,6 +1,6 @@
 """A server as a child process that says `ready`.
 
-Law: what is started here is ended here, by its process.
+What is started here is ended here, by its process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Redis with an append-only file that is synced before every answer.
 
-Law: the redis-server of the PATH, or else the one that `./dev bench` fetched; where there is none it is left
+The redis-server of the PATH, or else the one that `./dev bench` fetched; where there is none it is left
 out and that is said.
 """
 

@@ -1,6 +1,6 @@
 """A store like S3 that keeps its objects in memory: the server of moto, which is written in Python too.
 
-Law: it runs in an environment of its own, which `./dev bench blobs` makes; where there is none, the store is
+It runs in an environment of its own, which `./dev bench blobs` makes; where there is none, the store is
 left out and the reason is given.
 """
 

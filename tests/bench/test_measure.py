@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import sys
+import time
 
 import pytest
 
+from bench.machine import cpu_seconds
 from bench.measure import Window, closed_loop, merged, open_loop, percentile
 
 
@@ -124,3 +128,12 @@ def test_windows_of_several_processes_are_one() -> None:
     both = merged([one, other])
     assert (both.seconds, both.latencies, both.errors) == (2.0, [1.0, 2.0, 3.0], {"BUSY": 3, "X": 1})
     assert both.per_second == 1.5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a CPU clock for every process")
+def test_the_cpu_time_of_a_process_is_its_own_clock() -> None:
+    """The bench reports the CPU time that the service used, to the microsecond."""
+    before = time.process_time()
+    reported = cpu_seconds(os.getpid())
+    assert reported is not None
+    assert before <= reported <= time.process_time()
