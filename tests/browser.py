@@ -1,6 +1,6 @@
 """A real Chromium for tests and screenshots, driven by Playwright.
 
-Law: everything about running the browser and looking at a page stands here, and nothing about pytest. A
+Everything about running the browser and looking at a page stands here, and nothing about pytest. A
 window records what no page may do: errors of its scripts, refusals of the browser, and requests to other
 origins.
 """

@@ -1,6 +1,6 @@
 """Fixtures with a real browser.
 
-Law: one browser serves all tests of a process, and each window has cookies and a cache of its own. A window
+One browser serves all tests of a process, and each window has cookies and a cache of its own. A window
 serves one test after the other, and begins each without cookies, stored data and a way back: only files that
 never change are still in its cache. A test in which a page made a mistake fails, whatever it asserts. The
 harness itself is `tests.browser`.

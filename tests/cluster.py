@@ -1,6 +1,6 @@
 """What tests do with the nodes of a cluster: lose one, wait until they agree, and compare their files.
 
-Law: it looks behind the store, at files and places in the log, and changes nothing there.
+It looks behind the store, at files and places in the log, and changes nothing there.
 """
 
 from __future__ import annotations

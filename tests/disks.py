@@ -1,6 +1,6 @@
 """A small disk of a test's own, which can be filled.
 
-Law: only how it is made and filled; nothing about stores. It needs root, and a test without is skipped.
+Only how it is made and filled; nothing about stores. It needs root, and a test without is skipped.
 """
 
 from __future__ import annotations

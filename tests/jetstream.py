@@ -1,6 +1,6 @@
 """Real nats-servers with JetStream for tests of the cluster: one alone, or three that form a cluster.
 
-Law: everything about running them stands here, and nothing about pytest. They listen on free ports of
+Everything about running them stands here, and nothing about pytest. They listen on free ports of
 127.0.0.1, keep their files in a temporary folder, and can be killed, stopped and started again one by one.
 """
 

@@ -1,6 +1,6 @@
 """A real nats-server for tests, benchmarks and the soak, and clients that speak to it.
 
-Law: everything about running that server for a while and connecting to it stands here, and nothing about
+Everything about running that server for a while and connecting to it stands here, and nothing about
 pytest. Each server is its user's alone, on a free port of 127.0.0.1, in a temporary folder.
 """
 

@@ -1,6 +1,6 @@
 """Fixtures with a real nats-server.
 
-Law: only what tests of several folders need. The harness itself is `tests.nats`.
+Only what tests of several folders need. The harness itself is `tests.nats`.
 """
 
 from __future__ import annotations

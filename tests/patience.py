@@ -1,6 +1,6 @@
 """The library waits longer in tests than for people, so that a busy machine is not mistaken for a broken one.
 
-Law: only limits that guard against a part that never answers. A test of such a limit sets its own.
+Only limits that guard against a part that never answers. A test of such a limit sets its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Free ports of 127.0.0.1 for servers that must be told theirs.
 
-Law: a port found here lies below those that the system itself hands out. Between finding a port and listening
+A port found here lies below those that the system itself hands out. Between finding a port and listening
 on it, no connection of another test can then take it.
 """
 

@@ -1,6 +1,6 @@
 """A real PostgreSQL for tests, benchmarks and the soak, started when it is first wanted.
 
-Law: everything about starting, stopping and finding that server stands here, and nothing about Holdfast. The
+Everything about starting, stopping and finding that server stands here, and nothing about Holdfast. The
 server is the packaged one in a temporary folder, with fsync on and a password of its own, since any user of
 the machine can reach a port of 127.0.0.1. `HOLDFAST_TEST_PG_DSN` names another server to use instead.
 """

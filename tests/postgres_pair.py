@@ -1,6 +1,6 @@
 """Two real PostgreSQL servers: a primary that waits for its standby, and the standby that takes over.
 
-Law: everything about the pair stands here, and nothing about Holdfast. A primary dies as a machine does: all
+Everything about the pair stands here, and nothing about Holdfast. A primary dies as a machine does: all
 its processes are killed at once. The old primary comes back as a standby on a new copy of the data.
 """
 

@@ -1,6 +1,6 @@
 """Statements for a PostgreSQL over connections that are kept, since a new one takes longer than most of them.
 
-Law: each statement is a transaction of its own. A process has its own connections, in a thread with a loop of
+Each statement is a transaction of its own. A process has its own connections, in a thread with a loop of
 its own, since tests have loops that end with them. A connection that the server has closed is replaced.
 """
 

@@ -1,6 +1,6 @@
 """Databases that hold an empty store, used again and again: making one takes longer than most tests.
 
-Law: whoever takes one can't tell it from one in which a store was just created, except that there is nothing
+Whoever takes one can't tell it from one in which a store was just created, except that there is nothing
 to create. One whose tables or settings were changed is not used again. On a server of the user's, everybody
 gets a new and empty database.
 """

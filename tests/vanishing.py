@@ -1,6 +1,6 @@
 """The ways in which the file of a store can vanish under it, and what a store holds.
 
-Law: every way leaves the files that are open alone; only names change.
+Every way leaves the files that are open alone; only names change.
 """
 
 from __future__ import annotations

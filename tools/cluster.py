@@ -1,6 +1,6 @@
 """Three nodes of a cluster on this machine, for trying it out: `./dev cluster [FOLDER]`.
 
-Law: it starts `holdfast up --cluster` three times, as three machines would, and ends what it started.
+It starts `holdfast up --cluster` three times, as three machines would, and ends what it started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Builds the documentation site from docs/, or serves it on this machine while pages are written.
 
-Law: docs/index.md is the only list of pages, and the navigation is made of it. No page makes a browser fetch
+Docs/index.md is the only list of pages, and the navigation is made of it. No page makes a browser fetch
 anything from another server. This file needs nothing but the standard library; the generator that it starts
 is installed by `./dev docs`.
 """

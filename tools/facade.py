@@ -2,7 +2,7 @@
 
     python -m tools.facade
 
-Law: nothing about a verb is written here. Signatures, types and docstrings come from the source of the
+Nothing about a verb is written here. Signatures, types and docstrings come from the source of the
 asynchronous handles, beginning with those that a store hands out. A test fails if the files are not as this
 makes them.
 """

@@ -1,6 +1,6 @@
 """The asynchronous handles, as their source describes them, for the generator of `holdfast.sync`.
 
-Law: this reads and finds; `tools.facade` writes. Nothing is imported, so that a module is read as it is.
+This reads and finds; `tools.facade` writes. Nothing is imported, so that a module is read as it is.
 """
 
 from __future__ import annotations

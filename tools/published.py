@@ -1,6 +1,6 @@
 """Source packages that other projects publish, fetched from the package index by version and hash.
 
-Law: nothing is unpacked whose hash is not the expected one, and nothing of a package is run here. It needs
+Nothing is unpacked whose hash is not the expected one, and nothing of a package is run here. It needs
 nothing but the standard library and pip's own settings, which name the index.
 """
 

@@ -1,6 +1,6 @@
 """Harvesters that share one checkpoint: each takes the next unit by advancing it, and works on what it took.
 
-Law: it speaks to its parent in lines. It says `ready` when every task has read the checkpoint, is told to go,
+It speaks to its parent in lines. It says `ready` when every task has read the checkpoint, is told to go,
 and says at its end which units its tasks have worked on and how often they came too late.
 """
 

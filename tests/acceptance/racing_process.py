@@ -1,6 +1,6 @@
 """A worker with nothing but the plain NATS library: it reads an entry, waits for the start, and writes to it.
 
-Law: it speaks to its parent in lines. It says the version that it has read, is told to go, and says the reply
+It speaks to its parent in lines. It says the version that it has read, is told to go, and says the reply
 that it got, as it came; then it begins again, until its standard input ends.
 """
 

@@ -1,6 +1,6 @@
 """Deadlines of items and the reaper, as a user of an embedded store on a file meets them.
 
-Law: real files and the store's own verbs. A reaper runs in real time; a test waits for what it does, not for
+Real files and the store's own verbs. A reaper runs in real time; a test waits for what it does, not for
 a while.
 """
 

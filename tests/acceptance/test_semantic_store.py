@@ -1,6 +1,6 @@
 """The semantic store with real processes: a race, a repeated request, and harvesters at one checkpoint.
 
-Law: the service, the NATS server and every client are processes of their own, on SQLite and on PostgreSQL.
+The service, the NATS server and every client are processes of their own, on SQLite and on PostgreSQL.
 """
 
 from __future__ import annotations

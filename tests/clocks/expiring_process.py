@@ -2,7 +2,7 @@
 
     python -m tests.clocks.expiring_process STORAGE SKEW KEYS
 
-Law: it writes so many entries that live for a second. As soon as it has seen that all of them are gone, it
+It writes so many entries that live for a second. As soon as it has seen that all of them are gone, it
 prints their versions as JSON, and then it sees that they are gone again and again until it is killed.
 """
 

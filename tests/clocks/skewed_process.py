@@ -1,6 +1,6 @@
 """A service as a process of its own whose wall clock can be set from outside, by a file.
 
-Law: as in `tests.robustness.serving_process`. Only the wall clock is another one: all else is as in earnest.
+As in `tests.robustness.serving_process`. Only the wall clock is another one: all else is as in earnest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """On PostgreSQL the database's clock counts: instances agree by it, and doubt it when it jumps.
 
-Law: the database is a real one; only what its clock shows is set by hand.
+The database is a real one; only what its clock shows is set by hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A wall clock that is set while a store is open, or between two openings, moves no deadline.
 
-Law: on every engine, through the calls that a program makes: entries neither go early nor come back, a ttl
+On every engine, through the calls that a program makes: entries neither go early nor come back, a ttl
 lasts as long as it says, and reads and writes agree.
 """
 

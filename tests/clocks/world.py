@@ -1,6 +1,6 @@
 """Machines and a database whose clocks are set by hand, and stores that run on them.
 
-Law: time is moved here and nowhere else. Stores look at their clocks when they are told to: nothing waits.
+Time is moved here and nowhere else. Stores look at their clocks when they are told to: nothing waits.
 """
 
 from __future__ import annotations

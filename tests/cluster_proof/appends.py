@@ -4,7 +4,7 @@ A transaction reads lists, confirms that they did not change, and appends an ele
 tell the order of their elements, so they tell which transaction came before which (as in Elle, by Kingsbury
 and Alvaro). Together with the times of calls and replies these facts must not form a circle.
 
-Law: what a list shows at the end is the order of its elements. Only transactions that were acknowledged, or
+What a list shows at the end is the order of its elements. Only transactions that were acknowledged, or
 that have an unknown outcome and left an element, take part.
 """
 

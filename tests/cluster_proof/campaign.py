@@ -3,7 +3,7 @@
     python -m tests.cluster_proof.campaign --seed 7            plays a round again
     python -m tests.cluster_proof.campaign --judge FOLDER      judges the histories of a round again
 
-Law: a round is bounded in operations and in time, and its folder holds all that is needed to judge it again.
+A round is bounded in operations and in time, and its folder holds all that is needed to judge it again.
 The seed decides what is done and asked for; when a reply comes, the machine decides.
 """
 

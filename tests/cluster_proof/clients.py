@@ -1,6 +1,6 @@
 """The clients on one node: what they ask for, and what they write down.
 
-Law: clients go on through every error of Holdfast's, and judge nothing. Any other error ends the process.
+Clients go on through every error of Holdfast's, and judge nothing. Any other error ends the process.
 """
 
 from __future__ import annotations

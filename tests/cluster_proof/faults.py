@@ -1,6 +1,6 @@
 """The faults of a campaign: what is done to its servers, its nodes, their network, disks and clocks.
 
-Law: every fault is mended before `strike` returns, so that a campaign can always go on. It touches only the
+Every fault is mended before `strike` returns, so that a campaign can always go on. It touches only the
 processes and folders of the campaign.
 """
 

@@ -1,6 +1,6 @@
 """Locks and fences: a write under a lock is refused once a newer holder has taken the lock.
 
-Law: a token is the version of the change that took the lock, so tokens and versions of a namespace have one
+A token is the version of the change that took the lock, so tokens and versions of a namespace have one
 order. What is judged is that order, and the times at which clients called and were answered.
 """
 

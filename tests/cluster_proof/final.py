@@ -1,6 +1,6 @@
 """The last look at a store, when its clients have stopped and all faults are mended.
 
-Law: a node of its own, with a replica made from nothing, reads everything once. It changes nothing but the
+A node of its own, with a replica made from nothing, reads everything once. It changes nothing but the
 log's empty messages.
 """
 

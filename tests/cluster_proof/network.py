@@ -3,7 +3,7 @@
 Each host has an address in a network that only this campaign sees; a bridge in a namespace of its own joins
 them. A route that leads nowhere cuts a host off from another, in one direction.
 
-Law: everything that it makes has a name with the campaign's tag, and is removed at the end. The network of
+Everything that it makes has a name with the campaign's tag, and is removed at the end. The network of
 the machine itself is left alone.
 """
 

@@ -1,6 +1,6 @@
 """The nodes of a campaign, each a process with clients of its own.
 
-Law: a node has many lives; each has a name and histories of its own, so that what a killed one was doing is
+A node has many lives; each has a name and histories of its own, so that what a killed one was doing is
 known. One node keeps its replica on a small disk, where root allows that.
 """
 

@@ -1,6 +1,6 @@
 """The three servers of a campaign, each on a host of its own.
 
-Law: it starts, stops and looks at servers, and can put a wrong bit into the files of one that is down. What
+It starts, stops and looks at servers, and can put a wrong bit into the files of one that is down. What
 happens when is decided elsewhere.
 """
 

@@ -2,7 +2,7 @@
 
 One node works until it holds the lease; then the next one begins, while the first one goes on reading.
 
-Law: it uses the clients, the last look and the checkers of the campaign. It goes by what has happened, not by
+It uses the clients, the last look and the checkers of the campaign. It goes by what has happened, not by
 time, so that a busy machine plays the same round.
 """
 

@@ -1,6 +1,6 @@
 """What the clients of a node did, beyond reads and writes of single keys, and how it is written down.
 
-Law: a step holds only what its client knew. A write is in the file before it is sent, so that a process that
+A step holds only what its client knew. A write is in the file before it is sent, so that a process that
 is killed leaves it there as a step whose outcome is unknown.
 """
 

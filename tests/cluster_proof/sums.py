@@ -1,6 +1,6 @@
 """Increments by one: the sum is exact, and every reply is a number that no other reply has.
 
-Law: a counter that was incremented n times went through 1 to n. A number that no reply shows belongs to an
+A counter that was incremented n times went through 1 to n. A number that no reply shows belongs to an
 increment whose reply was lost; there can't be more of these than lost replies.
 """
 

@@ -1,6 +1,6 @@
 """The state machine on a cluster: every call goes to another node, and nodes are lost between steps.
 
-Law: as in `tests.machine`. With HOLDFAST_CLUSTER_SEEDS a long run, different each time.
+As in `tests.machine`. With HOLDFAST_CLUSTER_SEEDS a long run, different each time.
 """
 
 from __future__ import annotations

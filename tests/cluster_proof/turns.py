@@ -3,7 +3,7 @@
 Only a node that is busy alone holds the lease of a shard for longer than a moment. When its turn is over, its
 clients go on reading, since a node that does not know that its lease is over would answer with what was.
 
-Law: it says who may do what, and when.
+It says who may do what, and when.
 """
 
 from __future__ import annotations

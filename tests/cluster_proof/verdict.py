@@ -1,6 +1,6 @@
 """The verdict on a round: all checkers over its histories, and how much there was to check.
 
-Law: every violation is a text that names the checker that found it.
+Every violation is a text that names the checker that found it.
 """
 
 from __future__ import annotations

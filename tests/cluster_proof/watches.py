@@ -1,6 +1,6 @@
 """Watches, journals and audits: every change once, in order, and no change that was not made.
 
-Law: the journal at the end is the measure for watches, and the writes that were acknowledged are the measure
+The journal at the end is the measure for watches, and the writes that were acknowledged are the measure
 for the journal and the audit.
 """
 

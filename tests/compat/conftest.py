@@ -1,6 +1,6 @@
 """The databases and the service that these tests speak to.
 
-Law: what a bot's program would put together itself, put together here in the same way.
+What a bot's program would put together itself, put together here in the same way.
 """
 
 from __future__ import annotations

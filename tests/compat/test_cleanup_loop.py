@@ -1,6 +1,6 @@
 """The loop that cleans up: when it runs, what it logs, and that nothing but its end stops it.
 
-Law: the loop's pauses are replaced, so that no test waits for one; only what runs it as a task lets it sleep.
+The loop's pauses are replaced, so that no test waits for one; only what runs it as a task lets it sleep.
 """
 
 from __future__ import annotations

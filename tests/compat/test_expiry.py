@@ -1,6 +1,6 @@
 """Keys with a deadline, as a bot's database shows them and cleans them up.
 
-Law: deadlines in the past are written through sessions, so that nothing has to be waited for. Only the test
+Deadlines in the past are written through sessions, so that nothing has to be waited for. Only the test
 that gives a ttl of one second waits for that second, since a bot's database goes by the real clock.
 """
 

@@ -1,6 +1,6 @@
 """A bot's database over a real NATS server: what a plugin gets that speaks as the bot's plugins do.
 
-Law: what every service of Holdfast does is tested with the service; here is what a bot relies on.
+What every service of Holdfast does is tested with the service; here is what a bot relies on.
 """
 
 from __future__ import annotations

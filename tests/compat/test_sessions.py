@@ -1,6 +1,6 @@
 """Sessions beside the verbs: both write to the same rows, and neither loses anything.
 
-Law: what is said of sessions in a SQLite file is tested with writers on both sides at once.
+What is said of sessions in a SQLite file is tested with writers on both sides at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a bot's database answers when a key is set, read, deleted and listed.
 
-Law: each rule holds on SQLite in memory and in a file, and on PostgreSQL. Expiry has its own module.
+Each rule holds on SQLite in memory and in a file, and on PostgreSQL. Expiry has its own module.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Services with the console, and windows of a browser on them.
 
-Law: the tests in `browsing` and `flows` run in the loop of the browser, where a process has one service for
+The tests in `browsing` and `flows` run in the loop of the browser, where a process has one service for
 all of them. What they execute is measured by others.
 """
 

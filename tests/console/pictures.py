@@ -1,6 +1,6 @@
 """Small PNG files: at most 256 colours, packed tightly.
 
-Law: only how a picture is stored; nothing about what it shows. The browser reads the pixels, since it is
+Only how a picture is stored; nothing about what it shows. The browser reads the pixels, since it is
 there anyway and no library for images is.
 """
 

@@ -1,6 +1,6 @@
 """A store with plausible contents, for tests of pages and for screenshots.
 
-Law: it is filled through the public handles and verbs alone. Nothing in it is drawn at random, so that two
+It is filled through the public handles and verbs alone. Nothing in it is drawn at random, so that two
 runs show the same pages.
 """
 

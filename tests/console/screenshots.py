@@ -1,6 +1,6 @@
 """`./dev screenshots`: pictures of every page, light and dark, wide and narrow, for the documentation.
 
-Law: the pages show a sample store, and nothing in a picture depends on the machine that took it except the
+The pages show a sample store, and nothing in a picture depends on the machine that took it except the
 names of tokens and times. A picture is small enough for a repository.
 """
 

@@ -1,6 +1,6 @@
 """Requests to the console as browsers and programs send them.
 
-Law: only how to ask; nothing about pytest.
+Only how to ask; nothing about pytest.
 """
 
 from __future__ import annotations

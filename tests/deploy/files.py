@@ -1,6 +1,6 @@
 """The files below `deploy`, read.
 
-Law: each reader is strict and raises at what it does not know, so that no line goes unseen.
+Each reader is strict and raises at what it does not know, so that no line goes unseen.
 """
 
 from __future__ import annotations

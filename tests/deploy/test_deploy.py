@@ -1,6 +1,6 @@
 """Dockerfile, compose files and systemd unit: they say what Holdfast understands, and give away little.
 
-Law: whatever a file says about Holdfast is held against the table of settings, the project's description or a
+Whatever a file says about Holdfast is held against the table of settings, the project's description or a
 running service. What only Docker or systemd can judge is judged by them where they are installed.
 """
 

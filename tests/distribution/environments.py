@@ -1,6 +1,6 @@
 """Wheel, sdist and empty environments into which they are installed.
 
-Law: what is installed has the versions of the lock file, so that a test does not depend on what was released
+What is installed has the versions of the lock file, so that a test does not depend on what was released
 today. Nothing here is seen by the programs of an environment but the environment itself.
 """
 

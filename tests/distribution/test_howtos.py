@@ -1,6 +1,6 @@
 """Each how-to, in an empty environment that has only the extra that the page names.
 
-Law: the page's Python runs from top to bottom, as a reader types it, and prints what the page says. It sees
+The page's Python runs from top to bottom, as a reader types it, and prints what the page says. It sees
 nothing of the repository and none of the packages of its developers.
 """
 

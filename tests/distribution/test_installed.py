@@ -1,6 +1,6 @@
 """Each extra, installed into an empty environment, is enough for what it is there for, and brings no more.
 
-Law: a program runs in the environment, in an empty folder, and sees nothing of the repository.
+A program runs in the environment, in an empty folder, and sees nothing of the repository.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The name to install is `holdfast-kv`: whoever follows our words must not install another project.
 
-Law: every text of the repository is searched, this one too, so no example here is written in one piece.
+Every text of the repository is searched, this one too, so no example here is written in one piece.
 """
 
 from __future__ import annotations

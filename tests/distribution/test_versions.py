@@ -1,6 +1,6 @@
 """This version and the one before it work together, as docs/explanation/stability.md promises.
 
-Law: the other version is the wheel of its commit, installed into an environment of its own.
+The other version is the wheel of its commit, installed into an environment of its own.
 """
 
 from __future__ import annotations

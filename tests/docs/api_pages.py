@@ -1,6 +1,6 @@
 """What the pages of the API reference show.
 
-Law: a page names each thing on a line that begins with `:::`, and nothing is listed a second time for tests.
+A page names each thing on a line that begins with `:::`, and nothing is listed a second time for tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What has to be there before a command of a page: the store, the service or the file that the page tells of.
 
-Law: a page's scene makes what a reader has who follows the page, and nothing that the command itself is to
+A page's scene makes what a reader has who follows the page, and nothing that the command itself is to
 make. Every hook runs right before the commands that its expression matches.
 """
 

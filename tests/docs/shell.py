@@ -1,6 +1,6 @@
 """A shell for the commands of a page, which knows no more than pages use.
 
-Law: `holdfast` runs in this process, since a new one takes long; only what serves or waits for Ctrl-C is a
+`holdfast` runs in this process, since a new one takes long; only what serves or waits for Ctrl-C is a
 process of its own. Addresses and folders that a page names are replaced by those of the test, and replaced
 back in what is shown. Nothing outside the test's folder is changed.
 """

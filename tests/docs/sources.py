@@ -1,6 +1,6 @@
 """The source of the package as syntax trees, for tests that hold a page against what the code says.
 
-Law: the source is read, never run. A text of the source is a template: its fixed parts, with a hole wherever
+The source is read, never run. A text of the source is a template: its fixed parts, with a hole wherever
 something is put in when the program runs.
 """
 

@@ -1,6 +1,6 @@
 """The page about the architecture names every folder of the library, and nothing that is not there.
 
-Law: what the page is compared with is taken from the tree, never written down here a second time.
+What the page is compared with is taken from the tree, never written down here a second time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commands of the pages about TLS and about isolation do what the pages say.
 
-Law: the commands are taken from the page. Only addresses are others: everything listens on 127.0.0.1. The
+The commands are taken from the page. Only addresses are others: everything listens on 127.0.0.1. The
 `holdfast` that they find is forked, since an interpreter for each would take longer than what they do.
 """
 

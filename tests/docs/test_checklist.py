@@ -1,6 +1,6 @@
 """The commands of the deployment checklist show what the page says, beside a service that was just started.
 
-Law: the commands are taken from the page and run from top to bottom. Only addresses are others. What asks a
+The commands are taken from the page and run from top to bottom. Only addresses are others. What asks a
 part of the reader's own machine is listed here, and everything else runs.
 """
 

@@ -1,6 +1,6 @@
 """Every console block of the documentation: its commands are understood, and what can run does what it shows.
 
-Law: the commands of a page run from top to bottom in an empty folder, with its Python between them, beside
+The commands of a page run from top to bottom in an empty folder, with its Python between them, beside
 what its scene has. Commands that are not run are listed here with the reason, which `pytest -rA` prints, and
 even then the command line must understand those that are ours.
 """

@@ -1,6 +1,6 @@
 """The page about sensitive data tells the truth about where copies of a value are kept.
 
-Law: what is kept is looked up with SQL, behind the store's back, and compared with what the page says.
+What is kept is looked up with SQL, behind the store's back, and compared with what the page says.
 """
 
 from __future__ import annotations

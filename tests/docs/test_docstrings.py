@@ -1,6 +1,6 @@
 """The docstrings of the handles say what a caller needs, and their examples run.
 
-Law: which classes and functions are meant is read from the pages of the API reference, and what they take
+Which classes and functions are meant is read from the pages of the API reference, and what they take
 from their signatures.
 """
 

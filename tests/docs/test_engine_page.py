@@ -1,6 +1,6 @@
 """The engine on the page about engines passes the suite that Holdfast's own engines have to pass.
 
-Law: the engine and its certificate are taken from the page, word for word. Nothing of them stands here.
+The engine and its certificate are taken from the page, word for word. Nothing of them stands here.
 """
 
 from __future__ import annotations

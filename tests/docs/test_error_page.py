@@ -1,6 +1,6 @@
 """The reference of errors says of every code when it is met, what it carries and what to do; no code is idle.
 
-Law: what the page says is held against the source. Where a code is raised is found by reading the source,
+What the page says is held against the source. Where a code is raised is found by reading the source,
 never by a list that is kept here.
 """
 

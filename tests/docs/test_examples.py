@@ -1,6 +1,6 @@
 """Every Python example of the documentation runs, and prints what the page says that it prints.
 
-Law: the blocks of a page run from top to bottom in one namespace and in an empty folder, as a reader would
+The blocks of a page run from top to bottom in one namespace and in an empty folder, as a reader would
 type them into `python -m asyncio`. Programs that a block starts with `sys.executable` are forked. What is not
 to be run is listed here with the reason.
 """

@@ -1,6 +1,6 @@
 """The programs in `examples` do what they say at their tops, on a file and against a service.
 
-Law: what a program must print is read from its own docstring. Programs run as a user runs them: as processes,
+What a program must print is read from its own docstring. Programs run as a user runs them: as processes,
 in an empty folder, with nothing but `HOLDFAST_URL` to tell them where the store is. An interpreter is started
 for the first run of each; further runs are forked.
 """

@@ -1,6 +1,6 @@
 """The reference names everything that the code has, with its value, and nothing that it has not.
 
-Law: what a page can be compared with is taken from the package and never written down here a second time.
+What a page can be compared with is taken from the package and never written down here a second time.
 """
 
 from __future__ import annotations

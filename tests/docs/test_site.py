@@ -1,6 +1,6 @@
 """The documentation site has every page.
 
-Law: what the site needs of files is tested here without the generator. Whether the generator builds it is
+What the site needs of files is tested here without the generator. Whether the generator builds it is
 tested by `./dev check --network`.
 """
 

@@ -1,6 +1,6 @@
 """Every message on the page about troubleshooting is one that Holdfast writes.
 
-Law: a line that is quoted as code is held against the texts of the source: its words must stand in them, and
+A line that is quoted as code is held against the texts of the source: its words must stand in them, and
 `…` only where something is put in. Some are provoked besides, through the door where a user would meet them.
 The source takes a second to read, so that the tests that need it are few.
 """

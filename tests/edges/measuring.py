@@ -1,6 +1,6 @@
 """A service under measurement: a store in a file whose clock stands still, served over NATS.
 
-Law: only what tests of metrics share; nothing about pytest.
+Only what tests of metrics share; nothing about pytest.
 """
 
 from __future__ import annotations

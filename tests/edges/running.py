@@ -1,6 +1,6 @@
 """A `holdfast up` as a process of its own, on free ports and with none of the user's settings.
 
-Law: only what is needed to start it, to speak to it and to end it; nothing about pytest.
+Only what is needed to start it, to speak to it and to end it; nothing about pytest.
 """
 
 from __future__ import annotations

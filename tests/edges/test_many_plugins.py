@@ -1,6 +1,6 @@
 """Metrics of many plugins: the busiest have labels of their own, the rest count together, nothing goes down.
 
-Law: a scrape is read as Prometheus reads it. The stopwatch is the test's own.
+A scrape is read as Prometheus reads it. The stopwatch is the test's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `holdfast up` says to try: the line does what it says in the shell that it was printed in.
 
-Law: each line is run by `sh` as it stands, with the variables of the shell that started the service.
+Each line is run by `sh` as it stands, with the variables of the shell that started the service.
 """
 
 from __future__ import annotations

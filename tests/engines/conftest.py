@@ -1,6 +1,6 @@
 """Engines on empty storage, for rules that hold on each of them.
 
-Law: only fixtures that tests of several files here need.
+Only fixtures that tests of several files here need.
 """
 
 from __future__ import annotations

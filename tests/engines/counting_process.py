@@ -2,7 +2,7 @@
 
     python -m tests.engines.counting_process URL NAMESPACE TASKS TIMES
 
-Law: it adds one, `TIMES` from each of `TASKS`, in groups of one and of three, and ends with code 0 when all
+It adds one, `TIMES` from each of `TASKS`, in groups of one and of three, and ends with code 0 when all
 of them were acknowledged.
 """
 

@@ -1,6 +1,6 @@
 """Rows that other programs write with SQL: they have versions, are counted and are in the journal.
 
-Law: every rule holds on SQLite and PostgreSQL, through the same test.
+Every rule holds on SQLite and PostgreSQL, through the same test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What only the PostgreSQL engine can get wrong: opening, conversions, transactions.
 
-Law: what holds for every engine is certified by `holdfast.testing`; here stands what is peculiar to this one,
+What holds for every engine is certified by `holdfast.testing`; here stands what is peculiar to this one,
 looked at from behind with plain SQL where that says more.
 """
 

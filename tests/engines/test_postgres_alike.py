@@ -1,6 +1,6 @@
 """The PostgreSQL engine and the reference engine, given the same commands, say the same.
 
-Law: whatever can be seen through the protocol is compared after every group; nothing is known here of what is
+Whatever can be seen through the protocol is compared after every group; nothing is known here of what is
 right, only that both must agree.
 """
 

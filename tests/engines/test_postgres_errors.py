@@ -1,6 +1,6 @@
 """What the errors of asyncpg become.
 
-Law: every row of the translator's tables is looked at, and no word of the driver's may get through.
+Every row of the translator's tables is looked at, and no word of the driver's may get through.
 """
 
 from __future__ import annotations

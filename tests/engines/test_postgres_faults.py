@@ -1,6 +1,6 @@
 """The PostgreSQL engine when processes compete, connections die, servers restart and callers leave.
 
-Law: every write here has a key or a count of its own, so that afterwards plain SQL can tell whether it was
+Every write here has a key or a count of its own, so that afterwards plain SQL can tell whether it was
 kept, and what its caller was told must fit.
 """
 

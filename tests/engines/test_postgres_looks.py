@@ -1,6 +1,6 @@
 """Groups of the PostgreSQL engine that need two looks before they can be decided, while somebody else writes.
 
-Law: the other store writes between the two looks, every time. What the caller is told must have been true at
+The other store writes between the two looks, every time. What the caller is told must have been true at
 some instant of the call.
 """
 

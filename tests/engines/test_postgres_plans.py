@@ -1,6 +1,6 @@
 """How the server goes about the statements of the PostgreSQL engine.
 
-Law: plans are looked at on empty tables, where a planner is most tempted, with the settings of the engine.
+Plans are looked at on empty tables, where a planner is most tempted, with the settings of the engine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A new connection to PostgreSQL is used at once, without questions about types.
 
-Law: the driver knows the types of single values and of arrays of texts. About any other it asks the server,
+The driver knows the types of single values and of arrays of texts. About any other it asks the server,
 on every connection anew, and that takes the server longer than most requests.
 """
 

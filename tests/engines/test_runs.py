@@ -1,6 +1,6 @@
 """Entries that expire in a run leave what they would have left one by one, on every engine.
 
-Law: two stores get the same commands at the same times; one is swept in runs, the other key by key. What can
+Two stores get the same commands at the same times; one is swept in runs, the other key by key. What can
 be seen through the protocol must be the same, and nothing is known here of what is right.
 """
 

@@ -1,6 +1,6 @@
 """A long commit gives way to others, as long as less than half of it is done.
 
-Law: a statement of the commit says when another job arrives, so that nothing waits for time.
+A statement of the commit says when another job arrives, so that nothing waits for time.
 """
 
 from __future__ import annotations

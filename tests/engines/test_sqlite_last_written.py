@@ -1,6 +1,6 @@
 """What the SQLite engine keeps in mind of its last writes is never older than the file.
 
-Law: what the memory gets wrong shows in versions, values and the journal, as whoever writes through the store
+What the memory gets wrong shows in versions, values and the journal, as whoever writes through the store
 sees them. The memory itself is asked only how much it holds.
 """
 

@@ -1,6 +1,6 @@
 """How SQLite and PostgreSQL go about tables: by the primary key and the index of deadlines, past no live row.
 
-Law: plans and counts of steps of the engines' own statements, on tables with rows in them; no time is taken.
+Plans and counts of steps of the engines' own statements, on tables with rows in them; no time is taken.
 """
 
 from __future__ import annotations

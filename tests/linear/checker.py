@@ -1,6 +1,6 @@
 """Whether a history is linearizable: each operation took effect at one instant between its call and its end.
 
-Law: it knows times and the model of one key, and nothing of how Holdfast works. It searches every order that
+It knows times and the model of one key, and nothing of how Holdfast works. It searches every order that
 the times allow, and drops an order only when another one leaves at least as many possibilities.
 
 Keys are judged one by one, since a history is linearizable if and only if that of every key is. The events of

@@ -1,6 +1,6 @@
 """Linearizability by its definition, for histories of a handful of operations: every order is tried.
 
-Law: it shares no code with the checker, whose judgement it confirms.
+It shares no code with the checker, whose judgement it confirms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The services that a round runs against, and what is done to them.
 
-Law: it ends, stops and continues only processes that it started, and leaves every fault mended: a round can
+It ends, stops and continues only processes that it started, and leaves every fault mended: a round can
 always go on after it.
 """
 

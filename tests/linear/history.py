@@ -1,6 +1,6 @@
 """What clients asked for and what they were told, with times: the material that the checker judges.
 
-Law: a history holds only what a client saw. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of
+A history holds only what a client saw. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of
 a machine share, so that the files of several clients make one history.
 """
 

@@ -1,6 +1,6 @@
 """A process with many clients that use a few keys together and note what they are told.
 
-Law: it says on standard output how many operations have ended, a number a line, and leaves its history in a
+It says on standard output how many operations have ended, a number a line, and leaves its history in a
 file when it is done. It goes on through every fault, and decides nothing about what is right.
 """
 

@@ -1,6 +1,6 @@
 """A round against a cluster: three servers with JetStream, three nodes that serve, and faults of all of them.
 
-Law: as in `round`. At the end every replica must hold the same rows.
+As in `round`. At the end every replica must hold the same rows.
 """
 
 from __future__ import annotations

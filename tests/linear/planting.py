@@ -1,6 +1,6 @@
 """Faults put into a history that was right, each of them certain: no order of the operations can explain it.
 
-Law: what is planted follows from operations that did not overlap, so that a checker that misses one is wrong.
+What is planted follows from operations that did not overlap, so that a checker that misses one is wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one key may do: the rule that a history of operations is held against.
 
-Law: a pure model, written from the contract. It imports nothing of Holdfast.
+A pure model, written from the contract. It imports nothing of Holdfast.
 """
 
 from __future__ import annotations

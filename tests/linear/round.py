@@ -1,6 +1,6 @@
 """A round: services, clients that use them together, faults meanwhile, and a verdict on what the clients saw.
 
-Law: a round is bounded in operations and in time, and uses a store that is its own and empty.
+A round is bounded in operations and in time, and uses a store that is its own and empty.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Histories of a register that is right by construction: every effect is at a known instant.
 
-Law: the register here is a plain variable that shares no code with the checker or its model.
+The register here is a plain variable that shares no code with the checker or its model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How clients ask a service and note the answer: through Holdfast's own client, or in messages of their own.
 
-Law: every way that a call can end becomes one of the four outcomes of a history, by its type or its code.
+Every way that a call can end becomes one of the four outcomes of a history, by its type or its code.
 """
 
 from __future__ import annotations

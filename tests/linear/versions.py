@@ -1,6 +1,6 @@
 """Whether the versions of a namespace keep what is promised: never used twice, and growing with time.
 
-Law: it looks at what replies showed, across all keys of a namespace, and nothing else.
+It looks at what replies showed, across all keys of a namespace, and nothing else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mistakes that somebody could make in the heart of the library, each planted at will.
 
-Law: a bug is a function that plants it with monkeypatch, named for what it gets wrong; its docstring says
+A bug is a function that plants it with monkeypatch, named for what it gets wrong; its docstring says
 which rule it breaks. Nothing here is found by the bug's own name: the machine must see its effect.
 """
 

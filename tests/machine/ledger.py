@@ -1,6 +1,6 @@
 """What a namespace holds, as plain dictionaries, and what happens to it below the verbs.
 
-Law: written from the contract alone; it imports nothing of the library. Answers are plain data: an entry, a
+Written from the contract alone; it imports nothing of the library. Answers are plain data: an entry, a
 page and an error are dictionaries, times are milliseconds, values JSON text.
 """
 

@@ -1,6 +1,6 @@
 """The machine: random steps, the same for every store and for the oracle, and their answers compared.
 
-Law: a step is a call of a verb. The machine decides which calls are made and when time passes; what is right
+A step is a call of a verb. The machine decides which calls are made and when time passes; what is right
 is the oracle's word alone.
 
 Two entries of one namespace never have the same deadline, since nothing says which of two that expire

@@ -1,6 +1,6 @@
 """What the contract says the verbs do, in plain dictionaries.
 
-Law: written from the contract alone. It imports nothing of the library but the word KEEP, so that it can't
+Written from the contract alone. It imports nothing of the library but the word KEEP, so that it can't
 share a mistake with it; it is slow and has one way to do each thing.
 """
 

@@ -1,6 +1,6 @@
 """The library's answers in the oracle's form.
 
-Law: everything that a caller can see of an answer is kept; only a request id that the store made up, which
+Everything that a caller can see of an answer is kept; only a request id that the store made up, which
 differs from store to store, is replaced by a word.
 """
 

@@ -1,6 +1,6 @@
 """What the machine's calls are made of.
 
-Law: few names, keys and values, so that calls collide; a version and a fence are words here, since only the
+Few names, keys and values, so that calls collide; a version and a fence are words here, since only the
 machine knows what they mean at the time.
 """
 

@@ -1,6 +1,6 @@
 """Mistakes that somebody could make in tables, each planted at will.
 
-Law: as in `bugs`.
+As in `bugs`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Items as the oracle of tables sees them: conditions, updates, deadlines, and what an index has of them.
 
-Law: as in `table_oracle`: plain data, slow and obvious, nothing of the library.
+As in `table_oracle`: plain data, slow and obvious, nothing of the library.
 """
 
 from __future__ import annotations

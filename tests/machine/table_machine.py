@@ -1,6 +1,6 @@
 """The machine of tables: random calls, the same for every store and for the oracle, and their answers.
 
-Law: as in `machine`. Nothing says which of two items that expire together is noticed first, so a sweep that
+As in `machine`. Nothing says which of two items that expire together is noticed first, so a sweep that
 would meet two is left out.
 """
 

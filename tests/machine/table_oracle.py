@@ -1,6 +1,6 @@
 """What the contract says of tables, as a plain model: dictionaries, lists and nothing of the library.
 
-Law: written from the contract, slow and obvious. It imports nothing of `holdfast`; an answer is plain data,
+Written from the contract, slow and obvious. It imports nothing of `holdfast`; an answer is plain data,
 and a refusal is one too. Versions are counted as the store's are: one for each change, two for an index that
 is made (begun and filled).
 """

@@ -1,6 +1,6 @@
 """How the oracle's calls about tables are made of a store, and its answers in the oracle's form.
 
-Law: everything that a caller can see of an answer is kept, but for request ids that a store makes up.
+Everything that a caller can see of an answer is kept, but for request ids that a store makes up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the calls about tables are made of.
 
-Law: few tables, keys and values, so that calls collide. A version and a deadline are words here, since only
+Few tables, keys and values, so that calls collide. A version and a deadline are words here, since only
 the machine knows what they mean at the time.
 """
 

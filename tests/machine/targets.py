@@ -1,6 +1,6 @@
 """The stores that the machine drives.
 
-Law: a target gives a store on empty storage and opens the same storage again; it knows nothing of steps.
+A target gives a store on empty storage and opens the same storage again; it knows nothing of steps.
 """
 
 from __future__ import annotations

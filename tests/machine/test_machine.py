@@ -1,6 +1,6 @@
 """All engines at once under random steps, against the oracle.
 
-Law: a bounded run in the suite, the same each time; with HOLDFAST_SOAK=1 a long one, different each time.
+A bounded run in the suite, the same each time; with HOLDFAST_SOAK=1 a long one, different each time.
 """
 
 from __future__ import annotations

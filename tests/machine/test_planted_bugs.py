@@ -1,6 +1,6 @@
 """That the machine would see a mistake: bugs planted in the heart, each of which it must find.
 
-Law: the machine runs as it does in the suite, on the reference engine unless the bug is beside it, without
+The machine runs as it does in the suite, on the reference engine unless the bug is beside it, without
 knowing what is planted.
 """
 

@@ -1,6 +1,6 @@
 """Tables on all engines at once under random steps, against the oracle; and bugs that it must find.
 
-Law: as in `test_machine` and `test_planted_bugs`.
+As in `test_machine` and `test_planted_bugs`.
 """
 
 from __future__ import annotations

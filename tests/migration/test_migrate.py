@@ -1,6 +1,6 @@
 """Migrating a store: up and down, all of it or nothing, one at a time, and never a store of the future.
 
-Law: a rule that holds on both databases is tested on both, through the same test.
+A rule that holds on both databases is tested on both, through the same test.
 """
 
 from __future__ import annotations

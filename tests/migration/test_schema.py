@@ -1,6 +1,6 @@
 """The schema is one thing said three times: by the model, by the rendered scripts and by the migrations.
 
-Law: what the databases themselves say of their tables is compared here, never what SQLAlchemy says of them.
+What the databases themselves say of their tables is compared here, never what SQLAlchemy says of them.
 """
 
 from __future__ import annotations

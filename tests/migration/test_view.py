@@ -1,6 +1,6 @@
 """The view `plugin_kv`, whose times operators compare with CURRENT_TIMESTAMP in the databases' own shells.
 
-Law: statements run on bare connections and in `sqlite3` and `psql` themselves, with nothing of Holdfast in
+Statements run on bare connections and in `sqlite3` and `psql` themselves, with nothing of Holdfast in
 them.
 """
 

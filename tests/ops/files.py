@@ -1,6 +1,6 @@
 """The files below `ops`, read.
 
-Law: the reader of rules is strict. It knows the form that the file here has, and raises at any other line, so
+The reader of rules is strict. It knows the form that the file here has, and raises at any other line, so
 that no rule goes unseen.
 """
 

@@ -1,6 +1,6 @@
 """Reads expressions of PromQL, as far as rules and dashboards here use the language.
 
-Law: strict. What is not understood raises, so that nothing goes unchecked. It tells what an expression refers
+Strict. What is not understood raises, so that nothing goes unchecked. It tells what an expression refers
 to; what it comes to is Prometheus' business.
 """
 

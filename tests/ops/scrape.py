@@ -1,6 +1,6 @@
 """What a scrape of a running service has: the metrics, their labels and the labels' values.
 
-Law: everything here is taken from the text that the service gave out, apart from what Prometheus adds.
+Everything here is taken from the text that the service gave out, apart from what Prometheus adds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process that adds to one item from many tasks at once, and says when it is done.
 
-Law: every line of its standard output is one `update_item` that had returned before.
+Every line of its standard output is one `update_item` that had returned before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A process that puts, copies, deletes and reads blobs without pause.
 
-Law: a line on standard output means that the call had returned before. It is to be killed at any moment.
+A line on standard output means that the call had returned before. It is to be killed at any moment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A service whose requests are weighed: how long each holds the event loop, and how much memory it takes.
 
-Law: the service, its HTTP door and its store are the real ones; only connections are stand-ins, so that what
+The service, its HTTP door and its store are the real ones; only connections are stand-ins, so that what
 is measured is the service and not a client beside it. Time is processor time of the loop's thread.
 """
 

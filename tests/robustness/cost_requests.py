@@ -1,6 +1,6 @@
 """Requests that may be expensive, one builder for each verb of keys and tables.
 
-Law: a builder draws a few numbers and builds all the rest from them by repeating, since drawing takes a
+A builder draws a few numbers and builds all the rest from them by repeating, since drawing takes a
 hundred times as long. So a search tries thousands of requests in minutes, and hill climbing has few numbers
 to change. Every request has at most 64 KB.
 """

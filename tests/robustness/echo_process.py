@@ -5,7 +5,7 @@ to a file and waited for the disk, which is what the machine has to do for any w
 echo needs the same trips as the service: to the NATS server, to the event loop, to a thread, to the disk
 and back.
 
-Law: the standard library, and nothing of Holdfast. It answers each message with its own payload, and ends
+The standard library, and nothing of Holdfast. It answers each message with its own payload, and ends
 with its connection.
 """
 

@@ -1,6 +1,6 @@
 """Callers that write through a service while its PostgreSQL fails over, and a ledger of what they were told.
 
-Law: each caller has a key of its own that it increments, one call after the other. A call that may or may not
+Each caller has a key of its own that it increments, one call after the other. A call that may or may not
 have happened is sent again under the same request id until it is answered. So each answer must be one more
 than the one before: less means that an acknowledged write was lost, more that a request had two effects.
 """

@@ -2,7 +2,7 @@
 
     python -m tests.robustness.flooding_http PORT PLUGIN KIND SECONDS
 
-Law: bare sockets, nothing of Holdfast. It sends requests without waiting for the answers, and ends by itself.
+Bare sockets, nothing of Holdfast. It sends requests without waiting for the answers, and ends by itself.
 When the service ends a connection, the next one is made.
 """
 

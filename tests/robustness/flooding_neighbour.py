@@ -4,7 +4,7 @@ Attackers have machines of their own: the processor time that they need is not t
 they share its processors, so this process has the lowest priority, and the NATS server and the service run
 before it. It sends whenever the server takes more, and waits otherwise.
 
-Law: bare sockets, nothing of Holdfast and of the client library, which would only slow it down. It ends by
+Bare sockets, nothing of Holdfast and of the client library, which would only slow it down. It ends by
 itself. When the server cuts a connection off, the next one is made.
 """
 

@@ -1,6 +1,6 @@
 """A plugin gone wild, as a process of its own: it publishes as fast as the server lets it, and never listens.
 
-Law: nothing of Holdfast and of the client library, which would only slow it down. It ends by itself.
+Nothing of Holdfast and of the client library, which would only slow it down. It ends by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A program that says what it has done, line by line, and is killed in the middle of it.
 
-Law: it is killed as soon as it has said so many lines, or a moment later, since at a line itself a commit is
+It is killed as soon as it has said so many lines, or a moment later, since at a line itself a commit is
 just over. What it has said before its end counts.
 """
 

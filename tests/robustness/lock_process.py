@@ -1,6 +1,6 @@
 """A holder of a lock as a process of its own, to be stopped and killed at any moment.
 
-Law: it does what a line on its standard input tells it to and answers each with a line: `take` with the
+It does what a line on its standard input tells it to and answers each with a line: `take` with the
 token, `write` with `done` or the code of the error that refused it.
 """
 

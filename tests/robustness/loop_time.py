@@ -4,7 +4,7 @@ Only CPU time of the loop's thread counts, whatever the request waited for, so t
 depend on what else the machine does. It includes work for others while the request waits for the disk,
 which delays nothing.
 
-Law: two functions of the service are wrapped, and nothing else of it changes.
+Two functions of the service are wrapped, and nothing else of it changes.
 """
 
 from __future__ import annotations

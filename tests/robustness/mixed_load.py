@@ -1,6 +1,6 @@
 """Callers of every kind at a running service, for as long as is wanted: what a soak of its memory is made of.
 
-Law: keys, plugins and values are bounded, so that a service which keeps what it was sent, and no more, does
+Keys, plugins and values are bounded, so that a service which keeps what it was sent, and no more, does
 not grow. Every request must be answered, with success or with a refusal that races between callers explain.
 """
 

@@ -1,6 +1,6 @@
 """A process that counts at a steady rate while its store moves from place to place.
 
-Law: it gives every increment a request id and repeats it until it is acknowledged, at the next place once
+It gives every increment a request id and repeats it until it is acknowledged, at the next place once
 this one says that it has moved. So the counters add up to what it reports, or the move has lost or doubled
 something. It ends when its standard input does, after the last acknowledgement.
 """

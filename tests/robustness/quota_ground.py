@@ -1,6 +1,6 @@
 """Ways to make a namespace keep more than its entries, and a look at what the database holds of it.
 
-Law: everything goes through the public surface of a store; what comes of it is read with plain SQL.
+Everything goes through the public surface of a store; what comes of it is read with plain SQL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A service as a process of its own, to be stopped, killed and started again.
 
-Law: it says `ready` on standard output once it answers, and nothing else. SIGTERM ends it as an operator
+It says `ready` on standard output once it answers, and nothing else. SIGTERM ends it as an operator
 would; any other end is what the tests are about.
 """
 

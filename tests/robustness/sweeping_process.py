@@ -1,6 +1,6 @@
 """A process that puts entries which expire and sweeps them in runs, to be killed at any moment.
 
-Law: a line on standard output means that a group has been committed. The clock is one that jumps.
+A line on standard output means that a group has been committed. The clock is one that jumps.
 """
 
 from __future__ import annotations

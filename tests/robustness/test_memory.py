@@ -1,6 +1,6 @@
 """A service's memory under a mixed load of bounded keys: it warms up, and then it is flat.
 
-Law: the service is a process of its own, as users run it, and what is measured is its resident memory. The
+The service is a process of its own, as users run it, and what is measured is its resident memory. The
 suite runs this for seconds and only asks for a bound; `./dev soak memory` runs it for half an hour and asks
 that it is flat.
 """

@@ -1,6 +1,6 @@
 """A process that writes without pause and says what was acknowledged, to be killed at any moment.
 
-Law: a line on standard output means that the call had returned before. With the planted bug `early` the
+A line on standard output means that the call had returned before. With the planted bug `early` the
 engine answers before it commits, which is what the test that kills this process must notice.
 """
 

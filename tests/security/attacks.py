@@ -1,6 +1,6 @@
 """Everything that a user with real credentials can try against the others.
 
-Law: an attempt says what it does and judges nothing; what it achieved is counted by the bus. No attempt sends
+An attempt says what it does and judges nothing; what it achieved is counted by the bus. No attempt sends
 the word of `HONEST`. Every user makes every kind of attempt. The suite has the users share the attempts of a
 kind, so that each is made by one of them; `./dev soak attacks` has every user make them all.
 """

@@ -1,6 +1,6 @@
 """A bus with credentials, honest parties on it, and the count of what goes wrong.
 
-Law: honest traffic only. Every honest message holds the word of `HONEST` in its key, an item's in that of
+Honest traffic only. Every honest message holds the word of `HONEST` in its key, an item's in that of
 its partition, so that whatever else reaches a party is a breach; what the service has executed beyond the
 honest requests is one as well.
 """

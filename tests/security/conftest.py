@@ -1,6 +1,6 @@
 """Fixtures of the tests of isolation: who answers, in which mode, and the bus with everybody on it.
 
-Law: what answers is chosen here alone, so that the same attempts are made against every responder.
+What answers is chosen here alone, so that the same attempts are made against every responder.
 """
 
 from __future__ import annotations

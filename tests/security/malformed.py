@@ -1,6 +1,6 @@
 """Requests that nobody in their right mind would send, made from requests that somebody would.
 
-Law: everything follows from a seed. What a payload must be answered with is judged by the standard library's
+Everything follows from a seed. What a payload must be answered with is judged by the standard library's
 JSON decoder, never by Holdfast's own code.
 """
 

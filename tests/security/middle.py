@@ -1,6 +1,6 @@
 """Somebody on the wire between a client and a NATS server, without any key, who reads along and alters bytes.
 
-Law: what it can do stands here, and what it must not achieve in the tests. It listens on 127.0.0.1 and passes
+What it can do stands here, and what it must not achieve in the tests. It listens on 127.0.0.1 and passes
 everything on but for what it was told to alter.
 """
 

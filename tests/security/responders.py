@@ -1,6 +1,6 @@
 """Who answers on the bus while isolation is tried: Holdfast's own service, and a stand-in.
 
-Law: a responder tells which families it serves and counts what it has executed, by namespace; commands for
+A responder tells which families it serves and counts what it has executed, by namespace; commands for
 operators count as `admin`. The stand-in is the least that a service must do: its guard can be taken off, to
 show that the attempts would be seen.
 """

@@ -1,6 +1,6 @@
 """Requests with a lone surrogate in one place each, made from requests that are answered with success.
 
-Law: every verb of keys, tables and operators is here, with every field that it looks at. A lone surrogate is
+Every verb of keys, tables and operators is here, with every field that it looks at. A lone surrogate is
 half of a character: JSON can spell it, UTF-8 can't, and so nothing that holds one can be kept or told.
 """
 

@@ -1,6 +1,6 @@
 """Attacks on the audit by somebody who can write to the database and has a key that leaked and was rotated.
 
-Law: the attacker signs with the leaked key in every form that there is or was, never with the key in force.
+The attacker signs with the leaked key in every form that there is or was, never with the key in force.
 A control switches each mend off and must let the attack pass.
 """
 

@@ -1,6 +1,6 @@
 """Attacks on what an audit is about: entries that SQL has changed, and a store that was put back.
 
-Law: the audit itself stays whole, as it does for somebody who can write to the database and has no key. So
+The audit itself stays whole, as it does for somebody who can write to the database and has no key. So
 only `verify --values` and `verify --anchor` can tell. A control switches each of them off, and must let the
 attack pass.
 """

@@ -1,6 +1,6 @@
 """The log of a cluster is for its nodes alone: nobody else on the bus can remove, change, write or read it.
 
-Law: real servers that `holdfast up --cluster` starts. What counts is what the log and its readers have, not
+Real servers that `holdfast up --cluster` starts. What counts is what the log and its readers have, not
 which errors were reported.
 """
 

@@ -1,6 +1,6 @@
 """`holdfast nats config`: what it prints is a configuration, what it writes is for its owner's eyes only.
 
-Law: what it says comes next is done here, word for word.
+What it says comes next is done here, word for word.
 """
 
 from __future__ import annotations

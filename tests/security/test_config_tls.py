@@ -1,6 +1,6 @@
 """`holdfast nats config`: where the server listens, TLS, and what other programs read.
 
-Law: what is written is given to a real nats-server to read.
+What is written is given to a real nats-server to read.
 """
 
 from __future__ import annotations

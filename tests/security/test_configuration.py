@@ -1,6 +1,6 @@
 """The generated configuration: every one is accepted by the server, and none can be widened by an import.
 
-Law: what users can and can't do with it is tried beside this file; here is what it must look like.
+What users can and can't do with it is tried beside this file; here is what it must look like.
 """
 
 from __future__ import annotations

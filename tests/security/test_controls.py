@@ -1,6 +1,6 @@
 """Negative controls: what would be wrong is seen by the same attempts that find nothing.
 
-Law: each test takes away one thing that keeps users apart and expects a breach of the kind that it prevents.
+Each test takes away one thing that keeps users apart and expects a breach of the kind that it prevents.
 """
 
 from __future__ import annotations

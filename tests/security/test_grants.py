@@ -1,6 +1,6 @@
 """Users who may use only some verbs: the others are refused by the server, with real credentials.
 
-Law: both modes, over keys, tables and a tenant's project. What the service executed is counted.
+Both modes, over keys, tables and a tenant's project. What the service executed is counted.
 """
 
 from __future__ import annotations

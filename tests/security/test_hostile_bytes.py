@@ -1,6 +1,6 @@
 """No message of one user can silence the service for the others, whatever bytes are in it.
 
-Law: these messages go over a bare connection, since no client library would send them. The last tests show
+These messages go over a bare connection, since no client library would send them. The last tests show
 that they would silence the library's own client.
 """
 

@@ -1,6 +1,6 @@
 """Instances of a service on a server that tells users apart: each lists all of them, and nothing is denied.
 
-Law: real processes, and real credentials of a generated configuration.
+Real processes, and real credentials of a generated configuration.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """With real credentials against a real server nobody reaches another's data, replies or events.
 
-Law: deliveries and executions are counted, not errors. That the counting sees a breach is shown by the
+Deliveries and executions are counted, not errors. That the counting sees a breach is shown by the
 negative controls beside this file.
 """
 

@@ -1,6 +1,6 @@
 """The limits of a generated configuration: a plugin that reads nothing does not fill the server's memory.
 
-Law: the memory of the real server is measured. The same attack without the limits is past the same bound.
+The memory of the real server is measured. The same attack without the limits is past the same bound.
 """
 
 from __future__ import annotations

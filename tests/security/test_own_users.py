@@ -1,6 +1,6 @@
 """With credentials of one's own: whether the service is ready, and a plugin with a connection of its own.
 
-Law: real credentials of a generated configuration, in both modes.
+Real credentials of a generated configuration, in both modes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`holdfast nats config --rotate`: new credentials for one plugin, and not a byte of anything else.
 
-Law: the server that is told to reload is a real one, and other users' connections stay up meanwhile.
+The server that is told to reload is a real one, and other users' connections stay up meanwhile.
 """
 
 from __future__ import annotations

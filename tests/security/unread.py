@@ -1,6 +1,6 @@
 """A plugin that opens many connections, asks for large replies on all of them, and reads none.
 
-Law: what it does and what that costs the NATS server stand here; how much it may cost stands in the tests.
+What it does and what that costs the NATS server stand here; how much it may cost stands in the tests.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m tools.foreign NAME [--source FOLDER] [ARGUMENTS]
 
-Law: another project's tests are fetched or given, never copied into this repository. What is left out is
+Another project's tests are fetched or given, never copied into this repository. What is left out is
 named in the suite's module with the reason, and printed.
 """
 

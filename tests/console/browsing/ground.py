@@ -1,6 +1,6 @@
 """A service with a sample store that all browser tests of a process share, and how one logs in to it.
 
-Law: only what is needed to reach it; nothing about pytest. Every caller of the service needs a token.
+Only what is needed to reach it; nothing about pytest. Every caller of the service needs a token.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A request for every verb, with all the fields that it has, in an order in which all of them succeed.
 
-Law: only requests. `{path}` stands for a file that does not exist, and `{letter}` for the number of the dead
+Only requests. `{path}` stands for a file that does not exist, and `{letter}` for the number of the dead
 letter that `escalate` made.
 """
 

@@ -1,6 +1,6 @@
 """The command line under test, within this process for breadth and as a program where the process matters.
 
-Law: both see an empty store and none of the user's own settings.
+Both see an empty store and none of the user's own settings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A service that is served over HTTP beside NATS, and a client of the httpx library for it.
 
-Law: only what is needed to start it and to speak to it; nothing about pytest.
+Only what is needed to start it and to speak to it; nothing about pytest.
 """
 
 from __future__ import annotations

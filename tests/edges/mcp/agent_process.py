@@ -8,7 +8,7 @@ It works until the flag `stop` is set, and then prints how often it was refused.
 
 Its server is `holdfast ARGUMENT...`, forked from this process and of its group, or a service.
 
-Law: it speaks with the standard library alone. It is as careful as `claim_task` tells an agent to be, and no
+It speaks with the standard library alone. It is as careful as `claim_task` tells an agent to be, and no
 more: it never looks at a clock, and believes that it holds the lock until it is told.
 """
 

@@ -1,6 +1,6 @@
 """Official clients of MCP servers in this process, one for each plugin or project.
 
-Law: everything goes through the client of the SDK, as an agent's does; nothing about pytest.
+Everything goes through the client of the SDK, as an agent's does; nothing about pytest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Official clients at the door of a service, each with a token.
 
-Law: everything goes through the client of the SDK, as an agent's does; nothing about pytest.
+Everything goes through the client of the SDK, as an agent's does; nothing about pytest.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An agent takes the lock, writes to the ledger, renews and releases. At a random point it may be stopped for
 longer than its lease; it then goes on with the token that it has, as a program does that was suspended.
 
-Law: the referee judges by what the store answered and by the order of the journal, never by what an agent
+The referee judges by what the store answered and by the order of the journal, never by what an agent
 believes. Nothing about pytest.
 """
 

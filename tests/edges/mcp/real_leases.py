@@ -1,6 +1,6 @@
 """Agents on one PostgreSQL, each with a store in its own server, and with leases that end by the time of day.
 
-Law: no file of the suite's, since it waits for every lease. `./dev soak agents` runs it.
+No file of the suite's, since it waits for every lease. `./dev soak agents` runs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Two agents as processes that share a lock, a hand that stops them past their lease, and a judge.
 
-Law: the judge reads the journal alone, which has the order of all writes, and compares it with what the
+The judge reads the journal alone, which has the order of all writes, and compares it with what the
 agents were told. Only the time of a lease may be a fake clock's; agents, servers and signals are real.
 Nothing about pytest.
 """

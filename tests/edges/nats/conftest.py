@@ -1,6 +1,6 @@
 """A nats-server, a service on a store that keeps nothing, and a caller: what most tests of this folder need.
 
-Law: only fixtures; the parts are in `tests.edges.nats.ground`.
+Only fixtures; the parts are in `tests.edges.nats.ground`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A service in this process, callers on the same nats-server, and stores that stop when they are told to.
 
-Law: how the parts are put together for a test stands here; what must hold stands in the tests.
+How the parts are put together for a test stands here; what must hold stands in the tests.
 """
 
 from __future__ import annotations

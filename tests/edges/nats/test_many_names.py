@@ -1,6 +1,6 @@
 """Many names: a caller who comes under ever new ones gains nothing, and the service keeps few of them.
 
-Law: the bounds are made small, so that a few hundred names do what a million would.
+The bounds are made small, so that a few hundred names do what a million would.
 """
 
 from __future__ import annotations

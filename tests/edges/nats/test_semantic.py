@@ -1,6 +1,6 @@
 """The semantic family as a caller meets it who has nothing but the plain NATS library.
 
-Law: requests and replies are compared as they travel, in camelCase; no client of ours is between.
+Requests and replies are compared as they travel, in camelCase; no client of ours is between.
 """
 
 from __future__ import annotations
