@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=type[Struct])
 
 DECLARED: Final[dict[str, Declaration]] = {}
-"""The declared verbs by name."""
+"""The declared verbs of keys by name."""
 PARTS: Final[dict[str, Declaration]] = {}
 """The declarations that a batch may be made of, by the name of the field that tells them apart."""
 
@@ -538,6 +538,7 @@ def verb(
     several: str = "",
     order: tuple[str, ...] = (),
     rules: tuple[dict[str, Any], ...] = (),
+    among: dict[str, Declaration] = DECLARED,
 ) -> Callable[[C], C]:
     """Declare that a class of commands is a verb. A class may be two.
 
@@ -560,6 +561,7 @@ def verb(
         several: The field whose members are judged one by one.
         order: The names of all fields in messages, where it is not that of the command.
         rules: What holds for its fields together, as parts of a JSON schema.
+        among: The verbs of its family, by name, of which it becomes one.
     """
 
     def declare(kind: C) -> C:
@@ -585,7 +587,7 @@ def verb(
         )
         kind.declaration = declaration  # type: ignore[attr-defined]
         if name:
-            DECLARED[name] = declaration
+            among[name] = declaration
         if part is not None:
             PARTS[part.name] = declaration
         return kind
