@@ -227,6 +227,7 @@ class Declaration:
         several: str,
         order: tuple[str, ...],
         rules: tuple[dict[str, Any], ...],
+        schema: str,
     ) -> None:
         self.kind = kind
         self.name = name
@@ -239,7 +240,7 @@ class Declaration:
         self.walks = walks
         self.part = part
         self.several = several
-        self.schema = f"{name.title().replace('_', '')}Fields"
+        self.schema = schema or f"{name.title().replace('_', '')}Fields"
         self._without = without
         self._instead = instead
         self._wires = wires
@@ -477,7 +478,7 @@ class _Source:
         rule = f"caller.{says.rule}" if isinstance(says.rule, str) else f"rule_{field.name}"
         self._names[f"rule_{field.name}"] = says.rule
         if several:
-            self.lines.append(f" several = {rule}({value}, origin)")
+            self.lines.append(f" several = {rule}({', '.join([value, *taken])}, origin)")
             self._made.append(f"{field.name}=tuple(several.legal)")
             return
         first = value
@@ -539,6 +540,7 @@ def verb(
     order: tuple[str, ...] = (),
     rules: tuple[dict[str, Any], ...] = (),
     among: dict[str, Declaration] = DECLARED,
+    schema: str = "",
 ) -> Callable[[C], C]:
     """Declare that a class of commands is a verb. A class may be two.
 
@@ -562,6 +564,7 @@ def verb(
         order: The names of all fields in messages, where it is not that of the command.
         rules: What holds for its fields together, as parts of a JSON schema.
         among: The verbs of its family, by name, of which it becomes one.
+        schema: Name of the schema of a request, where a verb of another family has the usual one.
     """
 
     def declare(kind: C) -> C:
@@ -584,6 +587,7 @@ def verb(
             several=several,
             order=order,
             rules=rules,
+            schema=schema,
         )
         kind.declaration = declaration  # type: ignore[attr-defined]
         if name:
