@@ -12,12 +12,12 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.console.recent_metrics import KEPT, Point
+from holdfast.edges.monitoring.metrics import KEPT_POINTS, Point
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.edges.console.recent_metrics import RecentMetrics
+    from holdfast.edges.monitoring.metrics import RecentMetrics
     from holdfast.store import Store
 
 PIXEL: Final = base64.b64decode(
@@ -137,7 +137,7 @@ async def locked(store: Store) -> AsyncIterator[Any]:
 
 def an_hour(hour: RecentMetrics, now: int) -> None:
     """Give the charts an hour with a busy quarter and a few errors."""
-    for number in range(KEPT, 0, -1):
+    for number in range(KEPT_POINTS, 0, -1):
         wave = math.sin(number / 23) + 0.6 * math.sin(number / 7)
         busy = 2.4 if 90 < number < 180 else 1.0
         requests = int((640 + 150 * wave) * busy)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.console import browse
+from holdfast.edges.console import keys as key_pages
 from tests.console.visiting import log_in, page, refused
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ async def test_a_large_branch_is_skipped_and_says_so(here: Served) -> None:
 
 async def test_a_count_is_exact(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counting goes on until all keys of a prefix are counted, a bounded number in each request."""
-    monkeypatch.setattr(browse, "COUNTED_STEPS", 1)
+    monkeypatch.setattr(key_pages, "COUNTED_STEPS", 1)
     await fill(here, *(f"a:{number:05}" for number in range(2_500)), "b:1")
     total, cursor = 0, ""
     for _ in range(3):
@@ -101,7 +101,7 @@ async def test_a_filter_looks_through_a_bounded_number_of_keys(
     found = await page(here, "/ui/kv/trivia?filter=ZEBRA")
     assert [row["key"] for row in found["rows"]] == ["zebra:One"]
     assert (found["cursor"], found["looked"]) == (None, 1_501)
-    monkeypatch.setattr(browse, "FILTERED_STEPS", 1)
+    monkeypatch.setattr(key_pages, "FILTERED_STEPS", 1)
     part = await page(here, "/ui/kv/trivia?filter=zebra")
     assert (part["rows"], part["looked"]) == ([], 1_000)
     rest = await page(here, f"/ui/kv/trivia?filter=zebra&cursor={part['cursor']}")
@@ -123,8 +123,8 @@ async def test_sorting_by_size_age_and_deadline(here: Served, monkeypatch: pytes
         found = await page(here, f"/ui/kv/trivia?sort={sort}")
         assert "".join(row["key"] for row in found["rows"]) == order, sort
     assert (await refused(here, "/ui/kv/trivia?sort=color"))[0] == 400
-    monkeypatch.setattr(browse, "SORTED_STEPS", 1)
-    monkeypatch.setattr(browse, "STEP", 2)
+    monkeypatch.setattr(key_pages, "SORTED_STEPS", 1)
+    monkeypatch.setattr(key_pages, "STEP", 2)
     found = await page(here, "/ui/kv/trivia?sort=size")
     assert (found["partial"], found["looked"], len(found["rows"])) == (True, 2, 2)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.edges.console import sessions as limits
+from holdfast.edges.console.door import PAGES
 from holdfast.edges.console.files import site
-from holdfast.edges.console.pages import PAGES
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.greeting import greeting
 from holdfast.edges.settings.table import Config

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from holdfast.edges.console.instances import FORGOTTEN, MOST, SILENT, Instances, Word
+from holdfast.edges.console.instances import FORGOTTEN, MOST, SILENT, Announcement, Instances
 from holdfast.edges.http.app import Health
 from holdfast.edges.monitoring.metrics import Metrics
 from tests.console.visiting import log_in, page
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.edges.http.ground import Served
 
-OTHER = Word(id="other", host="box-2", pid=7, version="1.0.0")
+OTHER = Announcement(id="other", host="box-2", pid=7, version="1.0.0")
 BOX = "the instance on box-2 (process 7)"
 
 

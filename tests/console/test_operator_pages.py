@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.edges.console.pages import PAGES
-from holdfast.edges.console.policies import FIELDS
+from holdfast.edges.console.door import PAGES
+from holdfast.edges.console.operators import POLICY_FIELDS
 from holdfast.model import Policy
 from tests.browser import ROOT
 from tests.console import sample
@@ -253,7 +253,7 @@ async def test_a_reveal_of_a_blob_is_audited(here: Served) -> None:
 
 def test_every_field_of_a_policy_is_in_the_form() -> None:
     """The form has all fields of a policy."""
-    assert set(FIELDS) == set(Policy.__struct_fields__)
+    assert set(POLICY_FIELDS) == set(Policy.__struct_fields__)
 
 
 async def test_a_policy_is_tried_before_it_is_set(here: Served) -> None:

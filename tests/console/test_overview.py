@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from holdfast.edges.console.recent_metrics import KEPT, RecentMetrics, percentile
-from holdfast.edges.monitoring.metrics import Glance, Metrics
+from holdfast.edges.monitoring.metrics import KEPT_POINTS, Glance, Metrics, RecentMetrics, percentile
 from tests.console.visiting import log_in, page
 
 if TYPE_CHECKING:
@@ -58,10 +57,10 @@ def test_an_hour_is_kept() -> None:
     """The oldest points give way, so that memory is bounded."""
     figures = Figures()
     hour = figures.hour()
-    for number in range(KEPT + 5):
+    for number in range(KEPT_POINTS + 5):
         figures.now = number * 10_000
         hour.look()
-    assert [hour.shown()[0]["at"], len(hour.shown())] == [50_000, KEPT]
+    assert [hour.shown()[0]["at"], len(hour.shown())] == [50_000, KEPT_POINTS]
 
 
 def test_percentiles() -> None:

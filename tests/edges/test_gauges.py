@@ -14,7 +14,7 @@ from holdfast import errors
 from holdfast.clock import ManualClock
 from holdfast.commands import Delete, Kept, Many, Results, Set
 from holdfast.edges.monitoring import gauges
-from holdfast.edges.monitoring.labels import OUTCOMES, PURPOSES, purpose_label, writes_of
+from holdfast.edges.monitoring.counters import OUTCOMES, PURPOSES, purpose_label, writes_of
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.engines.memory import MemoryEngine
 from holdfast.letter_commands import DropLetter, Escalate

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.edges.intake.request_log import Operation
-from holdfast.edges.monitoring import labels, metrics
-from holdfast.edges.monitoring.labels import OTHER, PluginLabels
+from holdfast.edges.monitoring import counters, metrics
+from holdfast.edges.monitoring.counters import OTHER, PluginLabels
 from holdfast.edges.monitoring.metrics import RANKING, VERBS, Metrics
 from holdfast.engines.memory import MemoryEngine
 from holdfast.rows import Namespace
@@ -73,7 +73,7 @@ async def test_a_scrape_of_many_plugins_is_small(number: int) -> None:
     """A scrape has less than a megabyte and 12,000 lines by default, for any number of plugins."""
     engine = MemoryEngine()
     async with Store(engine, reap=False) as store:
-        at = Scraped(store, labels.MOST_PLUGINS)
+        at = Scraped(store, counters.MOST_PLUGINS)
         for plugin in (f"plugin-{n:05}" for n in range(number)):
             for verb in ("get", "set", "delete", "list", "incr", "set_many"):
                 at.count(plugin, verb)
@@ -174,7 +174,7 @@ async def test_what_is_kept_of_former_plugins_is_bounded(
 
 def test_the_watch_over_those_without_a_label_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who comes under ever new names hides nobody who is busy, and fills no memory."""
-    monkeypatch.setattr(labels, "WATCHED", 50)
+    monkeypatch.setattr(counters, "WATCHED", 50)
     names = PluginLabels(1)
     assert names.of("first") == "first"
     for number in range(5_000):

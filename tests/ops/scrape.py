@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.edges.monitoring.labels import OTHER
+from holdfast.edges.monitoring.counters import OTHER
 from holdfast.errors import error_classes
 from tests.ops.promql import Expression
 

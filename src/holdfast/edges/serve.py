@@ -24,7 +24,6 @@ import holdfast
 from holdfast.edges.configured import http_limits_of, settings_of
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
-from holdfast.edges.console.recent_metrics import RecentMetrics
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.following import MovesFollower, ServedStore, open_in_time
@@ -37,7 +36,7 @@ from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
-from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
 from holdfast.edges.monitoring.outage import OutageWatch
 from holdfast.edges.nats.cluster_bootstrap import ClusterBootstrap, set_aside
 from holdfast.edges.nats.cluster_server import (

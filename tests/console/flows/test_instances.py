@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from playwright.async_api import expect
 
-from holdfast.edges.console.instances import Word
+from holdfast.edges.console.instances import Announcement
 
 if TYPE_CHECKING:
     from tests.console.conftest import Look
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 async def test_an_instance_that_lags_is_named(service: Served, look: Look) -> None:
     """What needs a person names the instance and what is wrong with it; the list shows all."""
-    late = Word(id="late", host="box-2", pid=7, version="1.0.0", lag=75.0)
+    late = Announcement(id="late", host="box-2", pid=7, version="1.0.0", lag=75.0)
     service.instances.hear(late)
     page = (await look("/")).page
     await expect(page.locator(".matters")).to_contain_text(

@@ -17,7 +17,6 @@ import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
-from holdfast.edges.console.recent_metrics import RecentMetrics
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.http.api import Api
@@ -26,7 +25,7 @@ from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import USUAL_LIMITS, http_server
 from holdfast.edges.mcp.door import McpDoor
-from holdfast.edges.monitoring.metrics import Metrics
+from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.read import read_settings, settings_in_force
 from holdfast.store import Store

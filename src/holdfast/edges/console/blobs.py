@@ -1,7 +1,6 @@
 """The blobs of a plugin, and one blob.
 
-Law: as in `holdfast.edges.console.pages`. Pages describe blobs. Their bytes come from `/v1`, and the page
-asks for them only after a reveal.
+Pages describe blobs. Their bytes come from `/v1`, and the page asks for them only after a reveal.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from holdfast.edges.console.owners import held, owner_of, reveal_of
 from holdfast.errors import KeyNotFound
 
 if TYPE_CHECKING:
@@ -26,16 +24,7 @@ _SHOWN: Final = ("version", "created_at", "updated_at", "expires_at", "last_writ
 
 async def blob_plugins(visit: Visit) -> dict[str, Any]:
     """Return the plugins that have blobs."""
-    found = await held(visit, "blob")
-    shown = ("keys", "kept_bytes", "changed_at")
-    return {
-        "plugins": [
-            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}}
-            for one in found
-            if visit.fits(owner_of(one["namespace"]))
-        ],
-        "filter": visit.filter,
-    }
+    return await visit.plugins("blob")
 
 
 async def blobs(visit: Visit) -> dict[str, Any]:
@@ -63,7 +52,7 @@ async def blob(visit: Visit) -> dict[str, Any]:
     if not entry["exists"]:
         raise KeyNotFound("there is no such blob", field="name")
     described = _described(plugin, name, entry)
-    reveal = await reveal_of(visit, "blob", plugin)
+    reveal = await visit.reveal_of("blob", plugin)
     shown = {"plugin": plugin, "blob": described, "reveal": reveal, "revealed": revealed}
     return shown | {"preview": _preview(described)} if revealed else shown
 

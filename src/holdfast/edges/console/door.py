@@ -5,21 +5,28 @@
     /ui/static/...       scripts and styles
     /ui/login, /ui/logout    begin and end a session
 
-Law: the door decides who is asking and how the answer is sent, and nothing about data. HTML holds no data,
-and data is never HTML.
+The door decides who is asking, which view answers, and how the answer is sent. A view takes a visit and
+returns one JSON object; it renders nothing and knows no transport. HTML holds no data, and data is never
+HTML.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 import holdfast
+from holdfast.edges.console.blobs import blob, blob_plugins, blobs
 from holdfast.edges.console.files import STATIC, File, site
-from holdfast.edges.console.pages import LOGIN, LOGOUT, found
+from holdfast.edges.console.keys import entry, keys, live, namespaces
+from holdfast.edges.console.operators import audit, inbox, policies, policy, settings, tokens
+from holdfast.edges.console.overview import overview
+from holdfast.edges.console.tables import item, table, table_plugins, tables
 from holdfast.edges.console.visits import Instruments, Visit
 from holdfast.edges.http import responses
 from holdfast.edges.http.api import starting_or_stopping
@@ -38,6 +45,8 @@ if TYPE_CHECKING:
     from holdfast.edges.http.responses import Header, Response
     from holdfast.operators.tokens import Token
 
+LOGIN: Final = "/ui/login"
+LOGOUT: Final = "/ui/logout"
 MOST_BODY: Final = 4_096
 """Maximum number of bytes of a request to log in."""
 MOST_PARAMETERS: Final = 50
@@ -57,6 +66,48 @@ HEADERS: Final[tuple[Header, ...]] = (
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _FOR_EVER: Final = (b"cache-control", b"public, max-age=31536000, immutable")
 _ASK_AGAIN: Final = (b"cache-control", b"no-cache")
+
+View = Callable[[Visit], Awaitable[dict[str, Any]]]
+
+
+class ConsolePage(NamedTuple):
+    """A page: its name, the pattern of its path, and its view."""
+
+    name: str
+    pattern: re.Pattern[str]
+    view: View
+
+
+def _page(name: str, path: str, view: View) -> ConsolePage:
+    """Declare a page. In its path `{key*}` stands for the rest, any other `{name}` for one part."""
+    pattern = re.sub(r"\{(\w+)\*\}", r"(?P<\1>.+)", path)
+    pattern = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", pattern)
+    return ConsolePage(name, re.compile(pattern), view)
+
+
+PAGES: Final = (
+    _page("overview", "/(?:ui/?)?", overview),
+    _page("namespaces", "/ui/kv", namespaces),
+    _page("browse", "/ui/kv/{plugin}", keys),
+    _page("entry", "/ui/kv/{plugin}/{key*}", entry),
+    _page("browse", "/ui/semantic/{tenant}/{project}", keys),
+    _page("entry", "/ui/semantic/{tenant}/{project}/{key*}", entry),
+    _page("live", "/ui/live", live),
+    _page("inbox", "/ui/inbox", inbox),
+    _page("audit", "/ui/audit", audit),
+    _page("tables", "/ui/tables", table_plugins),
+    _page("tables", "/ui/tables/{plugin}", tables),
+    _page("table", "/ui/tables/{plugin}/{table}", table),
+    _page("item", "/ui/tables/{plugin}/{table}/item", item),
+    _page("blobs", "/ui/blobs", blob_plugins),
+    _page("blobs", "/ui/blobs/{plugin}", blobs),
+    _page("blob", "/ui/blobs/{plugin}/{name*}", blob),
+    _page("policies", "/ui/policies", policies),
+    _page("policy", "/ui/policies/{family}/{owner*}", policy),
+    _page("tokens", "/ui/tokens", tokens),
+    _page("settings", "/ui/settings", settings),
+)
+"""All pages. The first whose pattern fits answers."""
 
 _log = logging.getLogger("holdfast.console")
 
@@ -108,12 +159,15 @@ class ConsoleDoor:
         if service is None:
             raise starting_or_stopping()
         token = await self._guard.token_of(scope)
-        page, path = _required(scope)
+        located = page_at(scope["raw_path"])
+        if located is None:
+            raise InvalidSubject("the console has no such page")
+        page, path = located
         visit = Visit(service, self._parts, token=token, path=path, query=_query(scope))
         try:
             shown = await page.view(visit)
         except HoldfastError as error:
-            if not visit.asked:
+            if not visit.has_called:
                 raise
             return _data(responses.problem(error))  # the service has recorded it
         about = {
@@ -155,20 +209,40 @@ def caller(token: Token | None) -> dict[str, Any]:
     if token is None:
         return {"kind": "open", "owner": "operator", "operator": True, "verbs": None, "id": None}
     kind = "link" if token.id.startswith(OF_LINK) else "token"
-    told = {"kind": kind, "owner": token.owner, "operator": token.operator, "verbs": token.verbs}
-    return told | {"id": token.id, "expires_at": token.expires_at}
+    return {
+        "kind": kind,
+        "owner": token.owner,
+        "operator": token.operator,
+        "verbs": token.verbs,
+        "id": token.id,
+        "expires_at": token.expires_at,
+    }
 
 
-def _required(scope: Scope) -> tuple[Any, dict[str, str]]:
-    page = found(scope["raw_path"])
-    if page is None:
-        raise InvalidSubject("the console has no such page")
-    return page
+def page_at(path: bytes) -> tuple[ConsolePage, dict[str, str]] | None:
+    """Return the page of a path as sent, and the parameters in it; None if there is no such page.
+
+    Raises:
+        ValidationError: The path is not UTF-8.
+    """
+    text = path.decode("ascii", "replace")
+    for page in PAGES:
+        match = page.pattern.fullmatch(text)
+        if match is not None:
+            return page, {name: _unquoted(part) for name, part in match.groupdict().items()}
+    return None
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise ValidationError("the path is not UTF-8", field="path") from None
 
 
 def _shell(scope: Scope) -> Response:
     """Return the page that loads the console, whatever the address."""
-    page = found(scope["raw_path"])
+    page = page_at(scope["raw_path"])
     name = "login" if page is None else page[0].name
     tag = f'"{site().tag}-{name}"'.encode()
     headers = [(b"etag", tag), _ASK_AGAIN]
@@ -201,14 +275,15 @@ def _with_cookie(scope: Scope, cookie: str, response: Response) -> Response:
     """Return a response that sets the session's cookie, or removes it."""
     secure = "; Secure" if scope["scheme"] == "https" else ""
     life = "" if cookie else "; Max-Age=0"
-    said = f"{cookie_name(scope)}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}{life}"
-    return _data(response._replace(headers=[*response.headers, (b"set-cookie", said.encode())]))
+    header = f"{cookie_name(scope)}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}{life}"
+    return _data(response._replace(headers=[*response.headers, (b"set-cookie", header.encode())]))
 
 
 def _wants_json(scope: Scope) -> bool:
     """Return whether a client asks for JSON. A browser that follows a link never gets data."""
-    said = dict(scope["headers"])
-    return b"application/json" in said.get(b"accept", b"") and said.get(b"sec-fetch-mode") != b"navigate"
+    headers = dict(scope["headers"])
+    wanted = b"application/json" in headers.get(b"accept", b"")
+    return wanted and headers.get(b"sec-fetch-mode") != b"navigate"
 
 
 def _query(scope: Scope) -> dict[str, str]:

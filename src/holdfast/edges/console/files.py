@@ -1,7 +1,7 @@
 """The files of the console: scripts, styles and the icon, and the page that loads them.
 
-Law: a file never changes under its address, because the address has the hash of all files. The page holds no
-data, so that it may be shown to everyone. Files are read and compressed once, when the first is asked for.
+A file never changes under its address, because the address has the hash of all files. The page holds no data,
+so it may be shown to everyone. Files are read and compressed once, when the first is asked for.
 The first paint waits for one stylesheet, which is made of all, and for one script, which loads the others
 after it.
 """
@@ -88,13 +88,13 @@ class Site:
 
     def page(self, name: str) -> File:
         """Return the page that loads the scripts of a page of the console, all of them at once."""
-        found = self._pages.get(name)
-        if found is None:
+        page = self._pages.get(name)
+        if page is None:
             root = f"{STATIC}{self.tag}/"
             scripts = sorted(self._needed("app.js") | self._needed(f"pages/{name}.js"))
             text = _PAGE.format(root=root, scripts=" ".join(scripts))
-            found = self._pages[name] = _file(b"text/html; charset=utf-8", text.encode())
-        return found
+            page = self._pages[name] = _file(b"text/html; charset=utf-8", text.encode())
+        return page
 
     def _needed(self, name: str) -> set[str]:
         """Return a script and all that it imports."""
@@ -105,27 +105,27 @@ class Site:
             if script in needed or script not in self.files:
                 continue
             needed.add(script)
-            told = _IMPORT.findall(self.files[script].plain.decode())
-            left += [posixpath.normpath(posixpath.join(posixpath.dirname(script), one)) for one in told]
+            imports = _IMPORT.findall(self.files[script].plain.decode())
+            left += [posixpath.normpath(posixpath.join(posixpath.dirname(script), one)) for one in imports]
         return needed
 
 
 @cache
 def site() -> Site:
     """Return the files of the console."""
-    found = dict(_walk(files("holdfast.edges.console").joinpath("static"), ""))
-    styles = b"".join(found.pop(name).plain for name in _STYLES)
-    return Site(found | {"all.css": _file(_TYPES["css"], styles)})
+    by_path = dict(_walk(files("holdfast.edges.console").joinpath("static"), ""))
+    styles = b"".join(by_path.pop(name).plain for name in _STYLES)
+    return Site(by_path | {"all.css": _file(_TYPES["css"], styles)})
 
 
 def _walk(folder: Traversable, path: str) -> list[tuple[str, File]]:
-    found: list[tuple[str, File]] = []
+    walked: list[tuple[str, File]] = []
     for one in folder.iterdir():
         if one.is_dir():
-            found += _walk(one, f"{path}{one.name}/")
+            walked += _walk(one, f"{path}{one.name}/")
         elif (kind := _TYPES.get(one.name.rpartition(".")[2])) is not None:
-            found.append((path + one.name, _file(kind, one.read_bytes())))
-    return found
+            walked.append((path + one.name, _file(kind, one.read_bytes())))
+    return walked
 
 
 def _file(kind: bytes, plain: bytes) -> File:

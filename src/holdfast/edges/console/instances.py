@@ -3,7 +3,7 @@
 Every instance tells all of them how it is every few seconds, over the inbox of services. A server that limits
 users admits no others to it. So each instance can show all of them, and notices one that falls silent.
 
-Law: what an instance says is shown and never acted on. Only the newest word of each is kept, for minutes.
+What an instance announces is shown and never acted on. Only its newest announcement is kept, for minutes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from holdfast.engine import ClusterFigures
 
 EVERY: Final = 10.0
-"""Seconds between two words of an instance."""
+"""Seconds between two announcements of an instance."""
 SILENT: Final = 35.0
-"""Seconds after which an instance that says nothing is gone: three words are missing."""
+"""Seconds after which an instance that says nothing is gone: three announcements are missing."""
 FORGOTTEN: Final = 600.0
 """Seconds after which an instance that says nothing is shown no more."""
 LATE: Final = 60.0
@@ -43,10 +43,10 @@ BEHIND: Final = 10_000
 MOST: Final = 64
 """Number of instances that are kept."""
 MOST_BYTES: Final = 4_096
-"""Size of the longest word."""
+"""Size of the longest announcement."""
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
+class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     """What an instance says of itself. `behind` and `stopped` are those of a node of a cluster, by shard."""
 
     id: str
@@ -68,9 +68,9 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeardInstance(NamedTuple):
-    """The newest word of an instance, and when it came, by this machine's monotonic clock."""
+    """The newest announcement of an instance, and when it came, by this machine's monotonic clock."""
 
-    word: Word
+    announced: Announcement
     at: float
 
 
@@ -99,7 +99,7 @@ class Instances:
         self._cluster = cluster
         self._ticks = ticks
         self._subject = f"{SERVICE_INBOX}.instances.{prefix}"
-        self._me = Word(
+        self._me = Announcement(
             id=secrets.token_hex(8), host=socket.gethostname(), pid=os.getpid(), version=holdfast.__version__
         )
         self._heard: dict[str, HeardInstance] = {}
@@ -116,64 +116,64 @@ class Instances:
         try:
             while True:
                 self._unknown.clear()
-                word = await self._word()
-                self.hear(word)
+                announced = await self._announcement()
+                self.hear(announced)
                 if not denied():
-                    self._say(client, word)
+                    self._announce(client, announced)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(EVERY):
                         await self._unknown.wait()
         finally:
             listening.cancel()
             if not denied():
-                self._say(client, msgspec.structs.replace(self._me, leaving=True))
+                self._announce(client, msgspec.structs.replace(self._me, leaving=True))
 
-    def hear(self, word: Word) -> None:
-        """Take the word of an instance. One that leaves is forgotten, since a person has stopped it."""
+    def hear(self, announced: Announcement) -> None:
+        """Take an announcement. An instance that leaves is forgotten, since a person has stopped it."""
         now = self._ticks()
         gone = [id for id, one in self._heard.items() if now - one.at > FORGOTTEN]
         for id in gone:
             del self._heard[id]
-        if word.leaving:
-            self._heard.pop(word.id, None)
-        elif word.id in self._heard or len(self._heard) < MOST:
-            if word.id not in self._heard:
-                self._unknown.set()  # a new instance need not wait for the words of the others
-            self._heard[word.id] = HeardInstance(word, now)
+        if announced.leaving:
+            self._heard.pop(announced.id, None)
+        elif announced.id in self._heard or len(self._heard) < MOST:
+            if announced.id not in self._heard:
+                self._unknown.set()  # a new instance need not wait for those of the others
+            self._heard[announced.id] = HeardInstance(announced, now)
 
     def shown(self) -> list[dict[str, Any]]:
         """Return all instances by host and process, each with what is wrong with it."""
         now = self._ticks()
-        found = sorted(self._heard.values(), key=lambda one: (one.word.host, one.word.pid))
+        heard = sorted(self._heard.values(), key=lambda one: (one.announced.host, one.announced.pid))
         return [
             {
-                "host": word.host,
-                "process": word.pid,
-                "version": word.version,
-                "here": word.id == self._me.id,
+                "host": announced.host,
+                "process": announced.pid,
+                "version": announced.version,
+                "here": announced.id == self._me.id,
                 "heard_seconds_ago": round(now - at, 1),
-                "waiting": word.waiting,
-                "lag": word.lag,
-                "behind": max(word.behind.values(), default=0),
+                "waiting": announced.waiting,
+                "lag": announced.lag,
+                "behind": max(announced.behind.values(), default=0),
                 "state": "gone" if now - at > SILENT else "lags" if troubles else "ok",
                 "troubles": troubles,
             }
-            for word, at in found
+            for announced, at in heard
             if now - at <= FORGOTTEN
-            for troubles in [_troubles(word, now - at, here=word.id == self._me.id)]
+            for troubles in [_troubles(announced, now - at, here=announced.id == self._me.id)]
         ]
 
     def _take(self, message: Message) -> None:
         if len(message.data) <= MOST_BYTES:
             try:
-                self.hear(msgspec.json.decode(message.data, type=Word))
+                self.hear(msgspec.json.decode(message.data, type=Announcement))
             except msgspec.MsgspecError:  # of a version that says it otherwise
                 return
 
-    def _say(self, client: Connection, word: Word) -> None:
-        client.send(self._subject, msgspec.json.encode(word))
+    def _announce(self, client: Connection, announced: Announcement) -> None:
+        client.send(self._subject, msgspec.json.encode(announced))
 
-    async def _word(self) -> Word:
+    async def _announcement(self) -> Announcement:
         report, seen, figures = await self._health.report(), self._metrics.glance(), self._cluster()
         wrong = [
             f"{part}: {report[part]}" for part in ("service", "store", "nats") if report.get(part) != "ok"
@@ -188,17 +188,19 @@ class Instances:
         )
 
 
-def _troubles(word: Word, silent: float, *, here: bool) -> list[str]:
+def _troubles(announced: Announcement, silent: float, *, here: bool) -> list[str]:
     """Return what is wrong with an instance, in words. The readiness of this one is shown by part."""
     if silent > SILENT:
-        return [f"{word.name} is gone: it has not been heard for {silent:.0f} s"]
-    found = [] if here or word.trouble is None else [f"{word.name} is not ready: {word.trouble}"]
-    if word.lag > LATE:
-        found.append(f"{word.name} removes expired entries {word.lag:.0f} s late")
-    found += [f"{word.name} does not serve shard {shard}" for shard in word.stopped]
-    found += [
-        f"{word.name} is {behind} messages behind on shard {shard}"
-        for shard, behind in word.behind.items()
+        return [f"{announced.name} is gone: it has not been heard for {silent:.0f} s"]
+    troubles = (
+        [] if here or announced.trouble is None else [f"{announced.name} is not ready: {announced.trouble}"]
+    )
+    if announced.lag > LATE:
+        troubles.append(f"{announced.name} removes expired entries {announced.lag:.0f} s late")
+    troubles += [f"{announced.name} does not serve shard {shard}" for shard in announced.stopped]
+    troubles += [
+        f"{announced.name} is {behind} messages behind on shard {shard}"
+        for shard, behind in announced.behind.items()
         if behind > BEHIND
     ]
-    return found
+    return troubles

@@ -1,7 +1,6 @@
 """The overview: readiness, traffic, namespaces with their quotas, and what needs a person.
 
-Law: as in `holdfast.edges.console.pages`. A visitor with the token of a plugin or project sees that alone,
-and nothing about others.
+A visitor with the token of a plugin or project sees that alone, and nothing about others.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.decide.policies import audited_by
+from holdfast.edges.console.visits import href, permitted
 from holdfast.edges.http.app import OK
-from holdfast.errors import HoldfastError, PermissionDenied
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.edges.console.visits import Visit
@@ -41,10 +41,10 @@ async def overview(visit: Visit) -> dict[str, Any]:
         "namespaces": namespaces,
         "more_namespaces": listed["truncated"] or len(largest) > MOST_NAMESPACES,
         "attention": [
-            *_of_health(health),
-            *_of_room(visit),
-            *_lagging(instances),
-            *_full(namespaces),
+            *_unready_parts(health),
+            *_full_disk(visit),
+            *_instance_troubles(instances),
+            *_full_quotas(namespaces),
             *await _letters(visit, largest),
         ],
     }
@@ -52,40 +52,34 @@ async def overview(visit: Visit) -> dict[str, Any]:
 
 async def _own(visit: Visit) -> dict[str, Any]:
     """Return what the namespaces of a token hold."""
-    token = visit.token
-    assert token is not None
-    families = ("kv", "table", "blob") if token.plugin else ("semantic",)
-    namespaces = []
-    for family in families:
-        try:
-            held = await visit.call(family, token.owner, "stats")
-        except PermissionDenied:
-            continue
-        namespaces.append(measured(held))
-    return {"health": None, "namespaces": namespaces, "attention": _full(namespaces)}
+    assert visit.token is not None
+    owner = visit.token.owner
+    namespaces = [
+        measured(stats)
+        for family in visit.own_families
+        if (stats := await permitted(visit.call(family, owner, "stats"))) is not None
+    ]
+    return {"health": None, "namespaces": namespaces, "attention": _full_quotas(namespaces)}
 
 
 async def _with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return measured(await visit.operators("stats", namespace=stats["namespace"]))
-    except PermissionDenied:
-        return measured(stats)
+    return measured(await permitted(visit.operators("stats", namespace=stats["namespace"])) or stats)
 
 
-def measured(held: dict[str, Any]) -> dict[str, Any]:
+def measured(stats: dict[str, Any]) -> dict[str, Any]:
     """Return what a page shows of a namespace: what it holds, and the limits that apply to it."""
-    policy, defaults = held.get("policy") or {}, held.get("defaults") or {}
+    policy, defaults = stats.get("policy") or {}, stats.get("defaults") or {}
     quota_bytes = policy.get("quota_bytes") or defaults.get("quota_bytes")
     return {
-        "namespace": held["namespace"],
-        "keys": held["keys"],
-        "bytes": held["bytes"],
-        "kept_bytes": held["kept_bytes"],
-        "version": held["version"],
-        "changed_at": held["changed_at"],
+        "namespace": stats["namespace"],
+        "keys": stats["keys"],
+        "bytes": stats["bytes"],
+        "kept_bytes": stats["kept_bytes"],
+        "version": stats["version"],
+        "changed_at": stats["changed_at"],
         "quota_bytes": quota_bytes,
         "quota_keys": policy.get("quota_keys"),
-        "audit": audited_by(held["namespace"], policy.get("audit")),
+        "audit": audited_by(stats["namespace"], policy.get("audit")),
     }
 
 
@@ -99,12 +93,12 @@ def _totals(namespaces: list[dict[str, Any]]) -> dict[str, int]:
 
 def _errors(visit: Visit) -> list[dict[str, Any]]:
     """Return the refusals since the start, by code and plugin, the most frequent first."""
-    found = sorted(visit.parts.metrics.refusals(), key=lambda one: -one[1])
-    return [{"plugin": plugin, "code": code, "count": count} for (plugin, code), count in found[:50]]
+    refusals = sorted(visit.parts.metrics.refusals(), key=lambda one: -one[1])
+    return [{"plugin": plugin, "code": code, "count": count} for (plugin, code), count in refusals[:50]]
 
 
-def _of_health(health: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts that are not ready, as matters for a person."""
+def _unready_parts(health: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of the service that are not ready, as matters for a person."""
     parts = ("service", "store", "nats", "audit", "plugins")
     return [
         {"kind": part, "text": health[part], "href": None}
@@ -113,19 +107,19 @@ def _of_health(health: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _of_room(visit: Visit) -> list[dict[str, Any]]:
-    """Return that the disk is full, if the last write was refused for that."""
+def _full_disk(visit: Visit) -> list[dict[str, Any]]:
+    """Return a full disk as a matter for a person, if the last write was refused for that."""
     full = visit.parts.metrics.full
     return [] if full is None else [{"kind": "disk", "text": full, "href": None}]
 
 
-def _lagging(instances: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _instance_troubles(instances: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what is wrong with instances."""
     return [{"kind": "instance", "text": text, "href": None} for one in instances for text in one["troubles"]]
 
 
-def _full(namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
+def _full_quotas(namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    matters = []
     for one in namespaces:
         shares = {
             "bytes": (one["kept_bytes"], one["quota_bytes"]),
@@ -134,13 +128,13 @@ def _full(namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for what, (used, quota) in shares.items():
             if quota and used >= NEARLY_FULL * quota:
                 text = f"{one['namespace']} uses {used / quota:.0%} of its quota of {what}"
-                found.append({"kind": "quota", "text": text, "href": href(one["namespace"])})
-    return found
+                matters.append({"kind": "quota", "text": text, "href": href(one["namespace"])})
+    return matters
 
 
 async def _letters(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the namespaces that have dead letters, with how many."""
-    found = []
+    matters = []
     for one in [one for one in namespaces if one["parts"]["letters"]][:MOST_LETTERS]:
         try:
             page = await visit.operators("deadletters", namespace=one["namespace"], limit=1_000)
@@ -149,12 +143,5 @@ async def _letters(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[
         if page["count"]:
             letters = "1 dead letter" if page["count"] == 1 else f"{page['count']} dead letters"
             text = f"{one['namespace']} has {letters}"
-            found.append({"kind": "letters", "text": text, "href": "/ui/inbox"})
-    return found
-
-
-def href(namespace: str) -> str | None:
-    """Return the address of the page that shows a namespace."""
-    family, _, owner = namespace.partition("/")
-    pages = {"kv": "kv", "semantic": "semantic", "table": "tables", "blob": "blobs"}
-    return f"/ui/{pages[family]}/{owner}" if family in pages else None
+            matters.append({"kind": "letters", "text": text, "href": "/ui/inbox"})
+    return matters

@@ -3,7 +3,7 @@
 A session lives in this process and stands for a token, whose rights it has. A link opens one session for an
 operator of this machine, who needs no token.
 
-Law: the process keeps only hashes of cookies and links. Both are bounded in number and time, and a link works
+The process keeps only hashes of cookies and links. Both are bounded in number and time, and a link works
 once. A caller who opens many sessions ends own ones, and only an operator ends the session of an operator.
 """
 

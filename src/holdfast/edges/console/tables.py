@@ -1,7 +1,7 @@
-"""The tables of a plugin, the items of a table, and one item.
+"""The pages of tables: the plugins that have some, the tables of one, items, and one item with its history.
 
-Law: as in `holdfast.edges.console.pages`. A list of items shows their keys, and of other attributes only
-name, type and size. One item is shown whole after a reveal.
+Items are shown by their keys, and other attributes by type and size. One item, and what its changes changed,
+is shown whole after a reveal. The journal has no index by item, so a bounded part of it is looked through.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.console.item_history import item_history
-from holdfast.edges.console.owners import held, owner_of, reveal_of
+from holdfast.edges.console.visits import permitted
 from holdfast.errors import HoldfastError, KeyNotFound, MissingField, ValidationError
 from holdfast.wire.payload import decode
 
@@ -23,21 +22,21 @@ MOST_TABLES: Final = 200
 MOST_ITEMS: Final = 100
 MOST_NUMBER: Final = 40
 """Number of characters of a key that is a number."""
+SPAN: Final = 2_000
+"""Number of changes of all tables of the plugin, up to the item's last one, that are looked through."""
+MOST_CALLS: Final = 8
+"""Number of pages of changes that are read for that."""
+MOST_CHANGES: Final = 20
+"""Number of changes that are shown."""
+WITH_IMAGES: Final = 10
+"""Number of them that are shown with what they changed."""
+_OF_CHANGES: Final = ("op", "version", "at", "last_writer", "request_id")
 _KINDS: Final = {str: "text", bool: "switch", int: "number", float: "number", list: "list", dict: "object"}
 
 
 async def table_plugins(visit: Visit) -> dict[str, Any]:
     """Return the plugins that have tables."""
-    found = await held(visit, "table")
-    shown = ("keys", "kept_bytes", "changed_at")
-    return {
-        "plugins": [
-            {"plugin": owner_of(one["namespace"]), **{name: one[name] for name in shown}}
-            for one in found
-            if visit.fits(owner_of(one["namespace"]))
-        ],
-        "filter": visit.filter,
-    }
+    return await visit.plugins("table")
 
 
 async def tables(visit: Visit) -> dict[str, Any]:
@@ -56,21 +55,21 @@ async def table(visit: Visit) -> dict[str, Any]:
     """Return items of a table: all, those of a partition, or those that an index finds."""
     plugin, name = visit.path["plugin"], visit.path["table"]
     about = await visit.call("table", plugin, "describe_table", table=name)
-    asked = {
+    filters = {
         one: visit.query[one] for one in ("partition", "index", "value", "filter") if visit.query.get(one)
     }
-    shown = {"plugin": plugin, "table": about, "asked": asked}
-    walk = _walk(about, asked)
-    if walk is None:
+    shown = {"plugin": plugin, "table": about, "asked": filters}
+    search = _search(about, filters)
+    if search is None:
         return shown | {"items": [], "cursor": None}
-    verb, fields = walk
+    verb, fields = search
     page = await visit.call(
         "table",
         plugin,
         verb,
         **fields,
         table=name,
-        filter=_condition(asked.get("filter")),
+        filter=_condition(filters.get("filter")),
         limit=visit.number("limit", default=MOST_ITEMS, most=MOST_ITEMS),
         cursor=visit.query.get("cursor") or None,
     )
@@ -86,38 +85,35 @@ async def item(visit: Visit) -> dict[str, Any]:
     revealed = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
     verb = "reveal_item" if revealed else "get_item"
-    found = await visit.call("table", plugin, verb, table=name, **key, why=why if revealed else None)
-    if found["item"] is None:
+    stored = await visit.call("table", plugin, verb, table=name, **key, why=why if revealed else None)
+    if stored["item"] is None:
         raise KeyNotFound("there is no such item", field="partition")
-    shown = _masked(about, found["item"], found["version"], found["expires_at"])
+    shown = _masked(about, stored["item"], stored["version"], stored["expires_at"])
     if revealed:
-        # A script that decoded the item and wrote it out would round long numbers.
-        pretty = msgspec.json.format(msgspec.json.encode(found["item"]), indent=2)
-        shown |= {"value": found["item"], "text": pretty.decode()}
-    history = await item_history(visit, plugin, about, key, version=found["version"], values=revealed)
-    reveal = await reveal_of(visit, "table", plugin)
+        shown |= {"value": stored["item"], "text": _text(stored["item"])}
+    history = await _history(visit, plugin, about, key, version=stored["version"], values=revealed)
     return {
         "plugin": plugin,
         "table": about,
         "key": key,
         "item": shown,
         "history": history,
-        "reveal": reveal,
+        "reveal": await visit.reveal_of("table", plugin),
         "revealed": revealed,
     }
 
 
-def _walk(about: dict[str, Any], asked: dict[str, str]) -> tuple[str, dict[str, Any]] | None:
-    """Return the verb that finds the items asked for, and its fields; None for an index without a value."""
-    if "index" in asked:
-        index = next((one for one in about["indexes"] if one["name"] == asked["index"]), None)
+def _search(about: dict[str, Any], filters: dict[str, str]) -> tuple[str, dict[str, Any]] | None:
+    """Return the verb that finds the items and its fields; None for an index without a value."""
+    if "index" in filters:
+        index = next((one for one in about["indexes"] if one["name"] == filters["index"]), None)
         if index is None:
             raise ValidationError("the table has no such index", field="index")
-        if "value" not in asked:
+        if "value" not in filters:
             return None
-        return "query_index", {"index": index["name"], "key_value": _typed(index["key"], asked["value"])}
-    if "partition" in asked:
-        return "query", {"partition_key": _typed(about["partition_key"], asked["partition"])}
+        return "query_index", {"index": index["name"], "key_value": _typed(index["key"], filters["value"])}
+    if "partition" in filters:
+        return "query", {"partition_key": _typed(about["partition_key"], filters["partition"])}
     return "scan", {}
 
 
@@ -136,39 +132,96 @@ def _typed(attribute: dict[str, Any], text: str) -> str | int | float:
     if attribute["type"] != "number":
         return text
     try:
-        found = msgspec.json.decode(text[:MOST_NUMBER])
+        number = msgspec.json.decode(text[:MOST_NUMBER])
     except msgspec.DecodeError:
-        found = None
-    if isinstance(found, bool) or not isinstance(found, int | float):
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float):
         raise ValidationError(f"{attribute['name']} is a number", field=attribute["name"])
-    return found
+    return number
 
 
 def _condition(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        found = decode(text.encode())
+        condition = decode(text.encode())
     except HoldfastError:
-        found = None
-    if not isinstance(found, dict):
+        condition = None
+    if not isinstance(condition, dict):
         example = '{"score": {"gt": 10}}'
         raise ValidationError(f"filter must be a condition as JSON, such as {example}", field="filter")
-    return found
+    return condition
 
 
 def _masked(
-    about: dict[str, Any], found: dict[str, Any], version: int, expires_at: str | None
+    about: dict[str, Any], item: dict[str, Any], version: int, expires_at: str | None
 ) -> dict[str, Any]:
     """Return an item with its key, and of every other attribute its type and size."""
     names = [about[key]["name"] for key in ("partition_key", "sort_key") if about[key] is not None]
     return {
-        "key": {name: found.get(name) for name in names},
+        "key": {name: item.get(name) for name in names},
         "attributes": {
-            name: {"kind": _KINDS.get(type(said), "null"), "bytes": len(msgspec.json.encode(said))}
-            for name, said in found.items()
+            name: {"kind": _KINDS.get(type(attribute), "null"), "bytes": len(msgspec.json.encode(attribute))}
+            for name, attribute in item.items()
             if name not in names
         },
         "version": version,
         "expires_at": expires_at,
     }
+
+
+async def _history(
+    visit: Visit, plugin: str, about: dict[str, Any], key: dict[str, Any], *, version: int, values: bool
+) -> list[dict[str, Any]] | None:
+    """Return the latest changes of an item, newest first; None if the visitor may not see them.
+
+    With `values`, each has the item before and after it, if the table's stream keeps that.
+    """
+    changes = await _changes(visit, plugin, about["table"], key, version)
+    if changes is None:
+        return None
+    newest = changes[::-1][:MOST_CHANGES]
+    shown: list[dict[str, Any]] = [{name: one.get(name) for name in _OF_CHANGES} for one in newest]
+    if values and about["stream"] != "keys":
+        for one in shown[:WITH_IMAGES]:
+            one.update(await _images(visit, plugin, about, one["version"]))
+    return shown
+
+
+async def _changes(
+    visit: Visit, plugin: str, table: str, key: dict[str, Any], version: int
+) -> list[dict[str, Any]] | None:
+    """Return the changes of an item among the last ones of its table, oldest first."""
+    changes: list[dict[str, Any]] = []
+    since = max(0, version - SPAN)
+    for _ in range(MOST_CALLS):
+        page = await permitted(visit.call("table", plugin, "changes", table=table, since=since, limit=SPAN))
+        if page is None:
+            return None
+        changes += [
+            one for one in page["changes"] if all(one.get(name) == part for name, part in key.items())
+        ]
+        if not page["changes"] or page["next"] >= version:
+            break
+        since = page["next"]
+    return changes
+
+
+async def _images(visit: Visit, plugin: str, about: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the item before and after a change, as text, as far as the journal keeps them."""
+    page = await visit.call(
+        "table",
+        plugin,
+        "changes",
+        table=about["table"],
+        since=version - 1,
+        limit=1,
+        view=about["stream"],
+    )
+    change: dict[str, Any] = next((one for one in page["changes"] if one["version"] == version), {})
+    return {name: _text(change[name]) for name in ("old", "new") if name in change}
+
+
+def _text(item: dict[str, Any] | None) -> str | None:
+    """Return an item on several lines. A script that decoded it would round long numbers."""
+    return None if item is None else msgspec.json.format(msgspec.json.encode(item), indent=2).decode()

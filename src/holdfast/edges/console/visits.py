@@ -1,8 +1,9 @@
-"""A visit: one request for a page, and the calls that the page makes for its visitor.
+"""A visit: one request for a page, the calls that the page makes for its visitor, and what the visitor sees.
 
-Law: a page reaches data only through `Visit.call`, so that each of its steps is a verb of the catalogue,
-which the visitor must be allowed. A call waits in its plugin's queue like one over NATS or at `/v1`: its
-deadline, rate, log line and principal are those of the service.
+A page reaches data only through `Visit.call`, so each of its steps is a verb of the catalogue that the
+visitor must be allowed. A call waits in its plugin's queue like one over NATS or at `/v1`: its deadline,
+rate, log line and principal are those of the service. A token of a plugin or project sees its own namespaces
+alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.decide.policies import reveals_by
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.operators import CONSOLE
 from holdfast.edges.http.routes import place_of
@@ -26,18 +28,25 @@ from holdfast.wire.payload import decode
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from holdfast.edges.console.instances import Instances
-    from holdfast.edges.console.recent_metrics import RecentMetrics
     from holdfast.edges.http.api import Service
     from holdfast.edges.http.app import Health
     from holdfast.edges.intake.inside import Back
-    from holdfast.edges.monitoring.metrics import Metrics
+    from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
     from holdfast.operators.tokens import Token
 
 ENDPOINT: Final = Endpoint(name=CONSOLE, subject="", queue_group="")
 """The counters of the console's calls, which NATS does not show."""
+MOST_NAMESPACES: Final = 1_024
+"""Number of namespaces that a page looks at."""
+REVEALS: Final = ("open", "audited", "never")
+"""The choices of a policy's `reveal`."""
+UNKNOWN: Final = "audited"
+"""How a page reveals values if the visitor may not see the policy: a reason is right under either policy."""
+_ADDRESSES: Final = {"kv": "kv", "semantic": "semantic", "table": "tables", "blob": "blobs"}
+"""The part of the address of a namespace's page, by family."""
 _OF_KEYS: Final = Dialect(name="console")
 _OF_OPERATORS: Final = Dialect(name="admin")
 
@@ -87,8 +96,8 @@ class Visit:
         self.token = token
         self.path = path
         self.query = query
-        self.asked = False
-        """Whether the service was asked for anything."""
+        self.has_called = False
+        """Whether the page has called a verb. The service then records a refusal itself."""
 
     @property
     def operator(self) -> bool:
@@ -123,19 +132,58 @@ class Visit:
         if not self.allows(family, owner, verb):
             assert self.token is not None
             raise PermissionDenied(f"this token is for {self.token.owner} and does not allow {verb}")
-        given = {name: field for name, field in fields.items() if field is not None}
-        self.asked = True
+        present = {name: field for name, field in fields.items() if field is not None}
+        self.has_called = True
         return await answered(
-            self._service.accept, lambda back: self._request(family, owner, verb, given, back)
+            self._service.accept, lambda back: self._request(family, owner, verb, present, back)
         )
 
     async def operators(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Call an operators' verb for the visitor."""
         return await self.call("admin", "", verb, **fields)
 
+    @property
+    def own_families(self) -> tuple[str, ...]:
+        """The families of the namespaces that a token of a plugin or project is for."""
+        assert self.token is not None
+        return ("kv", "table", "blob") if self.token.plugin else ("semantic",)
+
+    async def held(self, *families: str) -> list[dict[str, Any]]:
+        """Return what each namespace of these families holds, by name, as far as the visitor may see them."""
+        if self.operator:
+            listed = await self.operators("namespaces", limit=MOST_NAMESPACES)
+            return [one for one in listed["namespaces"] if family_of(one["namespace"]) in families]
+        assert self.token is not None
+        owner = self.token.owner
+        return [
+            {name: field for name, field in stats.items() if name not in ("policy", "defaults")}
+            for family in families
+            if family in self.own_families
+            and (stats := await permitted(self.call(family, owner, "stats"))) is not None
+        ]
+
+    async def plugins(self, family: str) -> dict[str, Any]:
+        """Return the page of the plugins that keep something in a family."""
+        return {
+            "plugins": [
+                {
+                    "plugin": owner_of(one["namespace"]),
+                    **{name: one[name] for name in ("keys", "kept_bytes", "changed_at")},
+                }
+                for one in await self.held(family)
+                if self.fits(owner_of(one["namespace"]))
+            ],
+            "filter": self.filter,
+        }
+
+    async def reveal_of(self, family: str, owner: str) -> str:
+        """Return how a namespace reveals values to people: one of `REVEALS`."""
+        stats = await permitted(self.call(family, owner, "stats"))
+        return UNKNOWN if stats is None else how_revealed(f"{family}/{owner}", stats.get("policy") or {})
+
     def _request(self, family: str, owner: str, verb: str, fields: dict[str, Any], back: Back) -> Request:
         place = place_of(family, owner)
-        found = FAMILIES[family][verb]
+        declared = FAMILIES[family][verb]
         dialect = _OF_OPERATORS if family == "admin" else _OF_KEYS
         return Request(
             line=place.owner,
@@ -146,8 +194,8 @@ class Visit:
             began=time.perf_counter(),
             endpoint=ENDPOINT,
             client=self._service.client,
-            verb=found,
-            writes=found.in_order,
+            verb=declared,
+            writes=declared.in_order,
             user="" if self.token is None else f"{TOKEN_SIGN}{self.token.id}",
             back=back,
         )
@@ -174,3 +222,32 @@ class Visit:
         if not (text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most):
             raise ValidationError(f"{name} must be a number from 1 to {most}", field=name)
         return int(text)
+
+
+async def permitted(call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the answer to a call; None if the visitor may not make it."""
+    try:
+        return await call
+    except PermissionDenied:
+        return None
+
+
+def how_revealed(namespace: str, policy: Mapping[str, Any]) -> str:
+    """Return how a namespace with this policy reveals values: one of `REVEALS`."""
+    return reveals_by(namespace, reveal=policy.get("reveal"), audit=policy.get("audit"))
+
+
+def family_of(namespace: str) -> str:
+    """Return the family of a namespace."""
+    return namespace.partition("/")[0]
+
+
+def owner_of(namespace: str) -> str:
+    """Return the plugin or the `tenant/project` of a namespace."""
+    return namespace.partition("/")[2]
+
+
+def href(namespace: str) -> str | None:
+    """Return the address of the page that shows a namespace; None if there is none."""
+    family, _, owner = namespace.partition("/")
+    return f"/ui/{_ADDRESSES[family]}/{owner}" if family in _ADDRESSES else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.edges.monitoring.labels import LOCK
+from holdfast.edges.monitoring.counters import LOCK
 from holdfast.errors import HoldfastError
 from holdfast.families import has_keys
 from holdfast.handles.recipes.names import waits
@@ -21,8 +21,7 @@ from holdfast.rows import KV, Address
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast.edges.monitoring.counters import Families
-    from holdfast.edges.monitoring.labels import PluginLabels
+    from holdfast.edges.monitoring.counters import Families, PluginLabels
     from holdfast.engine import ClusterFigures
     from holdfast.operators.holdings import Holding, Survey
     from holdfast.rows import Record

@@ -9,24 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from holdfast.commands import Kept, Stored, Versions
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.intake.request_log import DROPPED
-from holdfast.edges.monitoring.counters import Counts, Families, Tally, counters, process_text
-from holdfast.edges.monitoring.gauges import Gauges, Sums
-from holdfast.edges.monitoring.labels import (
+from holdfast.edges.monitoring.counters import (
     LOCK,
     MOST_PLUGINS,
     OTHER,
     UNKNOWN,
+    Counts,
+    Families,
     PluginLabels,
+    Tally,
+    counters,
+    process_text,
     purpose_label,
     writes_of,
 )
+from holdfast.edges.monitoring.gauges import Gauges, Sums
 from holdfast.errors import StorageFull, VersionConflict
 from holdfast.families import has_keys, has_tables
 from holdfast.letter_commands import Escalate
@@ -49,6 +54,10 @@ RANKING: Final = 60.0
 """Minimum time in seconds between two rankings of the busiest plugins, which a scrape triggers."""
 SWEEPS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+LOOK_SECONDS: Final = 10.0
+"""Seconds between two points of `RecentMetrics`."""
+KEPT_POINTS: Final = 360
+"""Number of points that are kept: an hour."""
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -454,3 +463,90 @@ class Metrics:
         yield make.counter("events_published", "Changes published as events.", seen.events)
         yield make.counter("nats_reconnects", "Reconnects to NATS.", seen.reconnects)
         yield make.gauge("nats_connected", "Open connections to NATS.", seen.connected)
+
+
+class Point(msgspec.Struct, frozen=True):
+    """Figures of the seconds before a time in milliseconds. Percentiles, in seconds, need requests."""
+
+    at: int
+    seconds: float
+    requests: int
+    errors: int
+    p50: float | None
+    p99: float | None
+    commits: int
+    commands: int
+    waiting: int
+    lag: float
+
+
+class RecentMetrics:
+    """The figures of the last hour, for the charts of the console.
+
+    They are kept in this process alone, in a ring of fixed size. A figure is the difference between two looks
+    at the metrics, or what a gauge showed at a look.
+
+    Args:
+        metrics: The metrics that are looked at.
+        now: Returns the store's time in milliseconds.
+    """
+
+    def __init__(self, metrics: Metrics, now: Callable[[], int]) -> None:
+        self._metrics = metrics
+        self._now = now
+        self._points: deque[Point] = deque(maxlen=KEPT_POINTS)
+        self._since = now()
+        self._seen = metrics.glance()
+
+    def look(self) -> None:
+        """Add the figures since the last look."""
+        now, seen, before = self._now(), self._metrics.glance(), self._seen
+        self.keep(_point(now, (now - self._since) / 1000, seen, before))
+        self._since, self._seen = now, seen
+
+    def keep(self, point: Point) -> None:
+        """Keep figures; those that are older than the last hour go."""
+        self._points.append(point)
+
+    async def run(self) -> None:
+        """Look every few seconds."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look()
+
+    def shown(self) -> list[dict[str, Any]]:
+        """Return all points, oldest first, the last one up to now."""
+        now, seen = self._now(), self._metrics.glance()
+        last = _point(now, (now - self._since) / 1000, seen, self._seen)
+        # A short time shows nothing but chance.
+        fresh = last.seconds >= LOOK_SECONDS / 2 or (last.seconds > 0 and not self._points)
+        points = [*self._points, last] if fresh else list(self._points)
+        return [msgspec.structs.asdict(point) for point in points]
+
+
+def _point(now: int, seconds: float, seen: Glance, before: Glance) -> Point:
+    counts = [a - b for a, b in zip(seen.durations, before.durations, strict=True)]
+    return Point(
+        at=now,
+        seconds=seconds,
+        requests=sum(counts),
+        errors=seen.errors - before.errors,
+        p50=percentile(counts, seen.bounds, 0.5),
+        p99=percentile(counts, seen.bounds, 0.99),
+        commits=seen.commits - before.commits,
+        commands=seen.commands - before.commands,
+        waiting=seen.waiting,
+        lag=seen.lag,
+    )
+
+
+def percentile(counts: list[int], bounds: tuple[float, ...], share: float) -> float | None:
+    """Return the upper bound of the bucket that a share of all counts reaches; None if there are none."""
+    target, reached = share * sum(counts), 0
+    if not target:
+        return None
+    for count, bound in zip(counts, (*bounds, bounds[-1]), strict=True):
+        reached += count
+        if reached >= target:
+            return bound
+    return None
