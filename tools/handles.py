@@ -1,12 +1,14 @@
 """The asynchronous handles, as their source describes them, for the generator of `holdfast.sync`.
 
-This reads and finds; `tools.facade` writes. Nothing is imported, so that a module is read as it is.
+Nothing is imported, so that a module is read as it is, even where the generated files don't fit it.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
+import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -88,6 +90,8 @@ class Handle:
     node: ast.ClassDef
     members: list[tuple[Module, ast.AST]]
     file: str
+    bases: list[str] = field(default_factory=list)
+    """The classes of `holdfast.sync` that it shares methods with."""
 
     @property
     def name(self) -> str:
@@ -108,25 +112,57 @@ def file_of(name: str) -> str:
     return families.get(parts[2].partition("_")[0], parts[2])
 
 
-def members_of(of: Module, node: ast.ClassDef) -> list[tuple[Module, ast.AST]]:
-    """Return the members of a class and of its bases among the handles, the nearest first."""
-    found: list[tuple[Module, ast.AST]] = [(of, member) for member in node.body]
+def bases_of(of: Module, node: ast.ClassDef) -> list[tuple[Module, ast.ClassDef]]:
+    """Return the bases of a class among the handles, the nearest first, each once."""
+    bases: list[tuple[Module, ast.ClassDef]] = []
     for base in node.bases:
-        text = ast.unparse(base)
-        source = of.imports.get(text, "")
-        if source.startswith(f"from {HANDLES[0]}") or source.startswith(f"from {HANDLES[1]}"):
+        name = ast.unparse(base)
+        source = of.imports.get(name, f"from {of.name} import {name}" if name in of.classes else "")
+        if source.startswith(tuple(f"from {package}" for package in HANDLES)):
             beneath = module(source.split()[1])
-            known = {member.name for _, member in found if isinstance(member, Function)}
-            found += [
-                (where, member)
-                for where, member in members_of(beneath, beneath.classes[text])
-                if getattr(member, "name", "") not in known
-            ]
-    return found
+            bases += [(beneath, beneath.classes[name]), *bases_of(beneath, beneath.classes[name])]
+    return list({node.name: (of, node) for of, node in bases}.values())
+
+
+def members_of(
+    of: Module, node: ast.ClassDef, but: frozenset[str] = frozenset()
+) -> list[tuple[Module, ast.AST]]:
+    """Return the members of a class and of its bases among the handles, the nearest first.
+
+    Args:
+        of: The module of the class.
+        node: The class.
+        but: The bases whose members are left out.
+    """
+    members: list[tuple[Module, ast.AST]] = [(of, member) for member in node.body]
+    for beneath, base in bases_of(of, node):
+        if base.name not in but:
+            known = {member.name for _, member in members if isinstance(member, Function)}
+            members += [(beneath, member) for member in base.body if getattr(member, "name", "") not in known]
+    return members
 
 
 def discover() -> dict[str, Handle]:
-    """Find every class of handles that can be reached from a store by what its methods return."""
+    """Find every class of handles that can be reached from a store by what its methods return.
+
+    A base that several of them share is a class of its own, so that its methods are written once.
+    """
+    handles = _reached()
+    bases = {name: bases_of(handle.module, handle.node) for name, handle in handles.items()}
+    users = Counter(node.name for found in bases.values() for _, node in found)
+    shared = frozenset(name for name, count in users.items() if count > 1)
+    for name, found in bases.items():
+        handle = handles[name]
+        handle.bases = [node.name for _, node in found if node.name in shared]
+        handle.members = members_of(handle.module, handle.node, shared)
+        for of, node in found:
+            if node.name in shared and node.name not in handles:
+                file = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name).lower()
+                handles = {**handles, node.name: Handle(of, node, members_of(of, node, shared), file)}
+    return handles
+
+
+def _reached() -> dict[str, Handle]:
     handles: dict[str, Handle] = {}
     waiting = [STORE]
     while waiting:

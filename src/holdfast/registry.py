@@ -43,7 +43,9 @@ def open(
     audit_key: str | Path | None = None,
     defaults: Policy | None = None,
 ) -> Store:
-    """Get the store behind a URL, to be entered with `async with`.
+    """Get the store behind a URL.
+
+    It is opened and closed by `async with`.
 
     Args:
         url: A path, `sqlite:///relative` or `sqlite:////absolute`; `sqlite://`, `sqlite:///:memory:` or

@@ -10,7 +10,7 @@ from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.files import WriterLock
 from holdfast.engines.sqlite.reads import ThreadConnections
 from holdfast.rows import Row
-from holdfast.sync import facade, feeding
+from holdfast.sync import facade, thread
 from holdfast.sync.thread import LoopThread, Process, Waiting
 from tests.mutate.planting import bug
 
@@ -79,7 +79,7 @@ def an_iteration_that_is_closed_leaves_its_source_running(patch: Patches) -> Non
 @bug("tests/sync/test_streams.py")
 def an_iterator_that_fails_counts_as_one_that_has_ended(patch: Patches) -> None:
     """If an iterator of the caller fails, nothing is written, and the caller gets its error."""
-    patch.set(feeding, "_fail", lambda answer, error: feeding._give(answer, feeding.END))
+    patch.set(thread, "_fail", lambda answer, error: thread._give(answer, thread.END))
 
 
 @bug("tests/sync/test_sync.py")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.sync.facade import Facade, Iteration, fed
-from holdfast.sync.feeding import Feed
-from holdfast.sync.thread import LoopThread
+from holdfast.sync.thread import LoopThread, SyncIterator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -104,7 +103,7 @@ def test_what_a_verb_understands_is_passed_as_it_is(thread: LoopThread) -> None:
     kinds: list[Any] = [[b"x"], iter([b"x"]), (b"x" for _ in range(1)), Reader(thread, None)]
     for given in kinds:
         passed, feed = fed(given)
-        assert isinstance(feed, Feed)
+        assert isinstance(feed, SyncIterator)
         assert passed is feed
 
 
@@ -119,13 +118,13 @@ def test_an_iterator_is_advanced_by_the_thread_that_passed_it(thread: LoopThread
         if fails:
             raise LookupError("no more")
 
-    async def read(feed: Feed) -> list[int]:
+    async def read(feed: SyncIterator) -> list[int]:
         return [piece async for piece in feed]
 
-    feed = Feed(pieces(False))
+    feed = SyncIterator(pieces(False))
     assert thread.run(read(feed), feed) == [0, 1, 2]
     assert names == [threading.current_thread().name] * 3
-    feed = Feed(pieces(True))
+    feed = SyncIterator(pieces(True))
     with pytest.raises(LookupError, match="no more"):
         thread.run(read(feed), feed)
 
@@ -133,7 +132,7 @@ def test_an_iterator_is_advanced_by_the_thread_that_passed_it(thread: LoopThread
 def test_a_verb_that_does_not_read_to_the_end_leaves_the_iterator_there(thread: LoopThread) -> None:
     """The caller gets the result as soon as the verb has it."""
     left = iter(range(10))
-    feed = Feed(left)
+    feed = SyncIterator(left)
 
     async def first() -> int:
         return int(await anext(feed))

@@ -68,7 +68,7 @@ def test_both_have_the_same_methods(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(HANDLES))
 def test_both_take_the_same_arguments(name: str) -> None:
-    """A call is written the same way, apart from the `await`; and both are documented."""
+    """A call is written the same way, apart from the `await`; and both are documented, at equal length."""
     handle, sync = classes(name)
     for method in sorted(public(handle) & public(sync) - LIFE):
         one, other = getattr(handle, method), getattr(sync, method)
@@ -78,6 +78,7 @@ def test_both_take_the_same_arguments(name: str) -> None:
         assert not inspect.iscoroutinefunction(other), method
         assert other.__doc__, method
         assert not re.search(r"\bawait\b", other.__doc__), method
+        assert len(other.__doc__.splitlines()) == len(one.__doc__.splitlines()), method
 
 
 class Recorder:

@@ -1,6 +1,6 @@
 """Handles that take and give streams, without `await`.
 
-Law: the handles here are a small tree of sources for the generator; what it makes of them is run.
+The handles here are a small tree of sources for the generator; what it makes of them is run.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import holdfast.handles
 from holdfast.errors import Unavailable
 from holdfast.sync.thread import LoopThread
 from tools import facade, handles
@@ -107,16 +109,14 @@ def open(url: str) -> Store:
 '''
 
 
-def planted(folder: Path, blobs: str) -> Any:
-    """Generate the handles of a small library; return its module of blobs without `await`."""
+def generated(folder: Path, blobs: str) -> str:
+    """Generate the handles of a small library; return the text of its module of blobs without `await`."""
     sources = {"store": STORE, "registry": OPEN, "handles/blobs": blobs, "handles/blob_pieces": PIECES}
     for name, text in sources.items():
         path = folder / "holdfast" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    found: dict[str, Any] = {}
-    exec(facade.formatted(facade.generate()["blobs"]), found)
-    return found
+    return facade.formatted(facade.generate()["blobs"])
 
 
 @pytest.fixture
@@ -135,11 +135,14 @@ def thread() -> Iterator[LoopThread]:
 
 
 @pytest.fixture
-def blobs(sources: Path, thread: LoopThread) -> Any:
+def blobs(sources: Path, thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The blobs of the small library, without `await`."""
-    kept: dict[str, Any] = {}
-    exec(BLOBS, kept)
-    return planted(sources, BLOBS)["Blobs"](thread, kept["Blobs"]())
+    with_await = ModuleType("blobs")
+    exec(BLOBS, vars(with_await))
+    monkeypatch.setattr(holdfast.handles, "blobs", with_await, raising=False)
+    without: dict[str, Any] = {}
+    exec(generated(sources, BLOBS), without)
+    return without["Blobs"](thread, with_await.Blobs())
 
 
 def test_an_iterator_is_advanced_on_the_thread_that_passed_it(blobs: Any) -> None:
@@ -234,4 +237,4 @@ def test_what_edges_call_is_left_out(blobs: Any) -> None:
 def test_a_handle_without_a_plain_form_is_refused(sources: Path, was: str, becomes: str, why: str) -> None:
     """The generator refuses what it can't translate, and names the method."""
     with pytest.raises(SystemExit, match=rf"^(Blobs|Reader)\.\w+ has no form without await: .*{why}"):
-        planted(sources, BLOBS.replace(was, becomes))
+        generated(sources, BLOBS.replace(was, becomes))

@@ -6,8 +6,8 @@
         kv = store.kv("trivia")
         kv.set("round", 1)
 
-Law: only names. The classes are generated from the asynchronous ones, and one thread with one event loop
-serves all stores of the process.
+The classes are generated from the asynchronous ones, and one thread with one event loop serves all stores of the
+process.
 """
 
 from holdfast.sync.store import Store, open

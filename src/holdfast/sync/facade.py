@@ -1,16 +1,19 @@
 """The foundation of the generated classes of `holdfast.sync`.
 
-Law: a facade holds an asynchronous handle and the thread that serves it, and knows nothing of verbs.
+A facade holds an asynchronous handle and the thread that serves it. Its class has the docstrings of the
+handle's class, as they read without `await`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from holdfast.engine import Later
 from holdfast.handles.keys import Keys
-from holdfast.sync.feeding import Feed
+from holdfast.sync.thread import SyncIterator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -20,20 +23,67 @@ if TYPE_CHECKING:
     from holdfast.rows import Row
     from holdfast.sync.thread import LoopThread
 
+SPELLING: Final = {
+    "await ": (r"\bawait ", ""),
+    "async ": (r"\basync (with|for)\b", r"\1"),
+    "asynchronous iterator": (r"\b([Aa]n) asynchronous iterator", r"\1 iterator"),
+    "asynchronous context": (r"\b([Aa])n asynchronous context manager", r"\1 context manager"),
+    "aclose": (r"\baclose\b", "close"),
+    "holdfast.open": (r"\bholdfast\.open\b", "holdfast.sync.open"),
+}
+"""What reads differently without `await`: a piece of text that is found quickly, and how it is replaced."""
+ARGS: Final = re.compile(r"\n\n *Args:(?:\n +.*)*")
+"""The arguments of a class."""
+
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[..., Any]")
 
 
 class Facade:
-    """A handle without `await`. Its calls run on the event loop of another thread, and wait for it."""
+    """A handle without `await`. Its calls run on the event loop of another thread, and wait for it.
+
+    Args:
+        of: The class of the asynchronous handle, which has the docstrings.
+    """
 
     __slots__ = ("_handle", "_thread")
+
+    def __init_subclass__(cls, *, of: type | None = None) -> None:
+        super().__init_subclass__()
+        if of is not None:
+            _complete(cls, of)
+            for name, member in vars(cls).items():
+                if isinstance(member, (FunctionType, property)):
+                    _complete(member, getattr(of, "__aiter__" if name == "__iter__" else name, None))
 
     def __init__(self, thread: LoopThread, handle: Any) -> None:
         self._thread = thread
         self._handle = handle
 
 
-class Crossing(Exception):
+def _complete(member: Any, source: Any) -> None:
+    """Replace a docstring that has only the first line of another one by all of it, without `await`."""
+    first, whole = member.__doc__, source.__doc__
+    if first and whole and whole.startswith(first):
+        if isinstance(member, type):
+            whole = ARGS.sub("", whole)  # programs get these objects from other calls, and never make one
+        for piece, (pattern, replacement) in SPELLING.items():
+            if piece in whole:
+                whole = re.sub(pattern, replacement, whole)
+        member.__doc__ = whole
+
+
+def documented(source: Callable[..., Any]) -> Callable[[F], F]:
+    """Give a function the docstring of an asynchronous one."""
+
+    def decorate(function: F) -> F:
+        _complete(function, source)
+        return function
+
+    return decorate
+
+
+class NeedsLoop(Exception):
     """A quick read is not possible: the loop has to be asked."""
 
 
@@ -50,11 +100,11 @@ class QuickReads:
         """See `Pipeline.get_at`.
 
         Raises:
-            Crossing: The loop has to be asked.
+            NeedsLoop: The loop has to be asked.
         """
         found = self._store.peek(namespace, key) if self._thread.running else Later.LATER
         if found is Later.LATER:
-            raise Crossing
+            raise NeedsLoop
         row: tuple[Row | None, int] = found
         return row
 
@@ -81,7 +131,7 @@ class KeysFacade(Facade):
         except StopIteration as done:
             result: T = done.value
             return result
-        except Crossing:
+        except NeedsLoop:
             return self._thread.run(verb(*given))
         raise AssertionError("a quick read never waits")
 
@@ -122,7 +172,7 @@ async def _next(source: AsyncIterator[T]) -> T:
     return await anext(source)
 
 
-def fed(given: Any) -> tuple[Any, Feed | None]:
+def fed(given: Any) -> tuple[Any, SyncIterator | None]:
     """Return what a verb gets in place of an argument, with the feed if the argument is an iterator.
 
     Bytes, files and asynchronous iterators stay as they are, and so does what the verb will refuse. A handle
@@ -132,5 +182,5 @@ def fed(given: Any) -> tuple[Any, Feed | None]:
     kept = file or isinstance(given, (bytes, bytearray, memoryview, str, AsyncIterable))
     if kept or not isinstance(given, Iterable):
         return given, None
-    feed = Feed(iter(given))
+    feed = SyncIterator(iter(given))
     return feed, feed

@@ -1,6 +1,6 @@
 """The thread whose event loop serves all stores that a process has opened without asyncio.
 
-Law: there is one thread for each process. It starts with the first store, ends with the process, and never
+There is one thread for each process. It starts with the first store, ends with the process, and never
 keeps the process from ending. A child of a fork has none of its parent's: its calls raise an error. While the
 process forks, the thread stands still between two steps: a lock that it held, such as the one of a module
 that it imports, would stay locked in the child for ever.
@@ -15,24 +15,76 @@ import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.errors import HoldfastError, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from holdfast.store import Store
-    from holdfast.sync.feeding import Feed
 
 CLOSING: Final = 5.0
 """Seconds that the end of the process waits for stores that the program has not closed."""
 PAUSING: Final = 1.0
 """Seconds that a fork waits for the current step of the loop, and that the loop waits for the fork."""
+END: Final = object()
 
 T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.sync")
+
+
+class SyncIterator:
+    """An asynchronous iterator over a plain one that a program without asyncio passes to a verb.
+
+    The plain one is advanced on the thread that passed it, while that thread waits for the verb. So it may
+    use the store itself, or anything else that belongs to its thread, and never holds up the event loop.
+
+    Args:
+        source: The plain iterator.
+    """
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source = source
+        self._answers: SimpleQueue[asyncio.Future[Any] | None] = SimpleQueue()
+
+    def __aiter__(self) -> SyncIterator:
+        return self
+
+    async def __anext__(self) -> Any:
+        answer = asyncio.get_running_loop().create_future()
+        self._answers.put(answer)
+        element = await answer
+        if element is END:
+            raise StopAsyncIteration
+        return element
+
+    def serve(self) -> None:
+        """Advance the iterator whenever the verb asks for it, until the verb has ended."""
+        while (answer := self._answers.get()) is not None:
+            try:
+                step = partial(_give, answer, next(self._source, END))
+            except Exception as error:
+                step = partial(_fail, answer, error)
+            with suppress(RuntimeError):  # the loop was closed in the meantime, which has ended the verb
+                answer.get_loop().call_soon_threadsafe(step)
+
+    def end(self) -> None:
+        """Let `serve` return, because the verb has ended."""
+        self._answers.put(None)
+
+
+def _give(answer: asyncio.Future[Any], element: Any) -> None:
+    if not answer.done():
+        answer.set_result(element)
+
+
+def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
 
 
 class Waiting:
@@ -41,7 +93,7 @@ class Waiting:
     __slots__ = ("_coroutine", "_feed", "_loop", "done", "error", "result", "task")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], feed: Feed | None
+        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], feed: SyncIterator | None
     ) -> None:
         self._loop = loop
         self._coroutine = coroutine
@@ -88,7 +140,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=True)
         self._thread.start()
 
-    def run(self, coroutine: Coroutine[Any, Any, T], feed: Feed | None = None) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T], feed: SyncIterator | None = None) -> T:
         """Run a coroutine on the loop and wait for its result.
 
         An exception in the waiting thread, such as a KeyboardInterrupt, cancels the coroutine.
