@@ -25,6 +25,7 @@ from holdfast.decide.keys import _expected, _store
 from holdfast.declare import DECLARED, Says, verb
 from holdfast.edges.calls import Verb, keys, reading
 from holdfast.edges.calls.key_fields import KeyFields
+from holdfast.edges.cli import app, run
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
@@ -119,6 +120,25 @@ async def test_it_is_answered_in_every_dialect(
         assert (await ask("multiply", key="nothing", by=2))["success"] is False
         assert (await ask("multiply", key="n"))["success"] is False
         assert running.recorder.unknown == {}
+
+
+@pytest.mark.usefixtures("added")
+def test_it_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line has the verb as well, with the arguments, help and answer of its declaration."""
+    place = ["--url", str(tmp_path / "store.db"), "--plugin", "trivia"]
+    app.add_verbs()
+    try:
+        assert run(["set", "n", "6", *place]) == 0
+        assert run(["multiply", "n", "7", "--if-version", "1", *place, "--json"]) == 0
+        assert run(["multiply", "nothing", "7", *place]) == 3
+        assert run(["multiply", "n", "much", *place]) == 2
+        assert run(["multiply", "--help"]) == 0
+    finally:
+        del app.app["multiply"]
+    shown = capsys.readouterr().out
+    assert '{"key":"n","version":2,"expires_at":null}' in shown
+    assert "Multiply a number. Prints the entry's new version." in shown
+    assert "BY: The factor. [required]" in shown
 
 
 @pytest.mark.usefixtures("added")

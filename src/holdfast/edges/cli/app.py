@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCommandError
 
 import holdfast
+from holdfast.declare import DECLARED
 from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.fast_parser import leading
 from holdfast.edges.cli.options import EVERY, Long
@@ -107,8 +108,6 @@ _commands(
         "reveal": "reveal:reveal",
         "set put": "keys:set_value",
         "delete rm": "keys:delete",
-        "incr": "keys:incr",
-        "touch": "ttl:touch",
         "list ls": "list:list_keys",
         "tree": "tree:tree",
         "edit": "edit:edit",
@@ -163,9 +162,23 @@ app.command(
 ttl.default(get_ttl)
 get.__annotations__["long"] = Annotated[bool, Long]
 ttl.command("holdfast.edges.cli.commands.get:get_ttl", name="get")
-ttl.command("holdfast.edges.cli.commands.ttl:set_ttl", name="set")
-ttl.command("holdfast.edges.cli.commands.ttl:remove_ttl", name="remove")
 
+
+def add_verbs() -> None:
+    """Register a command for every verb on keys that the handle has and no command above performs.
+
+    `set_ttl` becomes `ttl set`, because there is a group `ttl`. `batch` stands for the verbs with several
+    members.
+    """
+    for verb, declaration in DECLARED.items():
+        action, _, group = verb.rpartition("_")
+        parent, name = (app[group], action) if group in app and action else (app, verb.replace("_", "-"))
+        if name not in parent and hasattr(holdfast.KV, verb) and not declaration.several:
+            shown = KEYS if parent is app else None
+            parent.command(f"holdfast.edges.cli.verbs:{verb}", name=name, group=shown)
+
+
+add_verbs()
 app.command(lock := App(name="lock", group=RECIPES, help="Run a program while holding a lock."))
 lock.command("holdfast.edges.cli.commands.lock:run", name="run")
 lock.command("holdfast.edges.cli.commands.lock:show", name="show")

@@ -1,14 +1,14 @@
-"""`holdfast set`, `delete`, `incr` and `restore`: the verbs that change one key."""
+"""`holdfast set`, `delete` and `restore`: the verbs that change one key."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
-from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Ttl, WriteOptions, number
+from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Ttl, WriteOptions
 from holdfast.edges.cli.output import document, line, say, shown_key
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.cli.values import read_value
@@ -105,36 +105,6 @@ async def delete(
         line("deleted" if deleted else "not there")
 
 
-async def incr(
-    key: Key,
-    by: Annotated[float, Parameter(converter=number, allow_leading_hyphen=True)] = 1,
-    /,
-    *,
-    ttl: Ttl = None,
-    only_if_exists: bool = False,
-    origin: WriteOptions = UNNAMED,
-    target: Target = HERE,
-) -> None:
-    """Add to a number, and print the sum.
-
-    Parameters
-    ----------
-    by
-        Amount to add; 1 if not given.
-    ttl
-        How long until the entry is gone, if this makes it: seconds, or 30s, 1h, 2d.
-    only_if_exists
-        Do not make the entry. If it does not exist, the exit code is 3.
-    """
-    async with target.open() as store:
-        keys = target.keys(store)
-        entry = await keys.incr(key, by, ttl=ttl, only_if_exists=only_if_exists, **origin.fields)
-    if target.json:
-        document({"key": entry.key, "value": entry.value, **_stored(entry)})
-    else:
-        document(entry.value)
-
-
 @destroys
 async def restore(
     key_or_file: str,
@@ -177,13 +147,9 @@ async def restore(
 def print_stored(entry: holdfast.Entry, target: Target) -> None:
     """Print the answer of a write that leaves an entry: its version."""
     if target.json:
-        document({"key": entry.key, **_stored(entry)})
+        document({"key": entry.key, "version": entry.version, "expires_at": entry.expires_at})
     else:
         line(entry.version)
-
-
-def _stored(entry: holdfast.Entry) -> dict[str, Any]:
-    return {"version": entry.version, "expires_at": entry.expires_at}
 
 
 async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOptions, target: Target) -> None:
