@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.watching import READ_SECONDS
 from holdfast.edges.intake.large import LONG, MOST_SINGLE
-from holdfast.edges.mcp import apart, door, sessions, subscriptions, tools
+from holdfast.edges.mcp import bypass, door, resources, sessions, tools
 from holdfast.edges.mcp.tools import PAGE, TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -30,13 +30,13 @@ def test_limits_are_true() -> None:
     text = read("reference/mcp.md")
     assert f"| {HttpLimits().body_bytes:,} bytes |" in text
     assert f"| {MOST_SINGLE:,} and {tools.MOST_STEPS:,} bytes |" in text
-    assert f"besides the arguments of a tool | {apart.MOST_ENVELOPE:,} bytes |" in text
+    assert f"besides the arguments of a tool | {bypass.MOST_ENVELOPE:,} bytes |" in text
     assert f"| {door.MOST_OWNERS:,}; one without sessions" in text
     assert (
         f"| {sessions.AT_ONCE}, of which {sessions.LARGE_AT_ONCE} are larger than {LONG // 1024} KB" in text
     )
     assert f"| {sessions.MOST_SESSIONS}; one ends after {sessions.IDLE_SECONDS:g} seconds" in text
-    assert f"| {subscriptions.MOST_STREAMS} and {subscriptions.MOST_URIS:,} |" in text
+    assert f"| {resources.MOST_STREAMS} and {resources.MOST_URIS:,} |" in text
     assert f"cut off after {READ_SECONDS:g} seconds |" in text
     assert door.LOOK_SECONDS < 1
     assert f"the first {PAGE} keys" in text

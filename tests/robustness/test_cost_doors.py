@@ -24,7 +24,7 @@ from mcp.server.stdio import stdio_server
 
 import holdfast
 from holdfast.edges.mcp import stdio
-from holdfast.edges.mcp.apart import Apart
+from holdfast.edges.mcp.bypass import SdkBypass
 from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.server import Handlers
 from tests.edges.http.ground import Served, served
@@ -235,13 +235,13 @@ def test_stdio_is_not_held_up(tmp_path: Path, tool: str, arguments: Any) -> None
         async with holdfast.open(tmp_path / "state.db", reap=False) as store:
             for number in range(30):
                 await store.kv("attacker").set(f"k{number}", [[]] * 20_000)
-            apart = Apart()
-            caller = StoreCaller(store, store.kv("attacker"), apart=apart)
+            bypass = SdkBypass()
+            caller = StoreCaller(store, store.kv("attacker"), bypass=bypass)
             lines, tell = os.pipe()
             hear, out = os.pipe()
             server = Handlers(lambda ctx: caller).server()
-            reading: Any = stdio._Lines(lines, apart)
-            writing: Any = stdio._Out(out, apart)
+            reading: Any = stdio._Lines(lines, bypass)
+            writing: Any = stdio._Out(out, bypass)
 
             async def serve() -> None:
                 async with stdio_server(reading, writing) as (received, answered):

@@ -33,7 +33,7 @@ def _effect(tool: Tool) -> str:
 def _tools() -> Iterator[str]:
     for tool in TOOLS.values():
         yield from (f"### {tool.name}", "", *wrap(tool.help, WIDTH), "")
-        schema = input_schema(tool)
+        schema = input_schema(tool.arguments)
         if schema["properties"]:
             yield from ("| argument | type | |", "|---|---|---|")
             required = schema.get("required", [])

@@ -24,7 +24,7 @@ from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.mcp import door, sessions, tools
-from holdfast.edges.mcp.apart import Apart
+from holdfast.edges.mcp.bypass import SdkBypass
 from holdfast.edges.mcp.tools import TOOLS
 from tests.edges.http.ground import Served, served
 from tests.edges.mcp.agents import LEGACY, MODERN, REVISIONS, Agent
@@ -521,13 +521,13 @@ async def test_large_requests_of_a_plugin_are_taken_few_at_a_time(
 ) -> None:
     """However many large requests a plugin sends at once, few are held in memory, and all are answered."""
     held: list[int] = []
-    take = Apart.take
+    take = SdkBypass.take
 
-    def taken(apart: Apart, body: bytes) -> Any:
+    def taken(bypass: SdkBypass, body: bytes) -> Any:
         held.append(here.mcp._receiving)
-        return take(apart, body)
+        return take(bypass, body)
 
-    monkeypatch.setattr(Apart, "take", taken)
+    monkeypatch.setattr(SdkBypass, "take", taken)
     meta = {f"io.modelcontextprotocol/{name}": said for name, said in CLIENT.items()}
     params = {"name": "put", "arguments": {"key": "a", "value": "x" * 900_000}, "_meta": meta}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()

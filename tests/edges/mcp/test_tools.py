@@ -21,8 +21,7 @@ from mcp_types import (
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.large import MOST_SINGLE
 from holdfast.edges.mcp.callers import StoreCaller
-from holdfast.edges.mcp.results import NEXT
-from holdfast.edges.mcp.server import Handlers, shown
+from holdfast.edges.mcp.server import NEXT, Handlers, shown
 from holdfast.edges.mcp.tools import TOOLS
 from holdfast.errors import error_classes
 from tests.edges.mcp.agents import REVISIONS, agent

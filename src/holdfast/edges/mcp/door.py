@@ -6,10 +6,10 @@
 
 Clients may write slashes at both ends, and append `/mcp` to the address of a server that they were given.
 
-Law: the door decides who is asking before the SDK sees a request, anew for each one, and ends what a token
-has open when the token ends. Every step of a tool waits in its plugin's queue like a request over NATS or at
-`/v1`, so that lines, rates and budgets are shared; the SDK sees neither its arguments nor its result.
-The SDK is imported when the first request comes.
+The door decides who is asking before the SDK sees a request, anew for each one, and ends what a token has
+open when the token ends. Every step of a tool waits in its plugin's queue like a request over NATS or at `/v1`,
+so that lines, rates and budgets are shared; the SDK sees neither its arguments nor its result. The SDK is
+imported when the first request comes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from holdfast.edges.http.responses import ALWAYS, NoToken, problem
 from holdfast.edges.http.routes import place_of
 from holdfast.edges.http.watching import READ_SECONDS
 from holdfast.edges.intake.large import LONG
-from holdfast.edges.mcp.apart import MOST_ENVELOPE
-from holdfast.edges.mcp.served import ServedCaller
+from holdfast.edges.mcp.bypass import MOST_ENVELOPE
+from holdfast.edges.mcp.callers import ServedCaller
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from holdfast.edges.http.connections import BoundedConnection
     from holdfast.edges.http.guard import TokenGuard
     from holdfast.edges.http.routes import PathOwner
-    from holdfast.edges.mcp.apart import Envelope
+    from holdfast.edges.mcp.bypass import Envelope
     from holdfast.edges.mcp.sessions import Sessions
     from holdfast.operators.tokens import Token
     from holdfast.store import Store
@@ -143,7 +143,7 @@ class McpDoor:
             body = await bodies.whole(_length(scope))
             if body is None:
                 return  # the client has gone
-            envelope = caller.apart.take(body)
+            envelope = caller.bypass.take(body)
             if len(envelope.body) > MOST_ENVELOPE:
                 raise _too_large(envelope)
             answer.lasts = envelope.method == LISTEN
@@ -350,21 +350,23 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.began = True
-            headers = [(name, said) for name, said in message["headers"] if name.lower() != b"cache-control"]
+            headers = [
+                (name, value) for name, value in message["headers"] if name.lower() != b"cache-control"
+            ]
             self._start = {**message, "headers": [*headers, *ALWAYS]}
-            if any(name == b"content-type" and _EVENTS in said for name, said in headers):
+            if any(name == b"content-type" and _EVENTS in value for name, value in headers):
                 self._streams = True
                 if self.lasts:
                     self._connection.stream()
                 await self._pass_on(self._start)
                 self._start = None
             return
-        told = message.get("body", b"")
-        given = self._caller.apart.give(told)
+        marked = message.get("body", b"")
+        body = self._caller.bypass.give(marked)
         if self._start is not None:
-            await self._pass_on(_longer(self._start, len(given) - len(told)))
+            await self._pass_on(_longer(self._start, len(body) - len(marked)))
             self._start = None
-        await self._pass_on({**message, "body": given})
+        await self._pass_on({**message, "body": body})
 
     async def _pass_on(self, message: Message) -> None:
         try:
@@ -379,27 +381,27 @@ def _longer(start: Message, by: int) -> Message:
     if not by:
         return start
     headers = [
-        (name, str(int(said) + by).encode() if name == b"content-length" else said)
-        for name, said in start["headers"]
+        (name, str(int(value) + by).encode() if name == b"content-length" else value)
+        for name, value in start["headers"]
     ]
     return {**start, "headers": headers}
 
 
 def _length(scope: Scope) -> int:
     """Return the length of a body as its request says it; -1 if it does not."""
-    said = next((said for name, said in scope["headers"] if name == b"content-length"), b"")
-    return int(said) if said.strip().isdigit() else -1
+    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(length) if length.strip().isdigit() else -1
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """Return a function that receives a body, and then whatever the connection has."""
-    given = False
+    received = False
 
     async def receive_again() -> Message:
-        nonlocal given
-        if given:
+        nonlocal received
+        if received:
             return await receive()
-        given = True
+        received = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again
@@ -419,7 +421,7 @@ def _trimmed(scope: Scope) -> Scope:
 
     The SDK compares headers with the body of the request.
     """
-    return {**scope, "headers": [(name, said.strip(b" \t")) for name, said in scope["headers"]]}
+    return {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
 
 
 def _named(path: str) -> PathOwner | None:

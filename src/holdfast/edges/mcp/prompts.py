@@ -1,7 +1,7 @@
 """Prompts: how agents claim a task and hand it over, with the tools of this server.
 
-Law: a prompt only uses tools that are declared. What it asks for is safe against a second agent that follows
-the same prompt at the same time.
+A prompt only uses tools that are declared. What it asks for is safe against a second agent that follows the
+same prompt at the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...]
     text: str
 
-    def filled(self, given: dict[str, str]) -> str:
+    def filled(self, arguments: dict[str, str]) -> str:
         """Return the text with its arguments.
 
         Raises:
@@ -39,13 +39,13 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
             ValidationError: There is no such argument.
         """
         known = {argument.name for argument in self.arguments}
-        if unknown := sorted(given.keys() - known):
+        if unknown := sorted(arguments.keys() - known):
             raise ValidationError(f"the prompt has no argument {unknown[0][:60]!a}", field=unknown[0][:60])
         for argument in self.arguments:
-            if argument.required and not given.get(argument.name, "").strip():
+            if argument.required and not arguments.get(argument.name, "").strip():
                 raise MissingField(f"the prompt needs the argument {argument.name}", field=argument.name)
         return self.text.format_map(
-            {argument.name: given.get(argument.name, "") for argument in self.arguments}
+            {argument.name: arguments.get(argument.name, "") for argument in self.arguments}
         )
 
 

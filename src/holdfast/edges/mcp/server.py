@@ -1,7 +1,10 @@
 """The MCP server: the SDK's protocol in front of tools, resources, subscriptions and prompts.
 
-Law: this module only translates. Whoever builds a server says who the caller of a request is; a request whose
-caller is not known never gets here.
+This module only translates. Whoever builds a server says who the caller of a request is; a request whose
+caller is not known never gets here. The result of a tool is structured content for programs, and the same as
+text for models. A refusal is data: it has the code and the fields that every door sends, and a sentence that
+says what to do next. A lost race is an ordinary outcome, so it does not count as an error of the tool;
+everything else that was refused does.
 """
 
 from __future__ import annotations
@@ -10,15 +13,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
+import msgspec
 from mcp.server import Server
 from mcp.shared.exceptions import MCPError
 
 import holdfast
 from holdfast import rules
-from holdfast.edges.mcp import resources, results
+from holdfast.edges.mcp import resources
 from holdfast.edges.mcp.prompts import PROMPTS, Prompt
+from holdfast.edges.mcp.resources import Subscriptions
 from holdfast.edges.mcp.schemas import input_schema, output_schema
-from holdfast.edges.mcp.subscriptions import Subscriptions
 from holdfast.edges.mcp.tools import TOOLS, Tool, allowed
 from holdfast.errors import HoldfastError
 from holdfast.wire.errors import error_fields
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
     from mcp.server import ServerRequestContext
 
+    from holdfast.edges.mcp.bypass import SdkBypass
     from holdfast.edges.mcp.callers import ToolCaller
 
     Context = ServerRequestContext[Any, Any]
@@ -39,6 +44,50 @@ INSTRUCTIONS: Final = (
     "so that you never overwrite what you have not seen. Take a lock before work that only one agent may "
     "do, and give its token as the fence of your writes. Save checkpoints, so that another agent can go on "
     "where you stopped. Every result has success; if it is false, do what next says."
+)
+LOST_RACES: Final = frozenset({"VERSION_CONFLICT", "CONDITION_FAILED", "FENCED"})
+"""Codes of outcomes that a caller meets when others write too."""
+
+_CORRECT: Final = "Correct what the message names, and call the tool again."
+_LATER: Final = "Nothing was written. Wait a moment, then call the tool again with the same arguments."
+_GIVE_UP: Final = "Do not repeat the call. Tell your user what the message says."
+NEXT: Final[dict[str, str]] = {
+    "INVALID_JSON": _CORRECT,
+    "MISSING_FIELD": _CORRECT,
+    "INVALID_SUBJECT": _CORRECT,
+    "INVALID_PLUGIN_NAME": _CORRECT,
+    "VALIDATION_ERROR": _CORRECT,
+    "VALUE_TOO_LARGE": "Store less under one key, or split the value over several keys.",
+    "KEY_NOT_FOUND": "Create the key, or go on without it; it may have expired.",
+    "CONDITION_FAILED": "Look at current, and decide again from it.",
+    "FENCED": "Another caller has taken the lock since. Stop the work that it protects; acquire the lock "
+    "again before you write.",
+    "TABLE_NOT_FOUND": "Call table_list to see the tables that there are.",
+    "TABLE_EXISTS": "Use the table that is there.",
+    "ITEM_NOT_FOUND": "Go on without the item; it may have expired.",
+    "INDEX_NOT_FOUND": "Call table_list to see the indexes that there are.",
+    "TTL_NOT_CONFIGURED": _GIVE_UP,
+    "QUOTA_EXCEEDED": "Delete what is no longer needed, or ask your user to raise the quota.",
+    "PERMISSION_DENIED": _GIVE_UP,
+    "UNSUPPORTED": _GIVE_UP,
+    "TOO_EXPENSIVE": "Ask for less at a time: a narrower prefix or a smaller limit.",
+    "VERSION_CONFLICT": "Another writer was faster. Decide again from current, then call the tool with its "
+    "version as expected_version, or leave the entry as it is.",
+    "RATE_LIMITED": _LATER,
+    "BUSY": _LATER,
+    "TIMEOUT": _LATER,
+    "UNAVAILABLE": _LATER,
+    "STORAGE_FULL": "Tell your user that the disk is full. Reading and deleting still work.",
+    "OUTCOME_UNKNOWN": "It may have been written or not. Read the entry, or repeat the call if it had a "
+    "request_id.",
+    "DATABASE_ERROR": _GIVE_UP,
+    "INTERNAL_ERROR": _GIVE_UP,
+}
+"""Advice for an agent, by error code."""
+_REUSED: Final = "Another call has used this request_id. Call again with a new one."
+_GONE: Final = (
+    "The entry is gone. Call the tool with expected_version 0 to create it anew, or leave it; history says "
+    "what happened to it."
 )
 
 
@@ -84,11 +133,11 @@ class Handlers:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, _no_tool(caller, params.name))
         try:
-            payload = caller.apart.arguments(params.arguments or {})
+            payload = caller.bypass.arguments(params.arguments or {})
             answer = await tool.run(caller, payload, caller.writer or _client(ctx))
         except HoldfastError as error:
-            return results.refusal(caller.apart, error)
-        return results.success(caller.apart, answer)
+            return refusal(caller.bypass, error)
+        return success(caller.bypass, answer)
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -99,10 +148,10 @@ class Handlers:
             keys, following = await resources.page_of(caller, cursor)
         except HoldfastError as error:
             raise _protocol_error(error) from None
-        found = [types.Resource(name=key, uri=uris.uri(key), mime_type=resources.MIME) for key in keys]
+        listed = [types.Resource(name=key, uri=uris.uri(key), mime_type=resources.MIME) for key in keys]
         if cursor is None:
-            found.insert(0, _root(uris, caller))
-        return types.ListResourcesResult(resources=found, next_cursor=following)
+            listed.insert(0, _root(uris, caller))
+        return types.ListResourcesResult(resources=listed, next_cursor=following)
 
     async def _list_templates(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -130,10 +179,10 @@ class Handlers:
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         try:
-            found = await self.subscriptions.subscribe(self._caller(ctx), ctx, params.uri)
+            subscribed = await self.subscriptions.subscribe(self._caller(ctx), ctx, params.uri)
         except HoldfastError as error:
             raise _protocol_error(error) from None
-        if not found:
+        if not subscribed:
             raise _no_resource(params.uri)
         return types.EmptyResult()
 
@@ -178,8 +227,8 @@ def shown(tool: Tool) -> types.Tool:
         name=tool.name,
         title=tool.title,
         description=tool.help,
-        input_schema=input_schema(tool),
-        output_schema=output_schema(tool),
+        input_schema=input_schema(tool.arguments),
+        output_schema=output_schema(tool.reply),
         annotations=types.ToolAnnotations(
             title=tool.title,
             read_only_hint=not tool.writes,
@@ -197,9 +246,9 @@ def _input_schema_of(name: str) -> dict[str, Any] | None:
 
 def _client(ctx: Context) -> str | None:
     """Return the name that the client gives itself, if it can be that of a writer."""
-    told = ctx.session.client_params
+    client = ctx.session.client_params
     try:
-        return None if told is None else rules.identity(told.client_info.name, field="last_writer")
+        return None if client is None else rules.identity(client.client_info.name, field="last_writer")
     except HoldfastError:
         return None
 
@@ -235,3 +284,30 @@ def _protocol_error(error: HoldfastError) -> MCPError:
     """Return the error for a request that has no result to put a refusal into."""
     code = types.INTERNAL_ERROR if error.retryable else types.INVALID_PARAMS
     return MCPError(code, error.message, error_fields(error))
+
+
+def success(bypass: SdkBypass, fields: dict[str, Any]) -> types.CallToolResult:
+    """Return the result of a call that was done."""
+    return _result(bypass, {"success": True, **fields}, error=False)
+
+
+def refusal(bypass: SdkBypass, error: HoldfastError) -> types.CallToolResult:
+    """Return the result of a call that was refused."""
+    fields = {"success": False, **error_fields(error)}
+    return _result(bypass, {**fields, "next": _next(fields)}, error=error.code not in LOST_RACES)
+
+
+def _next(fields: dict[str, Any]) -> str:
+    if fields["error_code"] == "VERSION_CONFLICT":
+        if "reason" in fields:
+            return _REUSED
+        if fields["current"] is None:
+            return _GONE
+    return NEXT[fields["error_code"]]
+
+
+def _result(bypass: SdkBypass, fields: dict[str, Any], *, error: bool) -> types.CallToolResult:
+    text, structured = bypass.result(msgspec.json.encode(fields))
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)], structured_content=structured, is_error=error
+    )

@@ -3,7 +3,7 @@
 Clients of the protocol's revision 2026-07-28 have no sessions. Those of earlier revisions have one each,
 which only the token that opened it may use.
 
-Law: sessions are bounded in number, and end when they are idle or when their token does. A plugin that opens
+Sessions are bounded in number, and end when they are idle or when their token does. A plugin that opens
 many takes none from others. Few requests of a plugin are worked on at a time; the rest wait, before the large
 ones among them are received.
 """
@@ -23,8 +23,7 @@ from holdfast.edges.mcp.server import Handlers
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.edges.mcp.callers import ToolCaller
-    from holdfast.edges.mcp.served import ServedCaller
+    from holdfast.edges.mcp.callers import ServedCaller, ToolCaller
 
 MOST_SESSIONS: Final = 64
 """Maximum number of sessions of one plugin or project."""
@@ -94,8 +93,8 @@ class Sessions:
         """Answer a request of a caller."""
         await self._up.wait()
         known = AccessToken(token="", client_id=caller.user or "local", scopes=[])
-        found: dict[str, Any] = {**scope, _CALLER: caller, "user": AuthenticatedUser(known)}
-        await self._manager.handle_request(found, receive, send)
+        known_scope: dict[str, Any] = {**scope, _CALLER: caller, "user": AuthenticatedUser(known)}
+        await self._manager.handle_request(known_scope, receive, send)
 
 
 def _caller(ctx: Any) -> ToolCaller:

@@ -1,7 +1,7 @@
 """The server over stdin and stdout, for a client that starts it as a process.
 
-Law: stdout carries the protocol alone; everything for people goes to stderr. Arguments and results of tools
-go around the SDK, as over HTTP.
+Stdout carries the protocol alone; everything for people goes to stderr. Arguments and results of tools bypass
+the SDK, as over HTTP.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mcp.server import Server
 
-    from holdfast.edges.mcp.apart import Apart
+    from holdfast.edges.mcp.bypass import SdkBypass
     from holdfast.edges.mcp.callers import ToolCaller
 
 _IN: Final = 0
@@ -42,7 +42,7 @@ async def serve_stdio(caller: ToolCaller) -> int | None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, stopped, number)
     server = Handlers(lambda ctx: caller).server()
-    serving = asyncio.create_task(_serve(server, caller.apart), name="holdfast mcp stdio")
+    serving = asyncio.create_task(_serve(server, caller.bypass), name="holdfast mcp stdio")
     await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
         return stopped.result()
@@ -50,10 +50,10 @@ async def serve_stdio(caller: ToolCaller) -> int | None:
     return None
 
 
-async def _serve(server: Server[object], apart: Apart) -> None:
+async def _serve(server: Server[object], bypass: SdkBypass) -> None:
     with _own_streams() as (lines, out):
-        reading: Any = _Lines(lines, apart)
-        writing: Any = _Out(out, apart)
+        reading: Any = _Lines(lines, bypass)
+        writing: Any = _Out(out, bypass)
         async with stdio_server(reading, writing) as (received, sent):
             await server.run(received, sent, server.create_initialization_options())
 
@@ -78,24 +78,24 @@ def _own_streams() -> Iterator[tuple[int, int]]:
 class _Lines:
     """The lines of stdin, with marks in place of arguments."""
 
-    def __init__(self, descriptor: int, apart: Apart) -> None:
+    def __init__(self, descriptor: int, bypass: SdkBypass) -> None:
         self._file = wrap_file(os.fdopen(descriptor, "rb", closefd=False))
-        self._apart = apart
+        self._bypass = bypass
 
     async def __aiter__(self) -> AsyncIterator[str]:
         async for line in self._file:
-            yield self._apart.take(line).body.decode(errors="replace")
+            yield self._bypass.take(line).body.decode(errors="replace")
 
 
 class _Out:
     """Stdout, with results in place of their marks."""
 
-    def __init__(self, descriptor: int, apart: Apart) -> None:
+    def __init__(self, descriptor: int, bypass: SdkBypass) -> None:
         self._file = wrap_file(os.fdopen(descriptor, "wb", closefd=False))
-        self._apart = apart
+        self._bypass = bypass
 
     async def write(self, line: str) -> None:
-        await self._file.write(self._apart.give(line.encode()))
+        await self._file.write(self._bypass.give(line.encode()))
 
     async def flush(self) -> None:
         await self._file.flush()

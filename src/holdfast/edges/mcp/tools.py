@@ -1,11 +1,18 @@
 """The tools: each is a verb of the catalogue, or a recipe that is made of verbs.
 
-Law: a tool is declared here once. Its schemas, its annotations, the permission that it needs and its entry in
-the reference are derived from the declaration and from the catalogue.
+A tool is declared here once. Its schemas, its annotations, the permission that it needs and its entry in the
+reference are derived from the declaration and from the catalogue.
+
+The lock of an agent is the entry and the guard that `holdfast.handles.recipes.lock` writes, so that agents
+and programs exclude each other. An agent renews its lease itself, because a server that renewed it would keep the
+lock of an agent that has stopped. Its token is the fence of every step: the store refuses a renewal or a
+release as soon as a newer holder has taken the lock. The batch that takes a lock, and its fence, decide who
+holds it. Everything read before is a courtesy.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
@@ -16,12 +23,14 @@ from msgspec import Meta, UnsetType
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
 from holdfast.edges.intake.large import MOST_READING, MOST_SINGLE
-from holdfast.edges.mcp import fields as of
-from holdfast.edges.mcp import recipes
-from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller, family_of
-from holdfast.errors import ValueTooLarge
+from holdfast.edges.mcp import schemas
+from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller
+from holdfast.errors import Fenced, KeyNotFound, ValidationError, ValueTooLarge, VersionConflict
 from holdfast.forms import PageLimit
 from holdfast.handles.kv import KV
+from holdfast.handles.recipes.names import WAITING, entry_key, lock_key
+from holdfast.rules import kind_of
+from holdfast.verbs.fields import required
 from holdfast.verbs.unknown import plain, unknown_field
 from holdfast.wire.payload import fields_of
 
@@ -36,6 +45,13 @@ PAGE: Final = 100
 RECENT: Final = 20
 MOST_STEPS: Final = MOST_READING
 """Maximum number of bytes of the arguments of a tool that stores no value."""
+LEASE_SECONDS: Final = 60
+"""Seconds of a lease if the caller names none: agents take longer over a step than programs."""
+_TRY_LATER: Final = "Do other work, or try again after expires_at; it may be released earlier."
+_LOST: Final = (
+    "You no longer hold the lock. Stop working on what it protects, write nothing more for it, and acquire "
+    "the lock again if there is still something to do."
+)
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +100,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         if len(payload) > most:
             raise ValueTooLarge(f"the arguments have {len(payload)} bytes, more than {most}")
         if self.steps is not None:
-            return await self.steps(caller, self._given(payload, writer))
+            return await self.steps(caller, self._arguments(payload, writer))
         return await caller.ask(
             self.verbs[0], payload, partial(self._spelled, caller, writer), table=self.table
         )
@@ -92,23 +108,23 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     def _spelled(self, caller: ToolCaller, writer: str | None, payload: bytes) -> dict[str, Any]:
         """Return the fields of the verb that the tool is."""
         assert self.fields is not None
-        return self.fields(caller.kv, self._given(payload, writer))
+        return self.fields(caller.kv, self._arguments(payload, writer))
 
-    def _given(self, payload: bytes, writer: str | None) -> dict[str, Any]:
+    def _arguments(self, payload: bytes, writer: str | None) -> dict[str, Any]:
         """Decode the arguments, and refuse those that the tool does not have."""
-        given = fields_of(payload)
-        self.refuse_unknown(given)
+        arguments = fields_of(payload)
+        self.refuse_unknown(arguments)
         if self.writes and writer is not None:
-            given.setdefault("last_writer", writer)
-        return given
+            arguments.setdefault("last_writer", writer)
+        return arguments
 
-    def refuse_unknown(self, given: Mapping[str, Any]) -> None:
+    def refuse_unknown(self, arguments: Mapping[str, Any]) -> None:
         """Refuse arguments that the tool does not have: a misspelled condition must not be ignored.
 
         Raises:
             ValidationError: There is one; the message names the closest known argument.
         """
-        for path, shape in shape_of(self.arguments).unknown(given):
+        for path, shape in shape_of(self.arguments).unknown(arguments):
             raise unknown_field(plain(path), shape.names)
 
 
@@ -117,8 +133,150 @@ def allowed(caller: ToolCaller) -> dict[str, Tool]:
     return {
         name: tool
         for name, tool in TOOLS.items()
-        if all(map(caller.allows, tool.verbs)) and not (tool.table and family_of(caller.kv) == SEMANTIC)
+        if all(map(caller.allows, tool.verbs)) and not (tool.table and caller.family == SEMANTIC)
     }
+
+
+async def lock_acquire(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take a lock if it is free and has no waiters."""
+    name = required(arguments, "name")
+    key = lock_key(caller.kv, name)
+    holder = arguments.get("request_id") or secrets.token_hex(8)
+    held = await caller.call("get", {"key": key})
+    if held["exists"]:
+        if holder_of(held) != holder:
+            return _held_by(held)
+    elif (await caller.call("list", {"prefix": f"{key}/{WAITING}/", "limit": 1}))["keys"]:
+        return {"acquired": False, "waiting": True, "next": "Programs wait for this lock. Try again later."}
+    try:
+        taken = await caller.call("batch", _claim(arguments, key, holder))
+    except VersionConflict as conflict:
+        if conflict.reason is not None:
+            raise
+        return _held_by(await caller.call("get", {"key": key}))
+    held = await caller.call("get", {"key": key})
+    if not held["exists"] or holder_of(held) != holder:
+        return {
+            "acquired": False,
+            "next": "The lease of this request is over. Acquire with a new request_id.",
+        }
+    return {
+        "acquired": True,
+        "token": taken["versions"][1],
+        "expires_at": held["expires_at"],
+        "next": f'Give every write that relies on the lock fence={{"lock": "{name}", "token": '
+        f"{taken['versions'][1]}}}, call lock_renew well before expires_at, and lock_release when done.",
+    }
+
+
+async def lock_renew(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Extend the lease of a lock that the caller still holds."""
+    key = lock_key(caller.kv, required(arguments, "name"))
+    fields = {"key": key, "ttl": arguments.get("ttl", LEASE_SECONDS), **_fenced(arguments)}
+    try:
+        renewed = await caller.call("set_ttl", fields)
+    except (Fenced, KeyNotFound):
+        return {"renewed": False, "next": _LOST}
+    return {
+        "renewed": True,
+        "expires_at": renewed["expires_at"],
+        "next": "Go on, and renew again well before expires_at.",
+    }
+
+
+async def lock_release(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Release a lock that the caller still holds; one that another holder has taken stays."""
+    key = lock_key(caller.kv, required(arguments, "name"))
+    try:
+        released = await caller.call("delete", {"key": key, **_fenced(arguments)})
+    except Fenced:
+        return {"released": False}
+    return {"released": released["deleted"]}
+
+
+def _claim(arguments: dict[str, Any], key: str, holder: str) -> dict[str, Any]:
+    """Return the fields of the batch that takes a lock. Its request id makes it safe to repeat."""
+    owner = arguments.get("last_writer")
+    lock = {
+        "key": key,
+        "value": {"holder": holder},
+        "ttl": arguments.get("ttl", LEASE_SECONDS),
+        "semantics": {"purpose": "lock", "producer": owner},
+    }
+    return {
+        "checks": [{"key": key, "version": 0}],
+        "writes": [lock, {"guard": arguments["name"]}],
+        "request_id": arguments.get("request_id") or f"lock-{holder}",
+        **({} if owner is None else {"last_writer": owner}),
+    }
+
+
+def _fenced(arguments: dict[str, Any]) -> dict[str, Any]:
+    fence = {"lock": arguments["name"], "token": required(arguments, "token")}
+    owner = arguments.get("last_writer")
+    return {"fence": fence} | ({} if owner is None else {"last_writer": owner})
+
+
+def holder_of(entry: dict[str, Any]) -> object:
+    """Return what names the holder in a lock's entry. Any writer may have stored something else."""
+    value = entry["value"]
+    return value.get("holder") if isinstance(value, dict) else None
+
+
+def _held_by(entry: dict[str, Any]) -> dict[str, Any]:
+    if not entry["exists"]:
+        return {"acquired": False, "next": "Another caller held the lock just now. Try again."}
+    return {
+        "acquired": False,
+        "holder": entry["last_writer"],
+        "expires_at": entry["expires_at"],
+        "next": _TRY_LATER,
+    }
+
+
+async def checkpoint_load(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint, or version 0 if there is none."""
+    key = entry_key(caller.kv, "checkpoint", required(arguments, "name"))
+    return {"version": 0, **await caller.call("get", {"key": key})}
+
+
+def checkpoint_fields(kv: KV, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the set that moves a checkpoint on from the version that the caller has loaded."""
+    required(arguments, "expected_version")
+    required(arguments, "value")
+    key = entry_key(kv, "checkpoint", required(arguments, "name"))
+    rest = {name: field for name, field in arguments.items() if name != "name"}
+    semantics = {"purpose": "checkpoint", "producer": arguments.get("last_writer")}
+    return {"key": key, "semantics": semantics, **rest}
+
+
+async def flag_read(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a flag's value, or the default."""
+    key = entry_key(caller.kv, "flag", required(arguments, "name"))
+    entry = await caller.call("get", {"key": key})
+    if not entry["exists"]:
+        return {"set": False, "value": arguments.get("default")}
+    shown = ("value", "version", "expires_at", "last_writer", "updated_at")
+    return {"set": True, **{name: entry[name] for name in shown}}
+
+
+async def counter_read(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the sum of a counter."""
+    key = entry_key(caller.kv, "counter", required(arguments, "name"))
+    entry = await caller.call("get", {"key": key})
+    value = entry["value"] if entry["exists"] else 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValidationError(
+            f"counter {arguments['name']!r} holds {kind_of(value)}, not a number", field="name"
+        )
+    return {"value": value}
+
+
+async def counter_add(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Add to a counter."""
+    rest = {name: field for name, field in arguments.items() if name != "name"}
+    key = entry_key(caller.kv, "counter", required(arguments, "name"))
+    return {"value": (await caller.call("incr", {"key": key, **rest}))["value"]}
 
 
 def _limit(usual: int) -> Any:
@@ -138,24 +296,24 @@ def _reading(
     table: bool = False,
 ) -> Tool:
     """Declare a tool that is one reading verb. `usual` is its limit if the caller gives none."""
-    found = FAMILIES[TABLE if table else "kv"][verb]
+    declared = FAMILIES[TABLE if table else "kv"][verb]
 
-    def fields(kv: KV, given: dict[str, Any]) -> dict[str, Any]:
+    def fields(kv: KV, arguments: dict[str, Any]) -> dict[str, Any]:
         if usual is not None:
-            given.setdefault("limit", usual)
-        return given
+            arguments.setdefault("limit", usual)
+        return arguments
 
     return Tool(
         name=name,
         title=title,
         help=help,
         verbs=(verb,),
-        arguments=of.arguments_of(
-            found.fields,
+        arguments=schemas.arguments_of(
+            declared.fields,
             name=_struct(name),
             instead=None if usual is None else {"limit": _limit(usual)},
         ),
-        reply=found.reply,
+        reply=declared.reply,
         fields=fields,
         table=table,
     )
@@ -172,20 +330,22 @@ def _writing(
     **instead: Any,
 ) -> Tool:
     """Declare a tool that is one writing verb and may replace data. `instead` are arguments of its own."""
-    found = FAMILIES["kv"][verb]
+    declared = FAMILIES["kv"][verb]
 
-    def fields(kv: KV, given: dict[str, Any]) -> dict[str, Any]:
-        if "purpose" in given:
-            given["semantics"] = {"purpose": given.pop("purpose")}
-        return given
+    def fields(kv: KV, arguments: dict[str, Any]) -> dict[str, Any]:
+        if "purpose" in arguments:
+            arguments["semantics"] = {"purpose": arguments.pop("purpose")}
+        return arguments
 
     return Tool(
         name=name,
         title=title,
         help=help,
         verbs=(verb,),
-        arguments=of.arguments_of(found.fields, name=_struct(name), instead={**of.COMMON, **instead}),
-        reply=reply or found.reply,
+        arguments=schemas.arguments_of(
+            declared.fields, name=_struct(name), instead={**schemas.COMMON, **instead}
+        ),
+        reply=reply or declared.reply,
         fields=fields,
         writes=True,
         destroys=True,
@@ -215,8 +375,8 @@ _DECLARED: Final = (
         "entry. Pass expected_version 0 to create a key only if it does not exist. Without expected_version "
         "the old entry is replaced, whatever it is. Say why with purpose, and name the governing document in "
         "spec_ref.",
-        reply=of.PutReply,
-        purpose=of.Purpose,
+        reply=schemas.PutReply,
+        purpose=schemas.Purpose,
     ),
     _reading(
         "list",
@@ -260,9 +420,9 @@ _DECLARED: Final = (
         "until expires_at; call lock_renew before that if you need longer. Pass the token as the fence of "
         "every write that relies on the lock, so that a write after you have lost it is refused.",
         verbs=("get", "list", "batch"),
-        arguments=of.LockAcquireArguments,
-        reply=of.LockAcquireReply,
-        steps=recipes.lock_acquire,
+        arguments=schemas.LockAcquireArguments,
+        reply=schemas.LockAcquireReply,
+        steps=lock_acquire,
         writes=True,
     ),
     Tool(
@@ -271,9 +431,9 @@ _DECLARED: Final = (
         help="Keep a lock that you hold for another ttl seconds from now. If renewed is false you have lost "
         "it: stop the work that it protects.",
         verbs=("set_ttl",),
-        arguments=of.LockRenewArguments,
-        reply=of.LockRenewReply,
-        steps=recipes.lock_renew,
+        arguments=schemas.LockRenewArguments,
+        reply=schemas.LockRenewReply,
+        steps=lock_renew,
         writes=True,
     ),
     Tool(
@@ -282,9 +442,9 @@ _DECLARED: Final = (
         help="Release a lock that you hold, when the work is done or handed over. A lock that another "
         "caller has taken since stays as it is.",
         verbs=("delete",),
-        arguments=of.LockReleaseArguments,
-        reply=of.LockReleaseReply,
-        steps=recipes.lock_release,
+        arguments=schemas.LockReleaseArguments,
+        reply=schemas.LockReleaseReply,
+        steps=lock_release,
         writes=True,
         idempotent=True,
     ),
@@ -294,9 +454,9 @@ _DECLARED: Final = (
         help="Return how far some work has come, as it was saved last, with its version. Without a "
         "checkpoint exists is false and version is 0.",
         verbs=("get",),
-        arguments=of.NamedArguments,
-        reply=of.CheckpointReply,
-        steps=recipes.checkpoint_load,
+        arguments=schemas.NamedArguments,
+        reply=schemas.CheckpointReply,
+        steps=checkpoint_load,
     ),
     Tool(
         name="checkpoint_save",
@@ -305,9 +465,9 @@ _DECLARED: Final = (
         "checkpoint_save returned as expected_version. If another worker has moved on meanwhile nothing is "
         "written, and the result has its checkpoint.",
         verbs=("set",),
-        arguments=of.CheckpointSaveArguments,
-        reply=of.PutReply,
-        fields=recipes.checkpoint_fields,
+        arguments=schemas.CheckpointSaveArguments,
+        reply=schemas.PutReply,
+        fields=checkpoint_fields,
         writes=True,
     ),
     Tool(
@@ -315,18 +475,18 @@ _DECLARED: Final = (
         title="Read a feature flag",
         help="Return the value of a feature flag, or the default if it is not set.",
         verbs=("get",),
-        arguments=of.FlagArguments,
-        reply=of.FlagReply,
-        steps=recipes.flag_read,
+        arguments=schemas.FlagArguments,
+        reply=schemas.FlagReply,
+        steps=flag_read,
     ),
     Tool(
         name="counter_read",
         title="Read a counter",
         help="Return the sum of a counter that many callers add to.",
         verbs=("get",),
-        arguments=of.NamedArguments,
-        reply=of.CounterReply,
-        steps=recipes.counter_read,
+        arguments=schemas.NamedArguments,
+        reply=schemas.CounterReply,
+        steps=counter_read,
     ),
     Tool(
         name="counter_add",
@@ -334,9 +494,9 @@ _DECLARED: Final = (
         help="Add to a counter and return the new sum. No addition is lost, however many callers add at "
         "once.",
         verbs=("incr",),
-        arguments=of.CounterAddArguments,
-        reply=of.CounterReply,
-        steps=recipes.counter_add,
+        arguments=schemas.CounterAddArguments,
+        reply=schemas.CounterReply,
+        steps=counter_add,
         writes=True,
     ),
     _reading(

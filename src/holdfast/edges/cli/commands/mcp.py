@@ -1,6 +1,8 @@
 """`holdfast mcp`: serve one plugin or project to an agent, over stdin and stdout.
 
-The command chooses whom it serves before anything is opened; the agent can't reach beyond that.
+The command chooses whom it serves before anything is opened; the agent can't reach beyond that. The settings
+that it prints for MCP clients hold no secret of a token: a client asks for it or takes it from its
+environment. Paths in them are absolute, because clients start servers in folders of their own.
 """
 
 from __future__ import annotations
@@ -9,16 +11,37 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
 from cyclopts import Parameter
 
 import holdfast
 from holdfast import extras
 from holdfast.edges.cli.output import line, say
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.edges.mcp import configs
+
+TOKEN: Final = "HOLDFAST_TOKEN"
+"""The variable from which clients take the token of a service."""
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """A client: where its settings are, the name of their section, and how a variable is written in them."""
+
+    file: str
+    section: str
+    variable: str
+
+
+CLIENTS: Final = {
+    "claude": Client(
+        file=".mcp.json of a project, or claude_desktop_config.json", section="mcpServers", variable="${%s}"
+    ),
+    "cursor": Client(file=".cursor/mcp.json", section="mcpServers", variable="${env:%s}"),
+    "vscode": Client(file=".vscode/mcp.json", section="servers", variable="${env:%s}"),
+}
+"""The clients whose settings are known."""
 
 
 async def mcp(
@@ -48,12 +71,12 @@ async def mcp(
         return
     with extras.needed("mcp", "holdfast mcp"):
         # late: optional package, which takes a second to import
-        from holdfast.edges.mcp.apart import Apart
+        from holdfast.edges.mcp.bypass import SdkBypass
         from holdfast.edges.mcp.callers import StoreCaller
         from holdfast.edges.mcp.stdio import serve_stdio
     async with target.look() if read_only else target.open() as store:
         keys = target.keys(store)
-        caller = StoreCaller(store, keys, read_only=read_only, writer=writer, apart=Apart())
+        caller = StoreCaller(store, keys, read_only=read_only, writer=writer, bypass=SdkBypass())
         say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
         signal = await serve_stdio(caller)
     if signal is not None:
@@ -74,15 +97,23 @@ def whole(target: Target) -> Target:
 
 def print_block(name: str, target: Target, *, read_only: bool, writer: str | None) -> None:
     """Print the block for a client's settings on stdout, and where it belongs on stderr."""
-    client = configs.CLIENTS[name]
+    client = CLIENTS[name]
     owner, arguments = owner_of(target)
+    server: dict[str, Any]
     if target.address.startswith(("http://", "https://")):
-        server = configs.reached(client, _mcp_url(target))
-        say(f"set {configs.TOKEN} to the token of holdfast token create {' '.join(arguments)}")
+        headers = {"Authorization": f"Bearer {client.variable % TOKEN}"}
+        server = {"type": "http", "url": _mcp_url(target), "headers": headers}
+        say(f"set {TOKEN} to the token of holdfast token create {' '.join(arguments)}")
     else:
         options = [*(["--read-only"] if read_only else []), *(["--writer", writer] if writer else [])]
-        server = configs.started(_command(), ["mcp", *arguments, *options], {"HOLDFAST_URL": _url(target)})
-    line(configs.block(client, owner, server))
+        server = {
+            "type": "stdio",
+            "command": _command(),
+            "args": ["mcp", *arguments, *options],
+            "env": {"HOLDFAST_URL": _url(target)},
+        }
+    block = msgspec.json.encode({client.section: {"holdfast-" + owner.replace("/", "-"): server}})
+    line(msgspec.json.format(block, indent=2).decode())
     say(f"paste it into {client.file}")
 
 
@@ -100,8 +131,8 @@ def owner_of(target: Target) -> tuple[str, list[str]]:
 
 def _command() -> str:
     """Return the path of this program, which may not be on a client's PATH."""
-    found = Path(sys.argv[0])
-    return str(found.absolute()) if found.is_file() else "holdfast"
+    program = Path(sys.argv[0])
+    return str(program.absolute()) if program.is_file() else "holdfast"
 
 
 def _url(target: Target) -> str:
@@ -110,6 +141,6 @@ def _url(target: Target) -> str:
 
 
 def _mcp_url(target: Target) -> str:
-    found = urlsplit(target.address)
-    host = found.netloc.rpartition("@")[2]
-    return urlunsplit((found.scheme, host, f"{found.path.rstrip('/')}/mcp", "", ""))
+    address = urlsplit(target.address)
+    host = address.netloc.rpartition("@")[2]
+    return urlunsplit((address.scheme, host, f"{address.path.rstrip('/')}/mcp", "", ""))

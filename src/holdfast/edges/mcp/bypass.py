@@ -1,12 +1,12 @@
-"""Arguments and results of tools, which go around the SDK.
+"""Arguments and results of tools that bypass the SDK.
 
 The SDK decodes a request with a slow parser, and validates and copies a result several times, object by
 object. A `put` of 1 MB took about 160 ms, and a page of values about 290 ms. So the SDK gets a mark in
 place of the arguments, and puts a mark in place of the result; only the door and the tool see what the marks
 stand for.
 
-Law: arguments are decoded once, where their verb is called, and a result is encoded once. A mark is random,
-so that no caller can name one.
+Arguments are decoded once, where their verb is called, and a result is encoded once. A mark is random, so
+that no caller can name one.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Envelope(msgspec.Struct, frozen=True):
     method: str = ""
 
 
-class Apart:
-    """The arguments and results of one connection that go around the SDK."""
+class SdkBypass:
+    """The arguments and results of one connection, kept while the SDK handles marks in their place."""
 
     def __init__(self) -> None:
         self._kept: Bounded[str, bytes] = Bounded(KEPT)
@@ -72,19 +72,19 @@ class Apart:
         params["arguments"] = Raw(msgspec.json.encode({self._mark(arguments): 0}))
         return Envelope(msgspec.json.encode(message), message.method)
 
-    def arguments(self, given: dict[str, Any]) -> bytes:
-        """Return the arguments of a call as JSON, given what the SDK has of them.
+    def arguments(self, decoded: dict[str, Any]) -> bytes:
+        """Return the arguments of a call as JSON, from what the SDK has of them.
 
         Raises:
             Busy: So many calls are under way that the arguments were let go.
         """
-        if len(given) == 1:
-            [(mark, said)] = given.items()
-            if (kept := self._kept.pop(mark, None)) is not None:
-                return kept
-            if said == 0 and _is_mark(mark):
+        if len(decoded) == 1:
+            [(mark, argument)] = decoded.items()
+            if (payload := self._kept.pop(mark, None)) is not None:
+                return payload
+            if argument == 0 and _is_mark(mark):
                 raise Busy("too many calls are under way", retry_after=1.0)
-        return as_json(given)
+        return as_json(decoded)
 
     def result(self, fields: bytes) -> tuple[str, dict[str, Any]]:
         """Keep a result, and return what the SDK gets as its text and as its structured content."""
@@ -107,8 +107,8 @@ class Apart:
         return mark
 
 
-class Within(Apart):
-    """The arguments and results of a server whose messages are not taken apart: all go through the SDK."""
+class NoBypass(SdkBypass):
+    """The arguments and results of a server whose messages are not split: all go through the SDK."""
 
     def result(self, fields: bytes) -> tuple[str, dict[str, Any]]:
         """Return the text and the structured content of a result."""
@@ -122,7 +122,7 @@ def _is_mark(name: str) -> bool:
     return name.startswith(_SIGN) and len(name) == len(_SIGN) + 32
 
 
-def as_json(given: dict[str, Any]) -> bytes:
+def as_json(arguments: dict[str, Any]) -> bytes:
     """Encode arguments that the SDK has decoded. Not with msgspec: it would turn NaN into null.
 
     Raises:
@@ -130,7 +130,7 @@ def as_json(given: dict[str, Any]) -> bytes:
         ValidationError: They hold an integer with too many digits.
     """
     try:
-        return json.dumps(given).encode()
+        return json.dumps(arguments).encode()
     except RecursionError:
         raise InvalidJson("the arguments are nested too deeply") from None
     except ValueError:
