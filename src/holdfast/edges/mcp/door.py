@@ -7,9 +7,9 @@
 Clients may write slashes at both ends, and append `/mcp` to the address of a server that they were given.
 
 The door decides who is asking before the SDK sees a request, anew for each one, and ends what a token has
-open when the token ends. Every step of a tool waits in its plugin's queue like a request over NATS or at `/v1`,
-so that lines, rates and budgets are shared; the SDK sees neither its arguments nor its result. The SDK is
-imported when the first request comes.
+open when the token ends. Every step of a tool waits in its plugin's queue like a request over NATS or at
+`/v1`, so that lines, rates and budgets are shared; the SDK sees neither its arguments nor its result. The SDK
+is imported when the first request comes.
 """
 
 from __future__ import annotations

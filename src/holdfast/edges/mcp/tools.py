@@ -4,8 +4,8 @@ A tool is declared here once. Its schemas, its annotations, the permission that 
 reference are derived from the declaration and from the catalogue.
 
 The lock of an agent is the entry and the guard that `holdfast.handles.recipes.lock` writes, so that agents
-and programs exclude each other. An agent renews its lease itself, because a server that renewed it would keep the
-lock of an agent that has stopped. Its token is the fence of every step: the store refuses a renewal or a
+and programs exclude each other. An agent renews its lease itself, because a server that renewed it would keep
+the lock of an agent that has stopped. Its token is the fence of every step: the store refuses a renewal or a
 release as soon as a newer holder has taken the lock. The batch that takes a lock, and its fence, decide who
 holds it. Everything read before is a courtesy.
 """
