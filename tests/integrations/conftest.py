@@ -1,6 +1,6 @@
 """The stores that every integration is tested on.
 
-Law: a test that takes `ground` or `store` runs on SQLite, on PostgreSQL, and through a service over NATS and
+A test that takes `ground` or `store` runs on SQLite, on PostgreSQL, and through a service over NATS and
 over HTTP. Each starts empty.
 """
 

@@ -2,7 +2,7 @@
 
     python -m tests.integrations.fastmcp_worker URL PORT ISSUER UPSTREAM
 
-Law: it keeps nothing of its own, so that any other worker with the same storage can go on for it.
+It keeps nothing of its own, so that any other worker with the same storage can go on for it.
 """
 
 from __future__ import annotations

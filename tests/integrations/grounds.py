@@ -1,6 +1,6 @@
 """The four ways to reach a store: a file, a database, and a service over NATS and over HTTP.
 
-Law: nothing about any integration.
+Nothing about any integration.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m tests.integrations.session_process URL NAME
 
-Law: it prints a line once it is ready, begins when a line comes, and prints the items that it popped.
+It prints a line once it is ready, begins when a line comes, and prints the items that it popped.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from key_value.aio.protocols.key_value import (
 )
 
 import holdfast
-from holdfast.integrations import large
+from holdfast.integrations import overflow_values
 from holdfast.integrations.keyvalue import HoldfastStore
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ async def test_what_can_not_be_kept_is_refused(
     store: Store, keyvalue: HoldfastStore, value: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that is no JSON or too large is a SerializationError, and nothing is written."""
-    monkeypatch.setattr(large, "LARGEST", 80_000)
+    monkeypatch.setattr(overflow_values, "LARGEST", 80_000)
     with pytest.raises(SerializationError):
         await keyvalue.put("k", value)
     with pytest.raises(SerializationError):

@@ -22,7 +22,7 @@ from langgraph.store.memory import InMemoryStore
 import holdfast
 import holdfast.sync
 from holdfast.integrations.langgraph import HoldfastGraphStore
-from holdfast.integrations.matching import matches
+from holdfast.integrations.langgraph_store import matches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,7 +220,7 @@ async def test_a_read_leaves_a_later_put_alone(
         await HoldfastGraphStore(store).aput(("n",), "k", {"v": 2})
 
     await memories.aput(("n",), "k", {"v": 1}, ttl=1)
-    monkeypatch.setattr(memories._large, "prolong", overtaken)
+    monkeypatch.setattr(memories._values, "prolong", overtaken)
     read = await memories.aget(("n",), "k")
     assert read is not None
     assert read.value == {"v": 1}

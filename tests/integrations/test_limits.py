@@ -20,7 +20,7 @@ from limits.storage import storage_from_string
 
 import holdfast
 import holdfast.sync
-from holdfast.integrations import windows
+from holdfast.integrations import limits as holdfast_limits
 from holdfast.integrations.limits import HoldfastStorage, HoldfastSyncStorage
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def wall(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> ManualClock:
         def time() -> float:
             return clock.now() / 1000
 
-    monkeypatch.setattr(windows, "time", Time)
+    monkeypatch.setattr(holdfast_limits, "time", Time)
     return clock
 
 

@@ -13,7 +13,7 @@ from agents.memory import Session, SessionSettings
 from agents.testing import ScriptedModel, assistant_message
 
 import holdfast
-from holdfast.integrations import large
+from holdfast.integrations import overflow_values
 from holdfast.integrations.openai_agents import HoldfastSession
 from tests.forking import ForkedProcess
 from tests.integrations.session_process import TURNS, talk
@@ -86,7 +86,7 @@ async def test_many_items(store: Store) -> None:
 
 async def test_an_item_that_is_too_large_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """What can not be kept is an error, and the items added with it are not there either."""
-    monkeypatch.setattr(large, "LARGEST", 80_000)
+    monkeypatch.setattr(overflow_values, "LARGEST", 80_000)
     session = HoldfastSession("s", store.kv("desk"))
     with pytest.raises(holdfast.ValueTooLarge):
         await session.add_items([item(1), item("x" * 70_000), item("x" * 90_000)])

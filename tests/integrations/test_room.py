@@ -17,20 +17,17 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import rules
-from holdfast.integrations.lifetimes import whole_seconds
-from holdfast.integrations.names import Names
+from holdfast.integrations.entries import whole_seconds
+from holdfast.integrations.key_names import KeyNames
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = Path(holdfast.__file__).parent / "integrations"
-SHARED: Final = {
-    *("__init__", "checkpoints", "langgraph_bytes", "langgraph_store", "large", "lifetimes", "many"),
-    *("matching", "names", "opening", "sides", "swapping", "windows"),
-}
+SHARED: Final = {"__init__", "entries", "key_names", "langgraph_store", "overflow_values", "stores"}
 FILES: Final = {path.stem: path for path in FOLDER.glob("*.py")} | {
     path.parent.name: path for path in FOLDER.glob("*/__init__.py")
 }
 MODULES: Final = sorted(FILES.keys() - SHARED)
-NAMES: Final = Names("thing", parts=2)
+NAMES: Final = KeyNames("thing", parts=2)
 
 # All that a name may hold, and often what keys use to separate and to escape.
 texts = st.text(st.one_of(st.characters(), st.sampled_from("/%#\x00\ud800\udfff:")), max_size=300)
@@ -129,7 +126,7 @@ def test_two_names_have_two_keys(one: tuple[str, str], other: tuple[str, str]) -
     ],
 )
 def test_names_made_to_meet_do_not(one: tuple[str, str], other: tuple[str, str]) -> None:
-    """Names that imitate separators, escapes and digests keep apart from the names that they imitate."""
+    """KeyNames that imitate separators, escapes and digests keep apart from the names that they imitate."""
     assert NAMES.key(*one) != NAMES.key(*other)
 
 

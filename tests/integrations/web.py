@@ -1,6 +1,6 @@
 """Small Starlette applications, and how tests reach them without a server.
 
-Law: nothing about the middleware that a test is about.
+Nothing about the middleware that a test is about.
 """
 
 from __future__ import annotations

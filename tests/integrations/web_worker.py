@@ -1,6 +1,6 @@
 """A worker of a web application, as a process: `python -m tests.integrations.web_worker URL PORT`.
 
-Law: whatever it knows of its visitors is in the store, so that it can be killed at any time.
+Whatever it knows of its visitors is in the store, so that it can be killed at any time.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from django.test.runner import DiscoverRunner
 from django.test.utils import setup_test_environment, teardown_test_environment
 
 from holdfast.integrations.django.cache import _NAMES, HoldfastCache
-from holdfast.integrations.django.shelf import Shelf
+from holdfast.integrations.django.stores import ByteValues
 
 _CULLED: Final = (
     "a cache in memory removes old entries when it is full; Holdfast keeps them until their timeout"
@@ -51,12 +51,12 @@ class Cache(HoldfastCache):
         self._expire_info = self
 
     @property
-    def _cache(self) -> Shelf:
+    def _cache(self) -> ByteValues:
         """The rows, which their tests have several caches share."""
         return self._shelf
 
     @_cache.setter
-    def _cache(self, shared: Shelf) -> None:
+    def _cache(self, shared: ByteValues) -> None:
         self._shelf = shared
 
     def __getitem__(self, key: str) -> datetime | None:

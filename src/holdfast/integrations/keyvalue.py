@@ -1,8 +1,8 @@
 """A store of py-key-value on a namespace of Holdfast. FastMCP keeps sessions, OAuth state and caches in one.
 
-Law: values, deadlines and errors are those that py-key-value documents; how they are kept is Holdfast's. A
+Values, deadlines and errors are those that py-key-value documents; how they are kept is Holdfast's. A
 collection is the first part of a key, so that a listing of one reads nothing of the others. Values that do
-not fit into an entry are blobs of the same plugin (`holdfast.integrations.large`).
+not fit into an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast import rules
 from holdfast.errors import Refused, Transient, ValidationError, ValueTooLarge
 from holdfast.extras import imported
-from holdfast.integrations.large import CHANGES, EntryChange, Large
-from holdfast.integrations.lifetimes import whole_seconds
-from holdfast.integrations.many import found, runs
-from holdfast.integrations.names import Names
-from holdfast.integrations.opening import Opening
+from holdfast.integrations.entries import cut_by_size, get_all, whole_seconds
+from holdfast.integrations.key_names import KeyNames
+from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
+from holdfast.integrations.stores import LazyKV
 
 with imported("keyvalue", "holdfast.integrations.keyvalue"):
     from key_value.aio._utils.managed_entry import ManagedEntry, load_from_json
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
     from holdfast.model import Entry
 
-_NAMES: Final = Names("entry", parts=2)
+_NAMES: Final = KeyNames("entry", parts=2)
 _EVERYTHING: Final = _NAMES.prefix()
 
 
@@ -78,7 +77,7 @@ class HoldfastStore(
         default_collection: str | None = None,
         seed: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
     ) -> None:
-        self._opening = Opening(kv, url, plugin)
+        self._lazy = LazyKV(kv, url, plugin)
         super().__init__(
             client_provided_by_user=kv is not None,
             default_collection=default_collection,
@@ -87,14 +86,14 @@ class HoldfastStore(
         )
 
     async def _setup(self) -> None:
-        self._keys = await self._opening.kv()
-        self._large = Large(self._keys, _stored)
+        self._keys = await self._lazy.kv()
+        self._values = OverflowValues(self._keys, _stored)
         self._exit_stack.push_async_callback(self._end)
 
     async def _end(self) -> None:
         """Close the store; the next use opens it again, as with the stores of py-key-value."""
         self._setup_complete = False
-        await self._opening.aclose()
+        await self._lazy.aclose()
 
     async def put_if_absent(
         self,
@@ -121,22 +120,22 @@ class HoldfastStore(
         entry = ManagedEntry(value=value, created_at=created_at, expires_at=expires_at)
         with _told():
             change = await self._change(collection, key, entry)
-            return await self._large.create(change)
+            return await self._values.create(change)
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
         with _told():
-            return _managed(await self._large.read(await self._keys.get(_NAMES.key(collection, key))))
+            return _managed(await self._values.read(await self._keys.get(_NAMES.key(collection, key))))
 
     async def _get_managed_entries(
         self, *, collection: str, keys: Sequence[str]
     ) -> list[ManagedEntry | None]:
         with _told():
-            entries = await found(self._keys, [_NAMES.key(collection, key) for key in keys])
-            return list(map(_managed, await self._large.read_all(entries)))
+            entries = await get_all(self._keys, [_NAMES.key(collection, key) for key in keys])
+            return list(map(_managed, await self._values.read_all(entries)))
 
     async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
         with _told():
-            await self._large.replace([await self._change(collection, key, managed_entry)])
+            await self._values.replace([await self._change(collection, key, managed_entry)])
 
     async def _put_managed_entries(
         self,
@@ -155,11 +154,11 @@ class HoldfastStore(
                 for key, entry in last.items():
                     changes.append(await self._change(collection, key, entry))
             except (Refused, SerializationError):
-                await self._large.forget(changes)
+                await self._values.forget(changes)
                 raise
             sizes = [change.packed.size for change in changes if change.packed is not None]
-            for start, stop in runs(sizes, CHANGES):
-                await self._large.replace(changes[start:stop])
+            for start, stop in cut_by_size(sizes, CHANGES):
+                await self._values.replace(changes[start:stop])
 
     async def _delete_managed_entry(self, *, key: str, collection: str) -> bool:
         return await self._delete_managed_entries(keys=[key], collection=collection) > 0
@@ -169,7 +168,7 @@ class HoldfastStore(
         count = 0
         with _told():
             for start in range(0, len(changes), CHANGES):
-                gone = await self._large.replace(changes[start : start + CHANGES])
+                gone = await self._values.replace(changes[start : start + CHANGES])
                 count += sum(entry is not None for entry in gone)
         return count
 
@@ -189,7 +188,7 @@ class HoldfastStore(
 
     async def _emptied(self, prefix: str) -> int:
         with _told():
-            return await self._large.emptied(prefix)
+            return await self._values.delete_all(prefix)
 
     async def _names(self, prefix: str, wanted: int | None) -> AsyncIterator[tuple[str, ...]]:
         """Yield the names below a prefix, a page at a time, until there are at least as many as wanted."""
@@ -199,7 +198,7 @@ class HoldfastStore(
                 page = await self._keys.list(prefix, limit=rules.MAX_LIMIT, cursor=cursor)
                 names = {key: _NAMES.parts(key) for key in page.keys}
                 unread = [key for key, name in names.items() if name is None]
-                for key, entry in zip(unread, await found(self._keys, unread), strict=True):
+                for key, entry in zip(unread, await get_all(self._keys, unread), strict=True):
                     names[key] = None if entry is None else _NAMES.parts(key, entry.value)
             for name in names.values():
                 if name is not None:
@@ -211,7 +210,7 @@ class HoldfastStore(
     async def _change(self, collection: str, key: str, entry: ManagedEntry) -> EntryChange:
         """Return the change that stores an entry."""
         value, ttl = load_from_json(entry.value_as_json), _lifetime(entry)
-        packed = await self._large.pack(value, ttl=ttl)
+        packed = await self._values.pack(value, ttl=ttl)
         stored = _NAMES.wrapped(packed.stored, collection, key)
         return EntryChange(_NAMES.key(collection, key), packed, stored, ttl)
 
@@ -227,10 +226,10 @@ def _stored(entry: Entry) -> Any:
     return _NAMES.unwrapped(entry.key, entry.value)
 
 
-def _managed(found: tuple[Entry, Any] | None) -> ManagedEntry | None:
-    if found is None:
+def _managed(read: tuple[Entry, Any] | None) -> ManagedEntry | None:
+    if read is None:
         return None
-    entry, value = found
+    entry, value = read
     return ManagedEntry(value=value, created_at=entry.updated_at, expires_at=entry.expires_at)
 
 

@@ -1,32 +1,25 @@
 """A checkpointer of LangGraph: the state of a graph after each step, and the writes of the step under way.
 
-Law: everything is written once, with `await`; the methods without it run the same coroutines. How checkpoints
-are kept is `holdfast.integrations.checkpoints`.
+Everything is written once, with `await`; the methods without it run the same coroutines.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import binascii
+import json
+import uuid
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.errors import ValidationError
 from holdfast.extras import imported
-from holdfast.integrations.checkpoints import Checkpoints, Place
-from holdfast.integrations.langgraph_bytes import CheckpointSerializer
+from holdfast.integrations.entries import compare_and_set, delete_all, get_all
+from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.langgraph_store import HoldfastGraphStore
-from holdfast.integrations.sides import Sides
-
-with imported("langgraph", "holdfast.integrations.langgraph"):
-    from langgraph.checkpoint.base import (
-        WRITES_IDX_MAP,
-        BaseCheckpointSaver,
-        CheckpointTuple,
-        get_checkpoint_id,
-        get_checkpoint_metadata,
-        writes_sort_key,
-    )
+from holdfast.integrations.stores import SyncBridge
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
@@ -35,8 +28,351 @@ if TYPE_CHECKING:
     import holdfast.sync
     from holdfast.store import Store
 
+with imported("langgraph", "holdfast.integrations.langgraph"):
+    import ormsgpack
+    from langgraph.checkpoint.base import (
+        WRITES_IDX_MAP,
+        BaseCheckpointSaver,
+        CheckpointTuple,
+        get_checkpoint_id,
+        get_checkpoint_metadata,
+        writes_sort_key,
+    )
+    from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPACK_TYPES
+    from langgraph.checkpoint.serde.jsonplus import (
+        EXT_CONSTRUCTOR_KW_ARGS,
+        EXT_CONSTRUCTOR_POS_ARGS,
+        EXT_CONSTRUCTOR_SINGLE_ARG,
+        EXT_DELTA_SNAPSHOT,
+        EXT_METHOD_SINGLE_ARG,
+        EXT_NUMPY_ARRAY,
+        EXT_PYDANTIC_V1,
+        EXT_PYDANTIC_V2,
+        JsonPlusSerializer,
+    )
 
+
+_OF_A_CLASS: Final = {
+    EXT_CONSTRUCTOR_SINGLE_ARG,
+    EXT_CONSTRUCTOR_POS_ARGS,
+    EXT_CONSTRUCTOR_KW_ARGS,
+    EXT_PYDANTIC_V1,
+    EXT_PYDANTIC_V2,
+}
+_OF_NO_CLASS: Final = {EXT_NUMPY_ARRAY, EXT_DELTA_SNAPSHOT}
+_PLAIN: Final = {"null", "bytes", "bytearray"}
+_STORED: Final = "The stored checkpoint is refused"
+
+
+Typed: TypeAlias = tuple[str, bytes]
+"""The name of a form and the bytes in it."""
+Place: TypeAlias = tuple[str, str, str]
+"""A thread, a namespace in it, and a checkpoint in that."""
+_CHECKPOINTS: Final = KeyNames("checkpoint", parts=3)
+_WRITES: Final = KeyNames("write", parts=4)
+_BLOBS: Final = KeyNames("checkpoint", parts=3)
+_INLINE: Final = 32_768
+"""Bytes up to which a checkpoint, or the writes of a task together, are kept in their entry, as text. The
+text takes a third more, and names and metadata have the rest of the 65,536 bytes of an entry."""
+_METADATA_INLINE: Final = 8_192
 __all__ = ["CheckpointSerializer", "HoldfastGraphStore", "HoldfastSaver"]
+
+
+class CheckpointSerializer(JsonPlusSerializer):
+    """LangGraph's serializer, for the types that LangGraph calls safe and for those that you name.
+
+    Stored bytes name classes, and whoever may write to the namespace chooses the bytes. So every class that
+    they name is checked before any object is made.
+
+    The safe ones are numbers, texts, bytes, times and collections, the messages and documents of LangChain,
+    and LangGraph's own types. A state that holds objects of other classes is refused when it is stored.
+    Stored bytes that name other classes, or that are a pickle, are refused when they are read, and nothing in
+    them is run.
+
+    Args:
+        types: Classes of yours that a state may hold: dataclasses, pydantic models, enums, named tuples.
+            Their constructors run with what is stored, so name only those that may get any arguments.
+
+    Example:
+        `HoldfastSaver(store, serde=CheckpointSerializer([Order, Customer]))`
+    """
+
+    def __init__(self, types: Iterable[type] = ()) -> None:
+        super().__init__(allowed_msgpack_modules=list(types))
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Return the form of an object and its bytes.
+
+        Raises:
+            ValidationError: It holds an object of a class that could not be read again.
+        """
+        form, data = super().dumps_typed(obj)
+        if form == "msgpack":
+            self._check(data, "This state can't be stored")
+        return form, data
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return the object of a form and its bytes.
+
+        Raises:
+            ValidationError: The bytes name a class that is not allowed, or are not what the form says.
+        """
+        form, stored = data
+        if form == "json":
+            return _parsed(stored)
+        if form == "msgpack":
+            self._check(stored, _STORED)
+        elif form not in _PLAIN:
+            raise _refusal(
+                f"{_STORED}: it has the form {form!r}, and CheckpointSerializer reads msgpack alone. If"
+                " another serializer has written it, pass that one to HoldfastSaver as serde"
+            )
+        return super().loads_typed(data)
+
+    def _check(self, data: bytes, refusal: str) -> None:
+        """Look at every class that some bytes name, without making an object of it."""
+        refused: list[str] = []
+
+        def look(code: int, inner: bytes) -> None:
+            # What a hook raises does not leave the decoder, so refusals are collected.
+            named = ormsgpack.unpackb(inner, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+            if code in _OF_NO_CLASS:
+                return
+            if not isinstance(named, list) or len(named) not in (3, 4):
+                refused.append("it has an extension of an unknown form")
+            elif code == EXT_METHOD_SINGLE_ARG:
+                if (method := _texts(named[0], named[1], named[-1])) not in SAFE_MSGPACK_METHODS:
+                    refused.append(f"it calls {'.'.join(method)}, which can't be allowed")
+            elif code not in _OF_A_CLASS:
+                refused.append(f"it has an extension of the unknown kind {code}")
+            elif (path := _texts(*named[:2])) not in SAFE_MSGPACK_TYPES | (self._named or set()):
+                refused.append(
+                    f"it holds a {'.'.join(path)}. If that is a class of yours, import it and pass"
+                    f" serde=CheckpointSerializer([{path[-1]}]) to HoldfastSaver"
+                )
+
+        try:
+            ormsgpack.unpackb(data, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+        except ValueError as error:
+            refused.append(f"it is no msgpack that LangGraph writes ({error})")
+        if refused:
+            raise _refusal(f"{refusal}: {refused[0]}")
+
+    @property
+    def _named(self) -> set[tuple[str, ...]] | None:
+        """The classes that the program has named, and those that LangGraph has found in its graph."""
+        named = self._allowed_msgpack_modules
+        return None if named is True else named
+
+
+def _texts(*parts: Any) -> tuple[str, ...]:
+    return tuple(one if isinstance(one, str) else repr(one)[:100] for one in parts)
+
+
+def _parsed(stored: bytes) -> Any:
+    """Return what JSON holds. Versions of LangGraph before 3 wrote states as JSON that names constructors."""
+
+    def look(value: dict[str, Any]) -> dict[str, Any]:
+        if "lc" in value and "type" in value:
+            named = value.get("id")
+            path = ".".join(map(str, named)) if isinstance(named, list) else "nothing"
+            raise _refusal(
+                f"{_STORED}: it is JSON that names the constructor {path[:200]}. If an old version of"
+                " LangGraph has written it, pass its serializer to HoldfastSaver:"
+                " serde=JsonPlusSerializer(allowed_json_modules=[…])"
+            )
+        return value
+
+    try:
+        return json.loads(stored, object_hook=look)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(f"{_STORED}: it is no JSON that can be read ({error})") from None
+
+
+def _refusal(message: str) -> ValidationError:
+    return ValidationError(message, field="value")
+
+
+class Checkpoints:
+    """The checkpoints of all threads in a plugin's namespaces."""
+
+    def __init__(self, store: Store, plugin: str) -> None:
+        self._kv = store.kv(plugin)
+        self._blobs = store.blobs(plugin)
+
+    async def places(self, *parts: str) -> list[Place]:
+        """Return where there are checkpoints below a thread, or below a namespace of it, sorted."""
+        places: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(_CHECKPOINTS.prefix(*parts), limit=10_000, cursor=cursor)
+            names = {key: _CHECKPOINTS.parts(key) for key in page.keys}
+            unread = [key for key, name in names.items() if name is None]
+            for key, entry in zip(unread, await get_all(self._kv, unread), strict=True):
+                names[key] = None if entry is None else _CHECKPOINTS.parts(key, entry.value)
+            places += [name for name in names.values() if name is not None]
+            if (cursor := page.cursor) is None:
+                return sorted(places)
+
+    async def read(self, place: Place) -> dict[str, Any] | None:
+        """Return what `write` has stored, with `checkpoint` and `metadata` in their forms."""
+        key = _CHECKPOINTS.key(*place)
+        entry = await self._kv.get(key)
+        if entry is None:
+            return None
+        stored: Any = _CHECKPOINTS.unwrapped(key, entry.value)
+        if not isinstance(stored, dict) or not stored.keys() >= {"checkpoint", "metadata", "parent", "run"}:
+            raise ValidationError(f"the entry {key!r} is not a checkpoint", field="value")
+        return stored | {part: await self._unpacked(stored[part]) for part in ("checkpoint", "metadata")}
+
+    async def write(
+        self, place: Place, *, checkpoint: Typed, metadata: Typed, parent: str | None, run: str | None
+    ) -> None:
+        """Store a checkpoint, replacing an earlier one of that id."""
+        key = _CHECKPOINTS.key(*place)
+        value = {
+            "checkpoint": await self._packed(place[0], checkpoint, _INLINE),
+            "metadata": await self._packed(place[0], metadata, _METADATA_INLINE),
+            "parent": parent,
+            "run": run,
+        }
+        before = await self._kv.get(key)
+        await self._kv.set(key, _CHECKPOINTS.wrapped(value, *place))
+        if before is not None:
+            await self._drop_blobs(_CHECKPOINTS.unwrapped(key, before.value))
+
+    async def writes(self, place: Place) -> list[dict[str, Any]]:
+        """Return the pending writes of a checkpoint, each with its `value` in its form."""
+        every: list[dict[str, Any]] = []
+        for _, stored in await self._tasks(place):
+            every += stored["writes"]
+        return [write | {"value": await self._unpacked(write["value"])} for write in every]
+
+    async def add_writes(self, place: Place, task: str, writes: Sequence[dict[str, Any]]) -> None:
+        """Store the writes of a task, all or none. One with an index of 0 or more is kept if it exists."""
+        most = _INLINE // max(1, len(writes))
+        packed = [write | {"value": await self._packed(place[0], write["value"], most)} for write in writes]
+        key = _WRITES.key(*place, task)
+
+        def merged(stored: Any) -> Any:
+            known = {write["index"]: write for write in _WRITES.unwrapped(key, stored)["writes"]}
+            for write in packed:
+                if write["index"] < 0 or write["index"] not in known:
+                    known[write["index"]] = write
+            return _WRITES.wrapped({"writes": [*known.values()]}, *place, task)
+
+        empty = _WRITES.wrapped({"writes": []}, *place, task)
+        entry = await compare_and_set(self._kv, key, merged, default=empty, ttl=None)
+        kept = _WRITES.unwrapped(key, entry.value)["writes"]
+        for write in packed:
+            if write not in kept:
+                await self._drop_blobs(write)
+
+    async def forget(self, place: Place) -> None:
+        """Remove a checkpoint and its writes."""
+        key = _CHECKPOINTS.key(*place)
+        entry, tasks = await self._kv.get(key), await self._tasks(place)
+        await self._kv.delete_many([key, *(task for task, _ in tasks)])
+        if entry is not None:
+            await self._drop_blobs(_CHECKPOINTS.unwrapped(key, entry.value))
+        for _, stored in tasks:
+            for write in stored["writes"]:
+                await self._drop_blobs(write)
+
+    async def forget_thread(self, thread: str) -> None:
+        """Remove everything of a thread."""
+        await delete_all(self._kv, _CHECKPOINTS.prefix(thread))
+        await delete_all(self._kv, _WRITES.prefix(thread))
+        await self._empty_blobs(_BLOBS.prefix(thread))
+
+    async def copy_thread(self, source: str, target: str) -> None:
+        """Copy everything of a thread to another one."""
+        for thread, namespace, checkpoint in await self.places(source):
+            stored = await self.read((thread, namespace, checkpoint))
+            if stored is None:
+                continue
+            place = target, namespace, checkpoint
+            for key, kept in await self._tasks((thread, namespace, checkpoint)):
+                writes = [write | {"value": await self._unpacked(write["value"])} for write in kept["writes"]]
+                await self.add_writes(place, (_WRITES.parts(key, kept["stored"]) or ("",))[-1], writes)
+            await self.write(
+                place,
+                checkpoint=stored["checkpoint"],
+                metadata=stored["metadata"],
+                parent=stored["parent"],
+                run=stored["run"],
+            )
+
+    async def select(self, wanted: Callable[[dict[str, Any]], bool]) -> list[Place]:
+        """Return the places of all checkpoints whose entries, unread blobs aside, are wanted."""
+        places = await self.places()
+        entries = await get_all(self._kv, [_CHECKPOINTS.key(*place) for place in places])
+        return [
+            place
+            for place, entry in zip(places, entries, strict=True)
+            if entry is not None and wanted(_CHECKPOINTS.unwrapped(entry.key, entry.value))
+        ]
+
+    async def _tasks(self, place: Place) -> list[tuple[str, dict[str, Any]]]:
+        """Return the writes of a checkpoint's tasks, by key; `stored` is all that the entry holds."""
+        tasks: list[tuple[str, dict[str, Any]]] = []
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(_WRITES.prefix(*place), values=True, cursor=cursor)
+            for entry in page.entries or ():
+                value = _WRITES.unwrapped(entry.key, entry.value)
+                if not _has_writes(value):
+                    raise ValidationError(
+                        f"the entry {entry.key!r} does not hold the writes of a task", field="value"
+                    )
+                tasks.append((entry.key, value | {"stored": entry.value}))
+            if (cursor := page.cursor) is None:
+                return tasks
+
+    async def _packed(self, thread: str, typed: Typed, most: int) -> dict[str, str]:
+        form, data = typed
+        if len(data) <= most:
+            return {"form": form, "data": b64encode(data).decode()}
+        name = _BLOBS.key(thread, "", uuid.uuid4().hex)
+        await self._blobs.put(name, data)
+        return {"form": form, "blob": name}
+
+    async def _unpacked(self, packed: Any) -> Typed:
+        match packed:
+            case {"form": str(form), "data": str(data)}:
+                try:
+                    return form, b64decode(data, validate=True)
+                except (binascii.Error, ValueError):  # the latter for text beyond ASCII
+                    raise ValidationError("a checkpoint's bytes are not base64", field="value") from None
+            case {"form": str(form), "blob": str(name)}:
+                reader = await self._blobs.get(name)
+                if reader is None:
+                    raise KeyError(name)
+                return form, await reader.read()
+        raise ValidationError("a checkpoint has neither bytes nor a blob", field="value")
+
+    async def _drop_blobs(self, stored: dict[str, Any]) -> None:
+        for part in stored.values():
+            if isinstance(part, dict) and "blob" in part:
+                await self._blobs.delete(part["blob"])
+
+    async def _empty_blobs(self, prefix: str) -> None:
+        while True:
+            page = await self._blobs.list(prefix)
+            names = [blob.name for blob in page.blobs]
+            for name in names:
+                await self._blobs.delete(name)
+            if page.cursor is None:
+                return
+
+
+def _has_writes(value: Any) -> bool:
+    fields = {"index", "task", "path", "channel", "value"}
+    return (
+        isinstance(value, dict)
+        and isinstance(writes := value.get("writes"), list)
+        and all(isinstance(write, dict) and write.keys() >= fields for write in writes)
+    )
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -64,8 +400,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         serde: SerializerProtocol | None = None,
     ) -> None:
         super().__init__(serde=CheckpointSerializer() if serde is None else serde)
-        self._sides = Sides(store, "HoldfastSaver")
-        self._kept = Checkpoints(self._sides.store, plugin)
+        self._bridge = SyncBridge(store, "HoldfastSaver")
+        self._checkpoints = Checkpoints(self._bridge.store, plugin)
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """Return the version of a channel after this one: the next number.
@@ -80,11 +416,11 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Get a checkpoint with its pending writes: the one that the config names, or the latest."""
-        return await self._sides.wait(self._get(config))
+        return await self._bridge.wait(self._get(config))
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Get a checkpoint as `aget_tuple` does."""
-        return self._sides.run(self._get(config))
+        return self._bridge.run(self._get(config))
 
     async def alist(
         self,
@@ -95,13 +431,13 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """List checkpoints, of each thread the latest first."""
-        for place in await self._sides.wait(self._places(config, before)):
+        for place in await self._bridge.wait(self._places(config, before)):
             if limit is not None and limit <= 0:
                 return
-            found = await self._sides.wait(self._read(place))
-            if found is not None and _matches(found, filter):
+            saved = await self._bridge.wait(self._read(place))
+            if saved is not None and _matches(saved, filter):
                 limit = None if limit is None else limit - 1
-                yield found
+                yield saved
 
     def list(
         self,
@@ -112,13 +448,13 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """List checkpoints as `alist` does."""
-        for place in self._sides.run(self._places(config, before)):
+        for place in self._bridge.run(self._places(config, before)):
             if limit is not None and limit <= 0:
                 return
-            found = self._sides.run(self._read(place))
-            if found is not None and _matches(found, filter):
+            saved = self._bridge.run(self._read(place))
+            if saved is not None and _matches(saved, filter):
                 limit = None if limit is None else limit - 1
-                yield found
+                yield saved
 
     async def aput(
         self,
@@ -128,7 +464,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint."""
-        return await self._sides.wait(self._put(config, checkpoint, metadata))
+        return await self._bridge.wait(self._put(config, checkpoint, metadata))
 
     def put(
         self,
@@ -138,43 +474,43 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint."""
-        return self._sides.run(self._put(config, checkpoint, metadata))
+        return self._bridge.run(self._put(config, checkpoint, metadata))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store the writes of a task, all or none."""
-        await self._sides.wait(self._put_writes(config, writes, task_id, task_path))
+        await self._bridge.wait(self._put_writes(config, writes, task_id, task_path))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Store the writes of a task, all or none."""
-        self._sides.run(self._put_writes(config, writes, task_id, task_path))
+        self._bridge.run(self._put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete all of a thread."""
-        await self._sides.wait(self._kept.forget_thread(thread_id))
+        await self._bridge.wait(self._checkpoints.forget_thread(thread_id))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all of a thread."""
-        self._sides.run(self._kept.forget_thread(thread_id))
+        self._bridge.run(self._checkpoints.forget_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that runs have made, with their writes. This looks at every checkpoint."""
-        await self._sides.wait(self._delete_runs(run_ids))
+        await self._bridge.wait(self._delete_runs(run_ids))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs as `adelete_for_runs` does."""
-        self._sides.run(self._delete_runs(run_ids))
+        self._bridge.run(self._delete_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread to another one."""
-        await self._sides.wait(self._kept.copy_thread(source_thread_id, target_thread_id))
+        await self._bridge.wait(self._checkpoints.copy_thread(source_thread_id, target_thread_id))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all of a thread to another one."""
-        self._sides.run(self._kept.copy_thread(source_thread_id, target_thread_id))
+        self._bridge.run(self._checkpoints.copy_thread(source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of threads but the latest of each namespace, or all with `delete`.
@@ -182,24 +518,24 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         Raises:
             ValidationError: The strategy is neither `keep_latest` nor `delete`.
         """
-        await self._sides.wait(self._prune(thread_ids, strategy))
+        await self._bridge.wait(self._prune(thread_ids, strategy))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete checkpoints as `aprune` does."""
-        self._sides.run(self._prune(thread_ids, strategy))
+        self._bridge.run(self._prune(thread_ids, strategy))
 
     async def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread, namespace = _thread(config), config["configurable"].get("checkpoint_ns", "")
-        if wanted := get_checkpoint_id(config):
-            return await self._read((thread, namespace, wanted))
-        places = await self._kept.places(thread, namespace)
+        if checkpoint := get_checkpoint_id(config):
+            return await self._read((thread, namespace, checkpoint))
+        places = await self._checkpoints.places(thread, namespace)
         return await self._read(places[-1]) if places else None
 
     async def _read(self, place: Place) -> CheckpointTuple | None:
-        stored = await self._kept.read(place)
+        stored = await self._checkpoints.read(place)
         if stored is None:
             return None
-        writes = await self._kept.writes(place)
+        writes = await self._checkpoints.writes(place)
         writes.sort(key=lambda write: writes_sort_key(write["path"], write["task"], write["index"]))
         loads, parent = self.serde.loads_typed, stored["parent"]
         return CheckpointTuple(
@@ -217,7 +553,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         limit = get_checkpoint_id(before) if before else None
         return [
             place
-            for place in reversed(await self._kept.places(*parts))
+            for place in reversed(await self._checkpoints.places(*parts))
             if (namespace is None or place[1] == namespace)
             and (wanted is None or place[2] == wanted)
             and (limit is None or place[2] < limit)
@@ -229,7 +565,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         named = config["configurable"]
         place = _thread(config), named.get("checkpoint_ns", ""), checkpoint["id"]
         known: Any = get_checkpoint_metadata(config, metadata)
-        await self._kept.write(
+        await self._checkpoints.write(
             place,
             checkpoint=self.serde.dumps_typed(checkpoint),
             metadata=self.serde.dumps_typed(known),
@@ -253,12 +589,12 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
             }
             for index, (channel, value) in enumerate(writes)
         ]
-        await self._kept.add_writes(place, task_id, made)
+        await self._checkpoints.add_writes(place, task_id, made)
 
     async def _delete_runs(self, run_ids: Sequence[str]) -> None:
         wanted = set(run_ids)
-        for place in await self._kept.select(lambda stored: stored["run"] in wanted):
-            await self._kept.forget(place)
+        for place in await self._checkpoints.select(lambda stored: stored["run"] in wanted):
+            await self._checkpoints.forget(place)
 
     async def _prune(self, thread_ids: Sequence[str], strategy: str) -> None:
         if strategy not in ("keep_latest", "delete"):
@@ -266,11 +602,11 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
                 f"strategy must be 'keep_latest' or 'delete', not {strategy!r}", field="strategy"
             )
         for thread in thread_ids:
-            places = await self._kept.places(thread)
+            places = await self._checkpoints.places(thread)
             latest = {place[:2]: place for place in places} if strategy == "keep_latest" else {}
             for place in places:
                 if latest.get(place[:2]) != place:
-                    await self._kept.forget(place)
+                    await self._checkpoints.forget(place)
 
 
 def _thread(config: RunnableConfig) -> str:
@@ -283,5 +619,5 @@ def _config(place: Place) -> RunnableConfig:
     return {"configurable": named}
 
 
-def _matches(found: CheckpointTuple, wanted: dict[str, Any] | None) -> bool:
-    return all(found.metadata.get(name) == value for name, value in (wanted or {}).items())
+def _matches(saved: CheckpointTuple, fields: dict[str, Any] | None) -> bool:
+    return all(saved.metadata.get(name) == value for name, value in (fields or {}).items())

@@ -1,25 +1,133 @@
 """A store of LangGraph: what agents remember across threads, as entries of a namespace.
 
-Law: everything is written once, with `await`; the methods without it run the same coroutines. The reads of a
-batch see what was there before it. Its writes are one atomic batch, as long as they fit into one. Values that
-do not fit into an entry are blobs of the same plugin (`holdfast.integrations.large`).
+Everything is written once, with `await`; the methods without it run the same coroutines. The reads of a batch
+see what was there before it. Its writes are one atomic batch, as long as they fit into one. Values that do
+not fit into an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import operator
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.errors import KeyNotFound, Refused, Unsupported, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.large import CHANGES, EntryChange, Large
-from holdfast.integrations.lifetimes import whole_seconds
-from holdfast.integrations.many import found, runs
-from holdfast.integrations.matching import literal, matches, meets
-from holdfast.integrations.names import Names
-from holdfast.integrations.sides import Sides
+from holdfast.integrations.entries import cut_by_size, get_all, whole_seconds
+from holdfast.integrations.key_names import KeyNames
+from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
+from holdfast.integrations.stores import SyncBridge
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Sequence
+
+    from langgraph.store.base import Op, Result, TTLConfig
+
+    import holdfast.sync
+    from holdfast.model import Entry
+    from holdfast.store import Store
+
+_ORDER: Final = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_ANY: Final = "*"
+_MISSING: Final = object()
+
+
+_NAMES: Final = KeyNames("memory", parts=2)
+"""The labels of a namespace, which have no dots, joined by dots; and a key."""
+_PAGE: Final = 1_000
+
+
+def matches(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
+    """Return whether a value meets a filter, whose names may be paths with dots.
+
+    Raises:
+        ValueError: The filter has an unknown operator.
+    """
+    return all(_meets(_at(value, name), condition) for name, condition in (wanted or {}).items())
+
+
+def meets(namespace: Sequence[str], kind: str, path: Sequence[str]) -> bool:
+    """Return whether a namespace meets a condition of the kind `prefix` or `suffix`.
+
+    Raises:
+        ValueError: The kind is neither.
+    """
+    if kind == "prefix":
+        return _begins(namespace, path)
+    if kind == "suffix":
+        return _begins(namespace[::-1], path[::-1])
+    raise ValueError(f"a condition must be of the kind 'prefix' or 'suffix', not {kind!r}")
+
+
+def literal(path: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels before the first `*` of a path."""
+    labels = tuple(path)
+    return labels[: labels.index(_ANY)] if _ANY in labels else labels
+
+
+def _begins(namespace: Sequence[str], path: Sequence[str]) -> bool:
+    """Return whether a namespace begins with a path, in which `*` stands for any label."""
+    return len(namespace) >= len(path) and all(
+        step in (_ANY, label) for label, step in zip(namespace, path, strict=False)
+    )
+
+
+def _at(value: Mapping[str, Any], name: str) -> Any:
+    """Return the member of that name, or the one at that path; `_MISSING` if there is neither."""
+    if name in value:
+        return value[name]
+    first, dot, rest = name.partition(".")
+    inner = value.get(first)
+    return _at(inner, rest) if dot and isinstance(inner, Mapping) else _MISSING
+
+
+def _meets(value: Any, condition: Any) -> bool:
+    if isinstance(condition, Mapping):
+        if any(name.startswith("$") for name in condition):
+            return all(_compared(value, name, other) for name, other in condition.items())
+        return isinstance(value, Mapping) and all(
+            _meets(value.get(name, _MISSING), other) for name, other in condition.items()
+        )
+    if isinstance(condition, list | tuple):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(condition)
+            and all(map(_meets, value, condition))
+        )
+    return _same(value, condition)
+
+
+def _compared(value: Any, name: str, other: Any) -> bool:
+    if name == "$eq":
+        return _meets(value, other)
+    if name == "$ne":
+        return not _meets(value, other)
+    if name not in _ORDER:
+        raise ValueError(f"unsupported operator {name!r}: use $eq, $ne, {', '.join(_ORDER)}")
+    ordered = all(_is_number(one) for one in (value, other)) or all(
+        isinstance(one, str) for one in (value, other)
+    )
+    return ordered and bool(_ORDER[name](value, other))
+
+
+def _same(value: Any, condition: Any) -> bool:
+    """Return whether two values are the same JSON, where true is not 1 and what is missing is null."""
+    if value is _MISSING:
+        return condition is None
+    return bool(value == condition) and isinstance(value, bool) == isinstance(condition, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
 
 with imported("langgraph", "holdfast.integrations.langgraph"):
     from langgraph.store.base import (
@@ -32,19 +140,6 @@ with imported("langgraph", "holdfast.integrations.langgraph"):
         SearchOp,
         validate_op_namespace,
     )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-
-    from langgraph.store.base import Op, Result, TTLConfig
-
-    import holdfast.sync
-    from holdfast.model import Entry
-    from holdfast.store import Store
-
-_NAMES: Final = Names("memory", parts=2)
-"""The labels of a namespace, which have no dots, joined by dots; and a key."""
-_PAGE: Final = 1_000
 
 
 class HoldfastGraphStore(BaseStore):
@@ -74,9 +169,9 @@ class HoldfastGraphStore(BaseStore):
     ) -> None:
         super().__init__()
         self.ttl_config = ttl
-        self._sides = Sides(store, "HoldfastGraphStore")
-        self._kv = self._sides.store.kv(plugin)
-        self._large = Large(self._kv, _stored)
+        self._bridge = SyncBridge(store, "HoldfastGraphStore")
+        self._kv = self._bridge.store.kv(plugin)
+        self._values = OverflowValues(self._kv, _stored)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations: first the reads, then the writes, of which the last of each key counts.
@@ -85,11 +180,11 @@ class HoldfastGraphStore(BaseStore):
             InvalidNamespaceError: A namespace is illegal. Nothing was done.
             Unsupported: A search has a `query`. Nothing was done.
         """
-        return await self._sides.wait(self._performed(list(ops)))
+        return await self._bridge.wait(self._performed(list(ops)))
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations as `abatch` does."""
-        return self._sides.run(self._performed(list(ops)))
+        return self._bridge.run(self._performed(list(ops)))
 
     async def _performed(self, ops: list[Op]) -> list[Result]:
         for op in ops:
@@ -111,7 +206,7 @@ class HoldfastGraphStore(BaseStore):
         return results
 
     async def _gotten(self, ops: Sequence[GetOp]) -> list[Item | None]:
-        read = await self._large.read_all(await found(self._kv, [_key(op) for op in ops]))
+        read = await self._values.read_all(await get_all(self._kv, [_key(op) for op in ops]))
         memories = [None if one is None else _Memory.of(*one) for one in read]
         wanted = [op.refresh_ttl for op in ops]
         await self._refresh([one for one, asked in zip(memories, wanted, strict=True) if one and asked])
@@ -132,7 +227,7 @@ class HoldfastGraphStore(BaseStore):
 
     async def _read(self, entries: Sequence[Entry], wanted: dict[str, Any] | None) -> list[_Memory]:
         """Return the items in entries that meet a filter."""
-        read = await self._large.read_all(entries)
+        read = await self._values.read_all(entries)
         return [_Memory.of(*one) for one in read if one is not None and matches(one[1], wanted)]
 
     async def _listed(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
@@ -153,7 +248,7 @@ class HoldfastGraphStore(BaseStore):
     async def _names(self, keys: Sequence[str]) -> list[tuple[str, ...] | None]:
         names = {key: _NAMES.parts(key) for key in keys}
         unread = [key for key, name in names.items() if name is None]
-        for key, entry in zip(unread, await found(self._kv, unread), strict=True):
+        for key, entry in zip(unread, await get_all(self._kv, unread), strict=True):
             names[key] = None if entry is None else _NAMES.parts(key, entry.value)
         return list(names.values())
 
@@ -175,17 +270,17 @@ class HoldfastGraphStore(BaseStore):
             for key, op in puts.items():
                 changes += [await self._change(key, op)]
         except Refused:
-            await self._large.forget(changes)
+            await self._values.forget(changes)
             raise
         sizes = [0 if change.packed is None else change.packed.size for change in changes]
-        for start, stop in runs(sizes, CHANGES):
-            await self._large.replace(changes[start:stop])
+        for start, stop in cut_by_size(sizes, CHANGES):
+            await self._values.replace(changes[start:stop])
 
     async def _change(self, key: str, op: PutOp) -> EntryChange:
         if op.value is None:
             return EntryChange(key)
         ttl = None if op.ttl is None else whole_seconds(round(op.ttl * 60, 6))
-        packed = await self._large.pack(dict(op.value), ttl=ttl)
+        packed = await self._values.pack(dict(op.value), ttl=ttl)
         value = {"value": packed.stored} | ({} if ttl is None else {"ttl": ttl})
         return EntryChange(key, packed, _NAMES.wrapped(value, ".".join(op.namespace), str(op.key)), ttl)
 
@@ -197,7 +292,7 @@ class HoldfastGraphStore(BaseStore):
         value = _unwrapped(entry) | {"put_at": _put_at(entry).isoformat()}
         namespace, key = _place(entry)
         stored = _NAMES.wrapped(value, ".".join(namespace), key)
-        await self._large.prolong(entry, ttl)
+        await self._values.prolong(entry, ttl)
         # An item that was put or deleted meanwhile has a lifetime of its own, or none.
         with suppress(VersionConflict, KeyNotFound):
             await self._kv.set(entry.key, stored, ttl=ttl, expected_version=entry.version)

@@ -1,8 +1,8 @@
 """A session of the OpenAI Agents SDK whose items are entries of a namespace.
 
-Law: several processes may use one session at once. Every change names the version of the session's head that
+Several processes may use one session at once. Every change names the version of the session's head that
 it was computed from and is one atomic batch, so that no item is lost, doubled or out of place. Items that do
-not fit into an entry are blobs of the same plugin (`holdfast.integrations.large`).
+not fit into an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.errors import Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.large import Large, Packed
-from holdfast.integrations.many import AT_ONCE, found, runs
-from holdfast.integrations.names import Names
-from holdfast.integrations.swapping import MOST, pause_after
+from holdfast.integrations.entries import AT_ONCE, MOST_RACES, cut_by_size, get_all, pause_after
+from holdfast.integrations.key_names import KeyNames
+from holdfast.integrations.overflow_values import OverflowValues, Packed
 
 with imported("openai-agents", "holdfast.integrations.openai_agents"):
     from agents.memory import SessionSettings
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
     from holdfast.model import Entry
 
-_HEADS: Final = Names("session", parts=1)
-_ITEMS: Final = Names("item", parts=2)
+_HEADS: Final = KeyNames("session", parts=1)
+_ITEMS: Final = KeyNames("item", parts=2)
 _DIGITS: Final = 12
 
 
@@ -55,7 +54,7 @@ class HoldfastSession(SessionABC):
             session_settings or SessionSettings()
         )
         self._kv = kv
-        self._large = Large(kv, _stored)
+        self._values = OverflowValues(kv, _stored)
         self._key = _HEADS.key(session_id)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -67,8 +66,8 @@ class HoldfastSession(SessionABC):
         most = resolve_session_limit(limit, self.session_settings)
         head = await self._head()
         first = 0 if most is None else max(0, head.items - max(0, most))
-        entries = await found(self._kv, [head.key(number) for number in range(first, head.items)])
-        return [read[1] for read in await self._large.read_all(entries) if read is not None]
+        entries = await get_all(self._kv, [head.key(number) for number in range(first, head.items)])
+        return [read[1] for read in await self._values.read_all(entries) if read is not None]
 
     async def add_items(self, items: Sequence[TResponseInputItem]) -> None:
         """Add items at the end. Up to 999 of them, of 256 KB together, are added all or none.
@@ -79,13 +78,13 @@ class HoldfastSession(SessionABC):
             ValidationError: An item is no JSON value.
             ValueTooLarge: An item has more than 67,108,864 bytes as JSON.
         """
-        packed = await self._large.pack_all(items)
+        packed = await self._values.pack_all(items)
         most = max(1, AT_ONCE - 1 - sum(2 * len(one.checks) for one in packed))
-        for start, stop in runs([one.size for one in packed], most):
+        for start, stop in cut_by_size([one.size for one in packed], most):
             try:
                 await self._append(packed[start:stop])
             except (Refused, VersionConflict):
-                await self._large.drop([one.stored for one in packed[start:]])
+                await self._values.drop([one.stored for one in packed[start:]])
                 raise
 
     async def pop_item(self) -> TResponseInputItem | None:
@@ -93,9 +92,9 @@ class HoldfastSession(SessionABC):
         lost, head = 0, await self._head()
         while head.items:
             last = head.key(head.items - 1)
-            read = await self._large.read(await self._kv.get(last))
+            read = await self._values.read(await self._kv.get(last))
             stored = None if read is None else _stored(read[0])
-            writes = [{"key": last, "delete": True}, *self._large.dead(stored)]
+            writes = [{"key": last, "delete": True}, *self._values.dead(stored)]
             try:
                 await self._change(head, head.items - 1, [], writes)
             except VersionConflict:
@@ -103,7 +102,7 @@ class HoldfastSession(SessionABC):
                 await pause_after(lost)
                 head = await self._head()
             else:
-                await self._large.drop([stored])
+                await self._values.drop([stored])
                 return None if read is None else read[1]
         return None
 
@@ -114,7 +113,7 @@ class HoldfastSession(SessionABC):
                 await self._kv.delete(self._key, expected_version=head.version)
             except VersionConflict:
                 continue
-            await self._large.emptied(_ITEMS.prefix(head.run))
+            await self._values.delete_all(_ITEMS.prefix(head.run))
             return
 
     async def _append(self, items: Sequence[Packed]) -> None:
@@ -130,7 +129,7 @@ class HoldfastSession(SessionABC):
                 return await self._change(head, head.items + len(items), checks, writes)
             except VersionConflict:
                 lost += 1
-                if lost == MOST:
+                if lost == MOST_RACES:
                     raise
                 await pause_after(lost)
 

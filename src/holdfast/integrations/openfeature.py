@@ -1,6 +1,6 @@
 """A provider of OpenFeature: the flags of a namespace, kept in memory and in step with the store.
 
-Law: an evaluation never waits and never raises. While the store is away it goes on with the last known values
+An evaluation never waits and never raises. While the store is away it goes on with the last known values
 and says so in its reason.
 """
 

@@ -1,9 +1,9 @@
 """A conversation store of pydantic-ai: a record and messages, each message an entry that is stored once.
 
-Law: a save is one atomic batch that names the version of the record it replaces, as long as it fits into one.
+A save is one atomic batch that names the version of the record it replaces, as long as it fits into one.
 A message is deleted only when no other conversation's history has it, and never before those that follow it:
 a fork that is made meanwhile has its whole history or is refused. Records and messages that do not fit into
-an entry are blobs of the same plugin (`holdfast.integrations.large`).
+an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.errors import Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.large import Large, Packed
-from holdfast.integrations.many import AT_ONCE, found, runs
-from holdfast.integrations.names import Names
+from holdfast.integrations.entries import AT_ONCE, cut_by_size, get_all
+from holdfast.integrations.key_names import KeyNames
+from holdfast.integrations.overflow_values import OverflowValues, Packed
 
 with imported("pydantic-ai", "holdfast.integrations.pydantic_ai"):
     from pydantic import TypeAdapter
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RECORDS: Final = Names("conversation", parts=1)
-_MESSAGES: Final = Names("message", parts=1)
+_RECORDS: Final = KeyNames("conversation", parts=1)
+_MESSAGES: Final = KeyNames("message", parts=1)
 _FORKS: Final = "forks"
 """Changes with every fork, so that a deletion notices one that it has not looked at."""
 _EARLIER: Final = 16
@@ -61,8 +61,8 @@ class HoldfastConversationStore(ConversationStore):
 
     def __init__(self, kv: KV) -> None:
         self._kv = kv
-        self._records = Large(kv, _record_part)
-        self._messages = Large(kv, _message_part)
+        self._records = OverflowValues(kv, _record_part)
+        self._messages = OverflowValues(kv, _message_part)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         """Get the record of a conversation, or None."""
@@ -101,7 +101,7 @@ class HoldfastConversationStore(ConversationStore):
         history: list[ConversationEntry] = []
         wanted: list[str] = [] if head_id is None or limit == 0 else [head_id]
         while wanted:
-            stored = await found(self._kv, [_MESSAGES.key(one) for one in wanted])
+            stored = await get_all(self._kv, [_MESSAGES.key(one) for one in wanted])
             for entry_id, one in zip(wanted, await self._messages.read_all(stored), strict=True):
                 if one is None:
                     raise KeyError(entry_id)
@@ -164,7 +164,7 @@ class HoldfastConversationStore(ConversationStore):
         """Write messages and then the record, in one batch if they fit into one."""
         most = max(1, _ROOM - sum(2 * len(packed.checks) for _, packed in messages))
         sizes = [packed.size + len(json.dumps(write["value"]["earlier"])) for write, packed in messages]
-        parts = list(runs(sizes, most)) or [(0, 0)]
+        parts = list(cut_by_size(sizes, most)) or [(0, 0)]
         for start, stop in parts:
             final = stop == len(messages)
             parts_of_it = [*messages[start:stop], *([(last[0], record)] if final else ())]
@@ -208,7 +208,7 @@ class HoldfastConversationStore(ConversationStore):
             # From the newest to the oldest: what a fork could still begin from has all that precedes it.
             order = sorted(gone, key=lambda entry_id: gone[entry_id], reverse=True)[: _ROOM // 3]
             keys = [_MESSAGES.key(entry_id) for entry_id in order]
-            dead += [_message_part(entry) for entry in await found(self._kv, keys) if entry is not None]
+            dead += [_message_part(entry) for entry in await get_all(self._kv, keys) if entry is not None]
             writes += [{"key": message, "delete": True} for message in keys]
             writes += [write for part in dead for write in self._messages.dead(part)]
             try:

@@ -1,6 +1,6 @@
 """Django's cache and its sessions in Holdfast, without asyncio.
 
-Law: only names. A missing package is reported here, before the modules of this folder are imported.
+A missing package is reported here, before the modules of this folder are imported.
 """
 
 from holdfast.extras import imported

@@ -1,29 +1,273 @@
 """A cache backend of Django.
 
-Law: values, timeouts and errors are those that Django documents. Entries are not culled: what was put in is
-there until its timeout, or for ever if it has none.
+Values, timeouts and errors are those that Django documents. Entries are not culled: what was put in is there
+until its timeout, or for ever if it has none. Reading JSON makes values of the types listed here and runs
+nothing that the bytes name. Reading a pickle runs whatever it names, so it happens only with `"serializer":
+"pickle"`.
 """
 
 from __future__ import annotations
 
+import binascii
+import json
 import pickle
+import sys
+import zlib
+from base64 import b64decode, b64encode
+from collections import Counter, OrderedDict, deque
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal, InvalidOperation
+from enum import Enum, EnumMeta
+from fractions import Fraction
+from http.cookies import Morsel
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.utils.safestring import SafeString
 
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.integrations.django.shelf import Shelf
-from holdfast.integrations.django.values import Values
-from holdfast.integrations.lifetimes import whole_seconds
-from holdfast.integrations.names import Names
+from holdfast.integrations.django.stores import ByteValues
+from holdfast.integrations.entries import whole_seconds
+from holdfast.integrations.key_names import KeyNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+_JSON: Final = b"json"
+"""Begins JSON. No pickle begins like this."""
+_COMPRESSED: Final = b"zlib"
+"""Begins what is compressed."""
+_COMPRESSED_FROM: Final = 4_096
+_LARGEST: Final = 268_435_456
+"""Bytes of a value before it is compressed."""
+_TYPE: Final = "~"
+"""The only name in an object that stands for a value of another type: `{"~": [type, content]}`."""
+_ADVICE: Final = (
+    'To keep objects of any class, set OPTIONS["serializer"] to "pickle": then whoever may write to the'
+    " namespace of the cache can run code in this process"
+)
+
 
 _ROOT: Final = "cache"
-_NAMES: Final = Names(_ROOT, parts=1)
+_NAMES: Final = KeyNames(_ROOT, parts=1)
 _COUNTED_BELOW: Final = 2**63
+
+
+class CacheSerializer:
+    """Turns values into bytes and bytes into values.
+
+    Args:
+        serializer: `json`, or `pickle` for objects of any class.
+        protocol: The protocol of pickles.
+
+    Raises:
+        ImproperlyConfigured: There is no such serializer.
+    """
+
+    def __init__(self, serializer: str, protocol: int) -> None:
+        if serializer not in ("json", "pickle"):
+            raise ImproperlyConfigured(
+                f'OPTIONS["serializer"] of HoldfastCache is "json" or "pickle", not {serializer!r}'
+            )
+        self._pickles = serializer == "pickle"
+        self._protocol = protocol
+
+    def dumped(self, value: Any) -> bytes:
+        """Return a value as bytes.
+
+        Raises:
+            ValidationError: It has a part of a type that could not be read again.
+        """
+        data = pickle.dumps(value, self._protocol) if self._pickles else _JSON + _text(value).encode()
+        if len(data) > _LARGEST:
+            raise _refusal(f"a value of {len(data)} bytes is too large for a cache: at most {_LARGEST}")
+        return data if len(data) < _COMPRESSED_FROM else _COMPRESSED + zlib.compress(data, 1)
+
+    def loaded(self, data: bytes) -> Any:
+        """Return the value in bytes.
+
+        Raises:
+            ValidationError: They are a pickle and this cache reads none, or they are not what a cache stores.
+        """
+        if data.startswith(_COMPRESSED):
+            data = _decompressed(data[len(_COMPRESSED) :])
+        if data.startswith(_JSON):
+            return _parsed(data[len(_JSON) :])
+        if not self._pickles:
+            raise _refusal(
+                f"the stored value is refused: it is a pickle, or nothing that a cache has stored. {_ADVICE}"
+            )
+        return pickle.loads(data)
+
+
+def _decompressed(data: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        whole = stream.decompress(data, _LARGEST)
+    except zlib.error as error:
+        raise _refusal(f"the stored value is refused: {error}") from None
+    if not stream.eof:
+        raise _refusal("the stored value is refused: it is cut off, or too large when it is decompressed")
+    return whole
+
+
+def _text(value: Any) -> str:
+    try:
+        return json.dumps(_plain(value), separators=(",", ":"))
+    except (RecursionError, ValueError) as error:
+        raise _refusal(f"a cache can't keep this value as JSON: {error}. {_ADVICE}") from None
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return json.loads(text, object_hook=_rebuilt)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise _refusal(f"the stored value is refused: it is not what a cache stores ({error})") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value made of what JSON has."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind is list:
+        return [_plain(one) for one in value]
+    if kind is dict and _TYPE not in value and all(type(key) is str for key in value):
+        return {key: _plain(one) for key, one in value.items()}
+    if (known := _KINDS.get(kind)) is not None:
+        name, content, _ = known
+        return {_TYPE: [name, content(value)]}
+    if isinstance(value, Enum):
+        return {_TYPE: ["enum", [kind.__module__, kind.__qualname__, value.name]]}
+    if isinstance(value, HttpResponse):
+        return {_TYPE: ["response", _response_content(value)]}
+    raise _refusal(f"a cache can't keep a {kind.__module__}.{kind.__qualname__} as JSON. {_ADVICE}")
+
+
+def _rebuilt(members: dict[str, Any]) -> Any:
+    """Return the value that an object stands for. What is inside has been rebuilt already."""
+    if _TYPE not in members:
+        return members
+    [(name, content)] = members.values()
+    return _MAKERS[name](content)
+
+
+def _pairs(value: dict[Any, Any]) -> list[Any]:
+    return [[_plain(key), _plain(one)] for key, one in value.items()]
+
+
+def _list(value: Any) -> list[Any]:
+    return [_plain(one) for one in value]
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def _time_content(value: datetime | time) -> list[Any]:
+    return [value.replace(tzinfo=None).isoformat(), value.fold, _plain(value.tzinfo)]
+
+
+def _datetime(content: list[Any]) -> datetime:
+    text, fold, zone = content
+    return datetime.fromisoformat(text).replace(tzinfo=zone, fold=fold)
+
+
+def _time(content: list[Any]) -> time:
+    text, fold, zone = content
+    return time.fromisoformat(text).replace(tzinfo=zone, fold=fold)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(str(text))
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def _enum_member(content: list[str]) -> Enum:
+    """Return a member of an enum that this process knows. No module is imported, and no code of one runs."""
+    module, path, name = content
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = None if found is None else vars(found).get(part)
+    if not isinstance(found, EnumMeta):
+        raise ValueError(f"{module}.{path} is not an enum of a module that is imported here")
+    member: Enum = found.__members__[name]
+    return member
+
+
+def _response_content(response: HttpResponse) -> list[Any]:
+    cookies = [
+        [morsel.key, morsel.value, morsel.coded_value, {name: _plain(one) for name, one in morsel.items()}]
+        for morsel in response.cookies.values()
+    ]
+    headers = [[name, value] for name, value in response.headers.items()]
+    return [response.status_code, response.reason_phrase, headers, cookies, _base64(response.content)]
+
+
+def _response(content: list[Any]) -> HttpResponse:
+    status, reason, headers, cookies, body = content
+    made = HttpResponse(_bytes(body), status=status, reason=reason, headers=dict(headers))
+    for key, value, coded, attributes in cookies:
+        morsel: Morsel[Any] = Morsel()
+        morsel.update(attributes)
+        morsel.set(key, value, coded)
+        dict.__setitem__(made.cookies, key, morsel)
+    return made
+
+
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {
+    dict: ("dict", _pairs, dict),
+    tuple: ("tuple", _list, tuple),
+    set: ("set", _list, set),
+    frozenset: ("frozenset", _list, frozenset),
+    deque: ("deque", lambda value: [_list(value), value.maxlen], lambda content: deque(*content)),
+    OrderedDict: ("OrderedDict", _pairs, OrderedDict),
+    Counter: ("Counter", _pairs, lambda content: Counter(dict(content))),
+    range: ("range", lambda value: [value.start, value.stop, value.step], lambda content: range(*content)),
+    complex: ("complex", lambda value: [value.real, value.imag], lambda content: complex(*content)),
+    bytes: ("bytes", _base64, _bytes),
+    bytearray: ("bytearray", _base64, lambda text: bytearray(_bytes(text))),
+    datetime: ("datetime", _time_content, _datetime),
+    date: ("date", date.isoformat, date.fromisoformat),
+    time: ("time", _time_content, _time),
+    timedelta: (
+        "timedelta",
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda content: timedelta(*content),
+    ),
+    timezone: (
+        "timezone",
+        lambda value: [_plain(value.utcoffset(None)), value.tzname(None)],
+        lambda content: UTC if content == [timedelta(0), "UTC"] else timezone(*content),
+    ),
+    ZoneInfo: ("ZoneInfo", lambda value: value.key, ZoneInfo),
+    Decimal: ("Decimal", str, _decimal),
+    Fraction: ("Fraction", str, lambda text: Fraction(str(text))),
+    UUID: ("UUID", str, UUID),
+    SafeString: ("SafeString", str, SafeString),
+}
+_MAKERS: Final = {
+    **{name: make for name, _, make in _KINDS.values()},
+    "enum": _enum_member,
+    "response": _response,
+}
+
+
+def _refusal(message: str) -> ValidationError:
+    return ValidationError(message, field="value")
 
 
 class HoldfastCache(BaseCache):
@@ -47,8 +291,8 @@ class HoldfastCache(BaseCache):
         options = params.get("OPTIONS", {})
         if not location or not isinstance(location, str):
             raise ImproperlyConfigured("HoldfastCache needs the URL of a store as LOCATION")
-        self._shelf = Shelf(location, options.get("plugin", "cache"), _ROOT)
-        self._values = Values(
+        self._bytes = ByteValues(location, options.get("plugin", "cache"), _ROOT)
+        self._serializer = CacheSerializer(
             options.get("serializer", "json"), options.get("pickle_protocol", pickle.HIGHEST_PROTOCOL)
         )
 
@@ -58,7 +302,7 @@ class HoldfastCache(BaseCache):
         """Store a value if there is none; of callers that race for a key, one gets True."""
         name, ttl = self._name(key, version), self._ttl(timeout)
         if ttl == 0:
-            return not self._shelf.kv.exists(name)
+            return not self._bytes.kv.exists(name)
         try:
             self._put(name, value, ttl, expected_version=0)
         except VersionConflict:
@@ -67,7 +311,7 @@ class HoldfastCache(BaseCache):
 
     def get(self, key: Any, default: Any | None = None, version: int | None = None) -> Any:
         """Return a value, or the default."""
-        return self._value(self._shelf.data_of(self._shelf.kv.get(self._name(key, version))), default)
+        return self._value(self._bytes.data_of(self._bytes.kv.get(self._name(key, version))), default)
 
     def set(
         self, key: Any, value: Any, timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
@@ -75,7 +319,7 @@ class HoldfastCache(BaseCache):
         """Store a value."""
         name, ttl = self._name(key, version), self._ttl(timeout)
         if ttl == 0:
-            self._shelf.remove([name])
+            self._bytes.remove([name])
         else:
             self._put(name, value, ttl)
 
@@ -83,16 +327,16 @@ class HoldfastCache(BaseCache):
         """Give a key another timeout; False if there is no such key."""
         name, ttl = self._name(key, version), self._ttl(timeout)
         if ttl == 0:
-            return self._shelf.remove([name]) > 0
-        return self._shelf.touch(name, ttl)
+            return self._bytes.remove([name]) > 0
+        return self._bytes.touch(name, ttl)
 
     def delete(self, key: Any, version: int | None = None) -> bool:
         """Remove a key; False if there is no such key."""
-        return self._shelf.remove([self._name(key, version)]) > 0
+        return self._bytes.remove([self._name(key, version)]) > 0
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         """Return whether there is such a key."""
-        return self._shelf.kv.exists(self._name(key, version))
+        return self._bytes.kv.exists(self._name(key, version))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         """Add to a number in one step. Its timeout stays as it is.
@@ -102,7 +346,7 @@ class HoldfastCache(BaseCache):
         """
         name = self._name(key, version)
         try:
-            number: int = self._shelf.kv.incr(name, delta, only_if_exists=True).value
+            number: int = self._bytes.kv.incr(name, delta, only_if_exists=True).value
         except KeyNotFound:
             raise ValueError(f"Key {key!r} not found") from None
         except ValidationError:
@@ -112,9 +356,9 @@ class HoldfastCache(BaseCache):
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         """Return the values of those keys that are there."""
         names = {self._name(key, version): key for key in keys}
-        entries = self._shelf.entries_of(list(names))
-        found = {key: self._shelf.data_of(one) for key, one in zip(names.values(), entries, strict=True)}
-        return {key: self._value(data, None) for key, data in found.items() if data is not None}
+        entries = self._bytes.entries_of(list(names))
+        stored = {key: self._bytes.data_of(one) for key, one in zip(names.values(), entries, strict=True)}
+        return {key: self._value(data, None) for key, data in stored.items() if data is not None}
 
     def set_many(
         self, data: dict[Any, Any], timeout: float | None = DEFAULT_TIMEOUT, version: int | None = None
@@ -123,18 +367,18 @@ class HoldfastCache(BaseCache):
         ttl = self._ttl(timeout)
         if not ttl:  # each takes the place of what has no deadline, or removes it
             return super().set_many(data, timeout, version)
-        self._shelf.put_all(
+        self._bytes.put_all(
             {self._name(key, version): self._stored(value) for key, value in data.items()}, ttl
         )
         return []
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         """Remove keys."""
-        self._shelf.remove([self._name(key, version) for key in keys])
+        self._bytes.remove([self._name(key, version) for key in keys])
 
     def clear(self) -> None:
         """Remove everything that caches of this namespace have stored, whatever its version and prefix."""
-        self._shelf.clear()
+        self._bytes.clear()
 
     def _name(self, key: Any, version: int | None) -> str:
         return _NAMES.key(self.make_and_validate_key(key, version=version))
@@ -150,27 +394,27 @@ class HoldfastCache(BaseCache):
     def _put(self, name: str, value: Any, ttl: int | None, *, expected_version: int | None = None) -> None:
         stored = self._stored(value)
         if isinstance(stored, int):
-            self._shelf.put_number(name, stored, ttl, expected_version=expected_version)
+            self._bytes.put_number(name, stored, ttl, expected_version=expected_version)
         else:
-            self._shelf.put(name, stored, ttl, expected_version=expected_version)
+            self._bytes.put(name, stored, ttl, expected_version=expected_version)
 
     def _stored(self, value: Any) -> bytes | int:
         """Return what to store: a number as it is, anything else as bytes."""
         # Only an int itself: a member of an enum would come back as a number.
         if type(value) is int and -_COUNTED_BELOW < value < _COUNTED_BELOW:
             return value
-        return self._values.dumped(value)
+        return self._serializer.dumped(value)
 
     def _added(self, key: Any, name: str, delta: int) -> Any:
         """Add to a value that is no plain number, such as a Decimal, by compare and set."""
         while True:
-            entry = self._shelf.kv.get(name)
-            data = self._shelf.data_of(entry)
+            entry = self._bytes.kv.get(name)
+            data = self._bytes.data_of(entry)
             if entry is None or data is None:
                 raise ValueError(f"Key {key!r} not found")
             value = self._value(data, None) + delta
             try:
-                self._shelf.swap(entry, self._values.dumped(value))
+                self._bytes.swap(entry, self._serializer.dumped(value))
             except VersionConflict:
                 continue
             return value
@@ -179,4 +423,4 @@ class HoldfastCache(BaseCache):
         """Return the value in what was stored."""
         if data is None:
             return default
-        return data if isinstance(data, int) else self._values.loaded(data)
+        return data if isinstance(data, int) else self._serializer.loaded(data)

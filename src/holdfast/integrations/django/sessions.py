@@ -1,7 +1,7 @@
 """A session engine of Django: `SESSION_ENGINE = "holdfast.integrations.django.sessions"`.
 
-Law: a session that was ended is never brought back by a request that was under way. Sessions expire in the
-store by themselves.
+A session that was ended is never brought back by a request that was under way. Sessions expire in the store
+by themselves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from django.contrib.sessions.backends.base import CreateError, SessionBase, Upda
 from django.core.exceptions import ImproperlyConfigured
 
 from holdfast.errors import VersionConflict
-from holdfast.integrations.django.shelf import Shelf
-from holdfast.integrations.lifetimes import whole_seconds
+from holdfast.integrations.django.stores import ByteValues
+from holdfast.integrations.entries import whole_seconds
 
 _ROOT: Final = "session"
 
@@ -38,12 +38,12 @@ class SessionStore(SessionBase):
         url = getattr(settings, "HOLDFAST_SESSION_URL", None)
         if not url:
             raise ImproperlyConfigured("set HOLDFAST_SESSION_URL to the URL of a store")
-        self._shelf = Shelf(url, getattr(settings, "HOLDFAST_SESSION_PLUGIN", "sessions"), _ROOT)
+        self._bytes = ByteValues(url, getattr(settings, "HOLDFAST_SESSION_PLUGIN", "sessions"), _ROOT)
 
     def load(self) -> dict[str, Any]:
         """Return what the session holds. A session that is not there gets a new key."""
-        entry = None if self.session_key is None else self._shelf.kv.get(_key(self.session_key))
-        data = self._shelf.data_of(entry)
+        entry = None if self.session_key is None else self._bytes.kv.get(_key(self.session_key))
+        data = self._bytes.data_of(entry)
         if not isinstance(data, bytes):
             self._session_key = None
             return {}
@@ -51,7 +51,7 @@ class SessionStore(SessionBase):
 
     def exists(self, session_key: str) -> bool:
         """Return whether there is a session with this key."""
-        return bool(session_key) and self._shelf.kv.exists(_key(session_key))
+        return bool(session_key) and self._bytes.kv.exists(_key(session_key))
 
     def create(self) -> None:
         """Begin a session with a new key."""
@@ -76,15 +76,15 @@ class SessionStore(SessionBase):
         data = self.encode(self._get_session(no_load=must_create)).encode()  # type: ignore[attr-defined]
         key, age = _key(self.session_key), self.get_expiry_age()
         while True:
-            entry = None if must_create else self._shelf.kv.get(key)
+            entry = None if must_create else self._bytes.kv.get(key)
             if entry is None and not must_create:
                 raise UpdateError
             if age <= 0:
-                self._shelf.remove([key])
+                self._bytes.remove([key])
                 return None
             try:
                 version = 0 if entry is None else entry.version
-                return self._shelf.put(key, data, whole_seconds(age), expected_version=version)
+                return self._bytes.put(key, data, whole_seconds(age), expected_version=version)
             except VersionConflict:
                 if must_create:
                     raise CreateError from None
@@ -93,7 +93,7 @@ class SessionStore(SessionBase):
         """Remove a session: this one, or the one with the given key."""
         session_key = session_key or self.session_key
         if session_key is not None:
-            self._shelf.remove([_key(session_key)])
+            self._bytes.remove([_key(session_key)])
 
     @classmethod
     def clear_expired(cls) -> None:

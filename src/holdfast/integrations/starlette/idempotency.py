@@ -1,37 +1,59 @@
 """The middleware that runs a request with an idempotency key once, and answers its repetitions.
 
-Law: of all workers, one at a time runs the request of a key. What is run again, and when, depends on the
-stored claim alone, never on what a worker remembers.
+Of all workers, one at a time runs the request of a key. What is run again, and when, depends on the stored
+claim alone, never on what a worker remembers. An answer is first sent after it has been stored, so that a
+caller who has seen it will never see another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
+from base64 import b64decode, b64encode
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from msgspec import UNSET
 from starlette.requests import HTTPConnection
 
-from holdfast.errors import HoldfastError, OutcomeUnknown, Transient
-from holdfast.integrations.lifetimes import whole_seconds
-from holdfast.integrations.names import Names
-from holdfast.integrations.starlette.answers import Answer, plain_scope, send_again, stored_body
-from holdfast.integrations.starlette.bodies import Body
-from holdfast.integrations.starlette.claims import Claim
+from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Transient, VersionConflict
+from holdfast.integrations.entries import whole_seconds
+from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.starlette.problems import TRY_AGAIN_AFTER, refuse, refuse_while_away
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+    from types import TracebackType
+    from typing import Self
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.kv import KV
 
-_KEYS: Final = Names("request", parts=2)
+T = TypeVar("T")
+
+_IN_MEMORY: Final = 1_048_576
+"""Bytes of a body that are held in memory."""
+_PIECE: Final = 65_536
+"""Bytes of a body that are sent at once."""
+
+
+_IN_ENTRY: Final = 32_768
+"""Bytes of a body that are stored in the entry of the request. A larger body is a blob."""
+_BLOB_LONGER: Final = 3_600
+"""Seconds by which a blob outlives the entry that names it."""
+_NOT_STORED: Final = {b"connection", b"date", b"keep-alive", b"server", b"set-cookie", b"transfer-encoding"}
+_REPLAYED: Final = (b"idempotent-replayed", b"true")
+_AROUND_BODIES: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+"""Extensions of a server that send what is in no message of a body."""
+_log: Final = logging.getLogger("holdfast.integrations.starlette")
+_KEYS: Final = KeyNames("request", parts=2)
 _DAY: Final = 24 * 60 * 60
 _MINUTE: Final = 60
 _LARGEST: Final = 64 * 1_048_576
@@ -40,7 +62,225 @@ _PASSING: Final = {408, 425, 429}
 _PAUSES: Final = (0.1, 0.4, 1.6)
 """Seconds to wait before an answer that could not be stored is stored again."""
 
-_log: Final = logging.getLogger("holdfast.integrations.starlette")
+
+class Body:
+    """The bytes of a message, held until they are whole. Use it as a context manager.
+
+    A small body is in memory and a large one in a temporary file, which threads read and write, so that no
+    body holds up the event loop or fills the memory.
+    """
+
+    def __init__(self) -> None:
+        self.size: int = 0
+        self.file: SpooledTemporaryFile[bytes] = SpooledTemporaryFile[bytes](max_size=_IN_MEMORY)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close()
+
+    async def write(self, data: bytes) -> None:
+        """Add bytes at the end."""
+        self.size += len(data)
+        await self._done(partial(self.file.write, data))
+
+    async def whole(self) -> bytes:
+        """Return all bytes, which must fit into memory."""
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes from the beginning, a piece at a time."""
+        position = 0
+        while position < self.size:
+            piece = await self._done(partial(self._read, position))
+            position += len(piece)
+            yield piece
+
+    def _read(self, position: int) -> bytes:
+        self.file.seek(position)
+        return self.file.read(_PIECE)
+
+    async def _done(self, work: Callable[[], T]) -> T:
+        """Do something with the file, in a thread if it is one on the disk."""
+        return work() if self.size <= _IN_MEMORY else await asyncio.to_thread(work)
+
+
+def plain_scope(scope: Any) -> dict[str, Any]:
+    """Return a scope in which a response can only be sent as messages of its body."""
+    extensions = {
+        name: value for name, value in (scope.get("extensions") or {}).items() if name not in _AROUND_BODIES
+    }
+    return {**scope, "extensions": extensions}
+
+
+class Answer:
+    """Takes the place of `send`: collects a response, and calls `finish` when it is whole.
+
+    Args:
+        body: Where to collect the body.
+        finish: What to do with the whole answer, before the handler goes on with its background tasks.
+    """
+
+    def __init__(self, body: Body, finish: Callable[[Answer], Awaitable[None]]) -> None:
+        self.body = body
+        self.status: int = 0
+        self.is_whole: bool = False
+        self._finish = finish
+        self._start: Message = {}
+
+    async def __call__(self, message: Message) -> None:
+        """Take a message of the response."""
+        if message["type"] == "http.response.start":
+            self._start, self.status = message, message["status"]
+        elif message["type"] == "http.response.body" and not self.is_whole:
+            await self.body.write(message.get("body", b""))
+            if not message.get("more_body", False):
+                self.is_whole = True
+                await self._finish(self)
+
+    async def stored(self, blobs: Blobs, name: str, ttl: int) -> dict[str, Any]:
+        """Return what to store of this answer. A large body is stored as a blob of that name first."""
+        headers = [
+            [header.decode("latin-1"), value.decode("latin-1")]
+            for header, value in self._start.get("headers", ())
+            if header.lower() not in _NOT_STORED
+        ]
+        outcome = {"status": self.status, "headers": headers}
+        if self.body.size <= _IN_ENTRY:
+            return {**outcome, "body": b64encode(await self.body.whole()).decode()}
+        await blobs.put(name, self.body.pieces(), ttl=ttl + _BLOB_LONGER)
+        return {**outcome, "blob": name}
+
+    async def send(self, send: Send) -> None:
+        """Send the response as the handler has made it."""
+        await send(self._start)
+        await _send_body(send, self.body.pieces())
+
+
+async def stored_body(stored: dict[str, Any], blobs: Blobs) -> AsyncIterable[bytes] | None:
+    """Return the body of a stored answer; None if there is no answer yet.
+
+    Raises:
+        Busy: The answer has just expired.
+    """
+    if "blob" in stored:
+        found = await blobs.get(stored["blob"])
+        if found is None:
+            raise Busy("the stored answer has just expired")
+        return found
+    return _one(b64decode(stored["body"])) if "body" in stored else None
+
+
+async def send_again(stored: dict[str, Any], body: AsyncIterable[bytes], send: Send) -> None:
+    """Send a stored answer."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]]
+    start = {"type": "http.response.start", "status": stored["status"], "headers": [*headers, _REPLAYED]}
+    await send(start)
+    await _send_body(send, body)
+
+
+async def _one(body: bytes) -> AsyncIterable[bytes]:
+    yield body
+
+
+async def _send_body(send: Send, pieces: AsyncIterable[bytes]) -> None:
+    async for piece in pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+class Claim:
+    """The claim of this worker on a key.
+
+    Args:
+        kv: The namespace.
+        key: The entry of the request.
+        request: The fingerprint of the request.
+        lease: Seconds for which a claim lasts unless it is renewed.
+    """
+
+    def __init__(self, kv: KV, key: str, request: str, lease: int) -> None:
+        self.mark: Final = secrets.token_hex(16)
+        self._kv = kv
+        self._key = key
+        self._running = {"request": request, "worker": self.mark}
+        self._lease = lease
+        self._version = 0
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def take(self) -> dict[str, Any] | None:
+        """Claim the request, or return what is stored of it if it is claimed or done."""
+        while True:
+            try:
+                entry = await self._kv.set(self._key, self._running, ttl=self._lease, expected_version=0)
+            except VersionConflict as conflict:
+                current = conflict.current
+                if current is not None and current.value is UNSET:
+                    current = await self._kv.get(self._key)
+                if current is not None:
+                    found: dict[str, Any] = current.value
+                    return found
+            else:
+                self._version = entry.version
+                return None
+
+    def hold(self) -> None:
+        """Begin to renew the claim."""
+        self._renewing = asyncio.create_task(self._renew(), name="holdfast idempotency claim")
+
+    async def let_go(self) -> None:
+        """Stop renewing the claim."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+
+    async def finish(self, outcome: dict[str, Any], ttl: int) -> bool:
+        """Store what came of the request, and return False if another worker has taken it over."""
+        await self.let_go()
+        return await self._put({**self._running, **outcome}, ttl)
+
+    async def release(self) -> None:
+        """Give the claim up, so that the request can be sent again at once."""
+        await self.let_go()
+        while True:
+            try:
+                await self._kv.delete(self._key, expected_version=self._version)
+            except VersionConflict:
+                if not await self._is_mine() or self._version == 0:
+                    return
+            else:
+                return
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            try:
+                if not await self._put(self._running, self._lease):
+                    _log.warning("another worker has taken over the request of %s", self._key)
+                    return
+            except (Transient, OutcomeUnknown) as error:
+                _log.warning("can't renew the claim on %s: %s", self._key, error.message)
+
+    async def _put(self, value: dict[str, Any], ttl: int) -> bool:
+        """Store a value over the claim of this worker, or where a claim of it has expired."""
+        while True:
+            try:
+                entry = await self._kv.set(self._key, value, ttl=ttl, expected_version=self._version)
+            except VersionConflict:
+                if not await self._is_mine():
+                    return False
+            else:
+                self._version = entry.version
+                return True
+
+    async def _is_mine(self) -> bool:
+        """Return whether no other worker has the request, and take note of its version."""
+        entry = await self._kv.get(self._key)
+        self._version = 0 if entry is None else entry.version
+        return entry is None or entry.value["worker"] == self.mark
 
 
 class IdempotencyMiddleware:
@@ -91,7 +331,7 @@ class IdempotencyMiddleware:
         self._header = header
         self._ttl = whole_seconds(ttl)
         self._lease = whole_seconds(lease)
-        self._largest = largest_request
+        self._valuesst = largest_request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or answer it from the store."""
@@ -119,8 +359,8 @@ class IdempotencyMiddleware:
             message = await receive()
             if message["type"] != "http.request":
                 return False
-            if body.size + len(message.get("body", b"")) > self._largest:
-                detail = f"The body of a request with {self._header} may have {self._largest:,} bytes."
+            if body.size + len(message.get("body", b"")) > self._valuesst:
+                detail = f"The body of a request with {self._header} may have {self._valuesst:,} bytes."
                 await refuse(send, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
                 return False
             await body.write(message.get("body", b""))

@@ -1,6 +1,6 @@
 """Answers with which a middleware refuses a request, as problem details of RFC 9457.
 
-Law: a refusal says what was wrong and what the caller can do, and shows nothing of other callers.
+A refusal says what was wrong and what the caller can do, and shows nothing of other callers.
 """
 
 from __future__ import annotations

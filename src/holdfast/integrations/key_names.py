@@ -1,8 +1,8 @@
 """Keys for the names that other projects use, which may be longer or stranger than a key may be.
 
-Law: two names never share a key, and a listing gives back the names exactly as they were. A name that fits
-stays readable. A part that is too long becomes a digest, and then the entry itself records the name: there is
-no second entry that could be missing, or that would stay behind when the first expires.
+Two names never share a key, and a listing gives back the names exactly as they were. A name that fits stays
+readable. A part that is too long becomes a digest, and then the entry itself records the name: there is no
+second entry that could be missing, or that would stay behind when the first expires.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME: Final = "name"
 _VALUE: Final = "value"
 
 
-class Names:
+class KeyNames:
     """The names of one kind of entry: `root`, then a fixed number of parts.
 
     Args:
@@ -85,8 +85,8 @@ def _escaped(part: str) -> str:
     return _ESCAPED.sub(_percent, part)
 
 
-def _percent(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found.group().encode("utf-8", "surrogatepass"))
+def _percent(character: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.group().encode("utf-8", "surrogatepass"))
 
 
 def _unescaped(part: str) -> str:

@@ -1,9 +1,9 @@
 """JSON values of any size: one that does not fit into its entry is a blob of the same plugin.
 
-Law: a blob is complete before an entry names it, and is removed only when none does. A record says of each
-blob whether an entry names it and which; it changes in the same batch as that entry. So a process that is
-killed at any point leaves a record of its blob behind. Writes of several processes to one key do not wait for
-each other: the last one stays, and a blob that it has replaced unseen is found by its record. Later writes of
+A blob is complete before an entry names it, and is removed only when none does. A record says of each blob
+whether an entry names it and which; it changes in the same batch as that entry. So a process that is killed
+at any point leaves a record of its blob behind. Writes of several processes to one key do not wait for each
+other: the last one stays, and a blob that it has replaced unseen is found by its record. Later writes of
 large values remove blobs that no entry has named for an hour.
 """
 
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import rules
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, VersionConflict
-from holdfast.integrations.many import AT_ONCE, found
-from holdfast.integrations.swapping import MOST, pause_after
+from holdfast.integrations.entries import AT_ONCE, MOST_RACES, get_all, pause_after
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class EntryChange(NamedTuple):
     ttl: int | None = None
 
 
-class Large:
+class OverflowValues:
     """The values of a namespace.
 
     Args:
@@ -169,12 +168,12 @@ class Large:
         lost, before = 0, known
         while True:
             if before is None:
-                before = await found(self._kv, [change.key for change in changes])
+                before = await get_all(self._kv, [change.key for change in changes])
             try:
                 await self._write(changes, before)
             except VersionConflict:
                 lost += 1
-                if lost == MOST or all(change.packed is not None for change in changes):
+                if lost == MOST_RACES or all(change.packed is not None for change in changes):
                     await self.forget(changes)  # no deletion lost a race: a blob was swept, an hour after
                     raise
                 await pause_after(lost)
@@ -204,7 +203,7 @@ class Large:
             return False
         return True
 
-    async def emptied(self, prefix: str) -> int:
+    async def delete_all(self, prefix: str) -> int:
         """Remove everything below a prefix and return how many keys there were."""
         count, cursor = 0, None
         while True:
@@ -281,7 +280,7 @@ class Large:
             if page.cursor is None:
                 break
         old = [record for record in page.entries or () if now - record.updated_at >= _GRACE]
-        entries = await found(self._kv, [record.value for record in old])
+        entries = await get_all(self._kv, [record.value for record in old])
         return [
             record
             for record, entry in zip(old, entries, strict=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
-from holdfast.integrations.large import EntryChange, Large
+from holdfast.integrations.overflow_values import EntryChange, OverflowValues
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LONG: Final = "x" * 60_000
 
 
-class Killed(Large):
+class Killed(OverflowValues):
     """A writer whose process ends as soon as its entry is written."""
 
     async def drop(self, values: Sequence[Any]) -> None:
@@ -35,13 +35,13 @@ def stored(entry: Entry) -> Any:
     return entry.value
 
 
-async def put(large: Large, value: Any, ttl: int | None = None) -> None:
+async def put(large: OverflowValues, value: Any, ttl: int | None = None) -> None:
     """Put a value under the one key that the tests here use."""
     packed = await large.pack(value, ttl=ttl)
     await large.replace([EntryChange("k", packed, packed.stored, ttl)])
 
 
-async def got(large: Large, kv: KV) -> Any:
+async def got(large: OverflowValues, kv: KV) -> Any:
     """The value that is there, or None."""
     read = await large.read(await kv.get("k"))
     return None if read is None else read[1]
@@ -55,7 +55,7 @@ async def blobs(store: Store) -> int:
 async def test_a_value_that_imitates_the_form_of_a_large_one(store: Store) -> None:
     """Every value comes back as it was, also one that looks like the name of a blob."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     for value in ({"#blob": "x"}, {"#value": {"#blob": LONG}}, {"#value": 1, "a": 2}, LONG, [LONG], None, {}):
         await put(large, value)
         assert await got(large, kv) == value
@@ -64,7 +64,7 @@ async def test_a_value_that_imitates_the_form_of_a_large_one(store: Store) -> No
 async def test_a_writer_that_was_killed_leaves_nothing_for_long(store: Store, clock: ManualClock) -> None:
     """What a killed process has left, before or after its entry was written, goes after an hour."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     await large.pack(LONG)  # killed before the entry
     await put(large, LONG)
     await put(Killed(kv, stored), 1)  # killed after it
@@ -82,7 +82,7 @@ async def test_a_writer_that_was_killed_leaves_nothing_for_long(store: Store, cl
 async def test_a_writer_that_was_stopped_for_long_is_refused(store: Store, clock: ManualClock) -> None:
     """A process that goes on after its blob was removed gets a conflict: no entry names a missing blob."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     packed = await large.pack(LONG)
     clock.advance(3_600)
     await put(large, LONG + "2")
@@ -96,7 +96,7 @@ async def test_writers_of_one_key_do_not_wait_for_each_other(
 ) -> None:
     """Of many puts to one key at once each is written once and none is refused and repeated."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     await asyncio.gather(*(put(large, number) for number in range(30)))
     entry = await kv.get("k")
     assert entry is not None
@@ -109,7 +109,7 @@ async def test_readers_among_writers(
 ) -> None:
     """A reader gets a value that was there, whole, however often writers replace it, and no blob stays."""
     kv = store.kv("p")
-    large, dice = Large(kv, stored), random.Random(7)
+    large, dice = OverflowValues(kv, stored), random.Random(7)
     await put(large, [0])
 
     async def write(name: int) -> None:
@@ -118,11 +118,11 @@ async def test_readers_among_writers(
 
     async def read() -> None:
         for _ in range(8):
-            assert (await got(Large(kv, stored), kv))[0] in range(4)
+            assert (await got(OverflowValues(kv, stored), kv))[0] in range(4)
 
     await asyncio.gather(*(write(name) for name in range(1, 4)), read(), read())
     clock.advance(3_600)
-    monkeypatch.setattr("holdfast.integrations.large._digit", lambda: "")
+    monkeypatch.setattr("holdfast.integrations.overflow_values._digit", lambda: "")
     for _ in range(2):
         await put(large, LONG)
     await put(large, 1)
@@ -135,7 +135,7 @@ async def test_a_blob_that_was_replaced_unseen(
 ) -> None:
     """Of two writers at once the last one stays; the blob of the other one goes after an hour, no other."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     packed = await large.pack(LONG + "1")
     await large.replace([EntryChange("k", packed, packed.stored)], [None])
     other = await large.pack(LONG + "2")
@@ -144,7 +144,7 @@ async def test_a_blob_that_was_replaced_unseen(
     await large.replace([EntryChange("k", packed, packed.stored)], [None])  # has not seen the first
     assert await blobs(store) == 3
     clock.advance(3_600)
-    monkeypatch.setattr("holdfast.integrations.large._digit", lambda: "")
+    monkeypatch.setattr("holdfast.integrations.overflow_values._digit", lambda: "")
     await large.forget([EntryChange("none", await large.pack(LONG))])
     assert await blobs(store) == 2
     assert await got(large, kv) == LONG + "3"
@@ -156,7 +156,7 @@ async def test_a_blob_that_was_replaced_unseen(
 async def test_a_blob_lives_as_long_as_its_entry(store: Store, clock: ManualClock) -> None:
     """A large value expires at the same second as a small one, and its blob within a minute of it."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     await put(large, LONG, ttl=5)
     clock.advance(4)
     assert await got(large, kv) == LONG
@@ -169,7 +169,7 @@ async def test_a_blob_lives_as_long_as_its_entry(store: Store, clock: ManualCloc
 async def test_a_blob_that_was_deleted_by_hand_is_an_error(store: Store) -> None:
     """Data that is missing is never taken for a value that was not there."""
     kv = store.kv("p")
-    large = Large(kv, stored)
+    large = OverflowValues(kv, stored)
     await put(large, LONG)
     for blob in (await store.blobs("p").list()).blobs:
         await store.blobs("p").delete(blob.name)
@@ -181,7 +181,7 @@ async def test_a_project_has_no_blobs(tmp_path: Path) -> None:
     """In a namespace that has no blobs beside it, a large value is refused as by every other verb."""
     async with holdfast.open(tmp_path / "state.db") as store:
         kv = store.semantic("acme", "web")
-        large = Large(kv, stored)
+        large = OverflowValues(kv, stored)
         with pytest.raises(holdfast.ValueTooLarge):
             await put(large, LONG * 2)
         await put(large, "small")

@@ -1,6 +1,6 @@
-"""A store that an integration opens by itself, for frameworks that make storage before they have a loop.
+"""The store of an integration: of either kind, passed in or opened at the first use.
 
-Law: what was opened here is closed here, and a handle that a program passes in is left open.
+What was opened here is closed here, and a handle that a program passes in is left open.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import holdfast
 import holdfast.sync.kv
-from holdfast.errors import ValidationError
+from holdfast.errors import Unsupported, ValidationError
+from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    import holdfast.sync
     from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 T = TypeVar("T")
 
 
-class Opening:
+class LazyKV:
     """A handle, or the URL and plugin from which to make one at the first use.
 
     Raises:
@@ -61,7 +62,7 @@ class Opening:
             await store.aclose()
 
 
-class SyncOpening:
+class LazySyncKV:
     """A handle of `holdfast.sync`, or the URL and plugin from which to make one at the first use.
 
     Raises:
@@ -104,3 +105,56 @@ class SyncOpening:
 def _check_one(kv: object, url: str | None) -> None:
     if (kv is None) == (url is None):
         raise ValidationError("give either a handle or a url, not both and not neither", field="url")
+
+
+class SyncBridge:
+    """A store of either kind, for an integration that is written once, with the asynchronous handles.
+
+    Its coroutines run on the loop that serves the store, whether or not the caller uses `await`, and in
+    whichever thread. For a store of `holdfast.sync` that is the loop of a thread of its own, for another one
+    the loop of the program.
+
+    Args:
+        store: The store, which is open.
+        purpose: What needs it, for the message to a caller on the wrong side.
+    """
+
+    def __init__(self, store: Store | holdfast.sync.Store, purpose: str) -> None:
+        self._purpose = purpose
+        self._thread = None if isinstance(store, Store) else store._thread
+        self.store: Store = store if isinstance(store, Store) else store._handle
+        self._loop = _running()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something for a caller without `await`.
+
+        Such a caller is also a function that an asynchronous framework runs in a thread of its own.
+
+        Raises:
+            Unsupported: The store is an asynchronous one, and the caller would block its loop, or no loop
+                serves it.
+        """
+        if self._thread is not None:
+            return self._thread.run(work)
+        if self._loop is None or not self._loop.is_running() or self._loop is _running():
+            work.close()
+            raise Unsupported(
+                f"{self._purpose} with an asynchronous store has asynchronous methods only, except in other "
+                "threads while its loop runs; open the store with holdfast.sync.open to call the others"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something for a caller with `await`."""
+        if self._thread is None:
+            self._loop = _running()
+            return await work
+        return await asyncio.to_thread(self._thread.run, work)
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs this code, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

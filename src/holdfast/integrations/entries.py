@@ -1,0 +1,123 @@
+"""What several integrations do with entries: read and remove many, and compare and set.
+
+Calls with more keys than one call of a handle takes have the order and the results of one large call. They
+are not atomic, as no call with many keys is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
+
+from holdfast import rules
+from holdfast.errors import HoldfastError, ValueTooLarge, VersionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from holdfast.handles.kv import KV
+    from holdfast.model import Entry
+
+AT_ONCE: Final = 1_000
+"""Keys that one call of a handle takes."""
+_BYTES_AT_ONCE: Final = rules.MAX_TRANSFER_BYTES // 2
+"""Bytes of values that are sent in one call; the rest is room for keys and for the form on the wire."""
+
+
+_RACES_AT_ONCE: Final = 8
+"""Number of lost races that are repeated without a pause."""
+_LONGEST_PAUSE: Final = 0.05
+"""Longest pause after further lost races, in seconds. The pause is a random part of it."""
+MOST_RACES: Final = 1_000
+"""Lost races after which the conflict is raised."""
+
+
+async def get_all(kv: KV, keys: Sequence[str]) -> list[Entry | None]:
+    """Return the entries of any number of keys, however large they are together."""
+    entries: list[Entry | None] = []
+    start, count = 0, AT_ONCE
+    while start < len(keys):
+        try:
+            results = await kv.get_many(keys[start : start + count])
+        except ValueTooLarge:
+            count //= 2
+            continue
+        entries += map(unless_error, results)
+        start, count = start + count, min(2 * count, AT_ONCE)
+    return entries
+
+
+async def delete_all(kv: KV, prefix: str) -> int:
+    """Remove everything below a prefix and return how many keys there were."""
+    cursor, count = None, 0
+    while True:
+        page = await kv.delete_prefix(prefix, cursor=cursor)
+        count, cursor = count + len(page.keys), page.cursor
+        if cursor is None:
+            return count
+
+
+def cut_by_size(sizes: Sequence[int], most: int = AT_ONCE) -> Iterator[tuple[int, int]]:
+    """Cut values of these sizes in bytes into runs that fit into one call each, of at most `most` values."""
+    start = total = 0
+    for position, size in enumerate(sizes):
+        if position > start and (total + size > _BYTES_AT_ONCE or position - start == most):
+            yield start, position
+            start, total = position, 0
+        total += size
+    if sizes:
+        yield start, len(sizes)
+
+
+def unless_error(result: Any) -> Any:
+    """Return a result of many, or raise it if it is an error."""
+    if isinstance(result, HoldfastError):
+        raise result
+    return result
+
+
+async def compare_and_set(
+    kv: KV, key: str, change: Callable[[Any], Any], *, default: Any, ttl: int | None
+) -> Entry:
+    """Set a key to a value computed from its current one, repeating this if another writer is faster.
+
+    `KV.update` does the same, but keeps the deadline of an existing entry. Here the lifetime begins anew.
+
+    Args:
+        kv: The namespace.
+        key: The key.
+        change: Takes the value and returns the new one. It may be called often, and raise to change nothing.
+        default: The value that `change` gets if there is no entry.
+        ttl: Seconds until the new entry expires; None for never.
+
+    Raises:
+        VersionConflict: Other writers were faster a thousand times in a row.
+    """
+    entry, lost = await kv.get(key), 0
+    while True:
+        value = change(default if entry is None else entry.value)
+        try:
+            return await kv.set(key, value, ttl=ttl, expected_version=0 if entry is None else entry.version)
+        except VersionConflict as conflict:
+            lost += 1
+            if lost == MOST_RACES:
+                raise
+            entry = conflict.current
+            if entry is not None and entry.value is UNSET:
+                entry = await kv.get(key)
+        await pause_after(lost)
+
+
+async def pause_after(lost: int) -> None:
+    """Pause for a moment after a lost race, unless few were lost."""
+    if lost > _RACES_AT_ONCE:
+        await asyncio.sleep(random.random() * _LONGEST_PAUSE)
+
+
+def whole_seconds(lifetime: float) -> int:
+    """Return a lifetime in seconds, rounded up, from 1 to the longest that an entry can have (68 years)."""
+    return max(1, math.ceil(min(lifetime, rules.MAX_TTL)))
