@@ -69,7 +69,7 @@ async def test_no_call_in_flight_is_lost(monkeypatch: pytest.MonkeyPatch) -> Non
         engine.gate.clear()
         calls = [asyncio.ensure_future(kv.incr("n")) for _ in range(4)]
         calls += [asyncio.ensure_future(kv.list()) for _ in range(4)]  # type: ignore[arg-type]
-        await until(lambda: running.service.under_way + running.service.waiting == 8)
+        await until(lambda: running.service.requests.under_way + running.service.requests.waiting == 8)
         os.kill(first.process.pid, signal.SIGUSR2)
         await until(lambda: at(running.client) == at(client) == second.port)
         later = asyncio.ensure_future(kv.get("k"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.watching import READ_SECONDS
-from holdfast.edges.intake.large import LONG, MOST_SINGLE
+from holdfast.edges.intake.requests import LONG, MOST_SINGLE
 from holdfast.edges.mcp import bypass, door, resources, sessions, tools
 from holdfast.edges.mcp.tools import PAGE, TOOLS
 

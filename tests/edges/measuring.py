@@ -54,6 +54,7 @@ async def measured(server: NatsServer, folder: Path, *, slow: float = 60.0) -> A
         metrics = Metrics("holdfast", store)
         request_log = RequestLog(slow=slow, slow_walk=slow, counter=metrics)
         service = NatsService(store, link.client, Settings(), request_log)
+        metrics.requests = service.requests
         metrics.services, metrics.links = [service], [link]
         await service.start()
         stack.push_async_callback(service.stop)

@@ -278,7 +278,7 @@ async def test_closing_waits_for_what_was_sent(nats_server: NatsServer) -> None:
         await store.start()
         engine.gate.clear()
         calls = [asyncio.create_task(store.kv("trivia").set(f"k{number}", 1)) for number in range(10)]
-        await until(lambda: running.service.under_way == 10)
+        await until(lambda: running.service.requests.under_way == 10)
         closing = asyncio.create_task(store.aclose())
         with refusal(Unavailable, says="not open"):
             await asyncio.sleep(0)

@@ -92,9 +92,9 @@ async def test_reads_in_flight_are_asked_again(nats_server: NatsServer, wire: Mi
         await kv.set("k", 1)
         engine.gate.clear()
         reads = [asyncio.ensure_future(kv.list()) for _ in range(8)]
-        await until(lambda: running.service.under_way == 8)
+        await until(lambda: running.service.requests.under_way == 8)
         wire.cut()
-        await until(lambda: running.service.under_way == 16)
+        await until(lambda: running.service.requests.under_way == 16)
         engine.gate.set()
         async with asyncio.timeout(PATIENCE):
             assert [found.keys for found in await asyncio.gather(*reads)] == [["k"]] * 8
@@ -122,7 +122,7 @@ async def test_a_read_waits_for_a_service_that_lost_its_connection_too(
         await kv.set("k", 1)
         engine.gate.clear()
         read = asyncio.ensure_future(kv.list())
-        await until(lambda: running.service.under_way == 1)
+        await until(lambda: running.service.requests.under_way == 1)
         other.alter = lambda info: b"-ERR 'not now'\r\n"
         other.cut()
         await until(lambda: not running.client.is_connected)

@@ -70,7 +70,7 @@ class Ground:
         self.url = f"{self._bus}?timeout=47"
         if self.kind == "http":
             api = Api(TokenGuard(behind.tokens(), open_mode=True), behind)
-            api.service = service
+            api.service = service.requests
             health = application(Health(behind), Metrics("holdfast", behind))
             port = free_port()
             await enter(http_server(Door(health, api=api), host="127.0.0.1", port=port))

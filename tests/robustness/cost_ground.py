@@ -212,7 +212,7 @@ async def scales(*, tables: Collection[str] | None = None) -> AsyncIterator[Scal
         service = NatsService(store, line, Settings(events=False), RequestLog(slow=1e9, slow_walk=1e9))
         await service.start()
         api = Api(TokenGuard(store.tokens(), open_mode=True), store)
-        api.service = service
+        api.service = service.requests
         try:
             yield Scales(ground, line, HttpStandIn(api))
         finally:

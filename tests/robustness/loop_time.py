@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.__main__ import main
-from holdfast.edges.nats.replies import Answers
-from holdfast.edges.nats.service import NatsService
+from holdfast.edges.intake.service import RequestService
 
 if TYPE_CHECKING:
-    from holdfast.edges.intake.lines import Request
+    from holdfast.edges.intake.requests import Request
 
 VARIABLE: Final = "LOOP_TIME_FILE"
 PLUGIN: Final = "quiet"
@@ -39,22 +38,22 @@ def noting() -> None:
     """Note the requests of the quiet plugin, and write them to a file at the end."""
     begun: dict[int, float] = {}
     noted: list[Noted] = []
-    accept, finish = NatsService.accept, Answers.finish
+    accept, finish = RequestService.accept, RequestService._finish
 
-    def accepted(service: NatsService, request: Request) -> None:
-        if request.line == PLUGIN:
+    def accepted(service: RequestService, request: Request) -> None:
+        if request.queue == PLUGIN:
             begun[id(request)] = time.thread_time()
         accept(service, request)
 
-    def finished(answers: Answers, request: Request, answer: dict[str, Any] | Exception) -> None:
-        finish(answers, request, answer)
+    def finished(service: RequestService, request: Request, answer: dict[str, Any] | Exception) -> None:
+        finish(service, request, answer)
         since = begun.pop(id(request), None)
         if since is not None:
             took = (time.thread_time() - since) * 1000
             noted.append(Noted(time.monotonic(), request.route.verb, took))
 
-    setattr(NatsService, "accept", accepted)  # noqa: B010 -- a method is replaced on purpose
-    setattr(Answers, "finish", finished)  # noqa: B010 -- likewise
+    setattr(RequestService, "accept", accepted)  # noqa: B010 -- a method is replaced on purpose
+    setattr(RequestService, "_finish", finished)  # noqa: B010 -- likewise
     atexit.register(lambda: Path(os.environ[VARIABLE]).write_text(json.dumps(noted)))
 
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.edges.nats.credentials import Kind, credentials_of, new_credentials
 from holdfast.edges.nats.server import find
 from holdfast.edges.nats.server_config import SERVICE, Mode, Permissions
-from holdfast.edges.nats.subscriptions import Listening
+from holdfast.edges.nats.service import ServiceSubjects
 from holdfast.errors import InvalidPluginName, ValidationError
 from holdfast.wire.subjects import OPERATOR, QUEUE
 
@@ -145,7 +145,7 @@ def test_the_example_of_the_manual() -> None:
 def test_the_service_may_listen_where_it_does_and_nowhere_else(mode: Mode) -> None:
     """What the file grants the service is what the service subscribes to in that mode, in its queue group."""
     permissions = Permissions(("trivia",), TENANTS, mode=mode)
-    listening = Listening(permissions.prefixes, plugin=None, payload_dialect=True, anybody=False)
+    listening = ServiceSubjects(permissions.prefixes, plugin=None, payload_dialect=True, anybody=False)
     patterns = [
         one for prefix in listening.prefixes for one in (*listening.patterns(prefix), f"{prefix}.link.*.>")
     ]

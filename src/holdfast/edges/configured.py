@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.http.limits import HttpLimits
-from holdfast.edges.intake.lines import Limits
+from holdfast.edges.intake.scheduler import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.model import Policy
 

@@ -1,9 +1,7 @@
 """The composition root: starts the configured parts and runs them until a stop signal.
 
 When stopping, it first answers every accepted request. Then it closes the store, then NATS, and last HTTP,
-which reports until then that the service is stopping.
-
-Law: parts are put together here and nowhere else.
+which reports until then that the service is stopping. Parts are put together here and nowhere else.
 """
 
 from __future__ import annotations
@@ -34,6 +32,7 @@ from holdfast.edges.http.door import Door
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.intake.request_log import RequestLog
+from holdfast.edges.intake.service import RequestService
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
@@ -172,9 +171,10 @@ async def _serve(
         links = health.links = metrics.links = [
             await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
         ]
+        requests = metrics.requests = _requests(config, store, metrics)
         async with (
-            _services(config, store, links, url=url, metrics=metrics) as service,
-            _answering(api, mcp, console, service),
+            _services(config, store, requests, links, url=url, metrics=metrics),
+            _answering(api, mcp, console, requests),
             _task(hour.run(), name="holdfast hour"),
             _task(
                 instances.run(links[0].client, denied=lambda: links[0].inbox_denied),
@@ -325,11 +325,8 @@ def _names(config: Config) -> list[str]:
     return ["holdfast", *(f"holdfast {plugin}" for plugin in config.own_connection)]
 
 
-@contextlib.asynccontextmanager
-async def _services(
-    config: Config, store: holdfast.Store, links: list[Link], *, url: str, metrics: Metrics
-) -> AsyncIterator[NatsService]:
-    """Run a service on each connection. The common one stops last, because it publishes the events."""
+def _requests(config: Config, store: holdfast.Store, metrics: Metrics) -> RequestService:
+    """Return what starts and finishes the requests of all doors."""
     settings = settings_of(config)
     request_log = RequestLog(
         slow=settings.slow_seconds,
@@ -337,11 +334,24 @@ async def _services(
         counter=metrics,
         kept=settings.slow_kept,
     )
-    common = NatsService(store, links[0].client, settings, request_log)
+    return RequestService(store, settings, request_log, mode=config.reply_mode)
+
+
+@contextlib.asynccontextmanager
+async def _services(
+    config: Config,
+    store: holdfast.Store,
+    requests: RequestService,
+    links: list[Link],
+    *,
+    url: str,
+    metrics: Metrics,
+) -> AsyncIterator[None]:
+    """Run a service on each connection. The common one stops last, because it publishes the events."""
+    settings = settings_of(config)
+    common = NatsService(store, links[0].client, settings, requests=requests)
     own = [
-        NatsService(
-            store, link.client, msgspec.structs.replace(settings, plugin=plugin), request_log, beside=common
-        )
+        NatsService(store, link.client, msgspec.structs.replace(settings, plugin=plugin), requests=requests)
         for plugin, link in zip(config.own_connection, links[1:], strict=True)
     ]
     metrics.services = [common, *own]
@@ -366,12 +376,12 @@ async def _services(
             except Unavailable as error:  # the connection was lost during the start
                 _log.warning("serving the plugins' links failed; retrying: %s", error.message)
             await running.enter_async_context(_task(more.keep(), name="holdfast links"))
-        yield common
+        yield
 
 
 @contextlib.asynccontextmanager
 async def _answering(
-    api: Api, mcp: McpDoor, console: ConsoleDoor | None, service: NatsService
+    api: Api, mcp: McpDoor, console: ConsoleDoor | None, service: RequestService
 ) -> AsyncIterator[None]:
     """Pass requests over HTTP on to a service."""
     api.service = mcp.service = service

@@ -15,7 +15,7 @@ from holdfast.clock import ManualClock
 from holdfast.declare import DECLARED
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.tables import PluginTables
-from holdfast.edges.intake.slow import SlowLog
+from holdfast.edges.intake.request_log import SlowLog
 from holdfast.handles.kv import KV
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from tests.edges.calls.script import SCRIPT

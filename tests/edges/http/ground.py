@@ -108,7 +108,7 @@ async def served(
         stack.push_async_callback(service.stop)
         guard = TokenGuard(store.tokens(), open_mode=open_mode)
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
-        api.service = mcp.service = service
+        api.service = mcp.service = service.requests
         stack.push_async_callback(mcp.aclose)
         state = Health(store)
         state.links = [SimpleNamespace(client=connection)]  # type: ignore[list-item]
@@ -131,7 +131,7 @@ async def served(
         stack.push_async_callback(asyncio.wait, [telling])
         stack.callback(telling.cancel)
         console = ConsoleDoor(guard, sessions, parts)
-        console.service = service
+        console.service = service.requests
         door = Door(health, names=names, api=api, mcp=mcp, console=console)
         await stack.enter_async_context(
             http_server(door, host="127.0.0.1", port=port, limits=limits or USUAL_LIMITS)

@@ -12,7 +12,7 @@ from holdfast.edges.http import api
 from holdfast.edges.http.bodies import BODIES
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.server import http_server
-from holdfast.edges.intake.lines import Request
+from holdfast.edges.intake.requests import Request
 from tests.edges.test_http_bounds import Client, clients
 from tests.ports import free_port
 

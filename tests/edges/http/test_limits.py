@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.edges.http import blob_steps
-from holdfast.edges.http.blob_steps import ATTEMPTS, BlobSteps, TransferCaller
+from holdfast.edges.http.blobs import ATTEMPTS, PAUSE, BlobSteps
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.routes import place_of
 from holdfast.edges.http.turns import ReadingTurns
@@ -76,16 +75,18 @@ class Queue:
         self.answers = list(answers)
         self.asked = 0
 
-    async def __call__(self, made: Any) -> Any:
+    async def __call__(self, *step: Any) -> Any:
         """Answer a step."""
         self.asked += 1
         answer = self.answers.pop(0)
-        return ({}, answer) if isinstance(answer, Exception) else (answer, None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def steps(queue: Queue) -> BlobSteps:
     """The steps of a transfer."""
-    return BlobSteps(TransferCaller(place_of("blob", "media"), ""), queue, {})
+    return BlobSteps(place_of("blob", "media"), queue, {})
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ async def test_only_a_transfer_that_has_begun_waits_its_turn(pauses: list[float]
     begun = steps(queue)
     await begun.head("b")
     assert await begun.head("b") == {"exists": False}
-    assert (queue.asked, pauses) == (4, [0.7, blob_steps.PAUSE])
+    assert (queue.asked, pauses) == (4, [0.7, PAUSE])
 
 
 async def test_a_step_is_taken_a_bounded_number_of_times(pauses: list[float]) -> None:

@@ -19,7 +19,7 @@ from mcp_types import (
 )
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.intake.large import MOST_SINGLE
+from holdfast.edges.intake.requests import MOST_SINGLE
 from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.server import NEXT, Handlers, shown
 from holdfast.edges.mcp.tools import TOOLS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.edges.intake.lines import Limits
+from holdfast.edges.intake.scheduler import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.memory import MemoryEngine
 from tests.edges.nats.ground import PATIENCE, Gated, calling, serving, until
@@ -45,7 +45,7 @@ async def test_a_set_waits_for_no_listing_of_another_plugin(nats_server: NatsSer
         listing = await caller.begin("db.kv.flood.list", {})
         behind = await caller.begin("db.kv.flood.set", {"key": "k", "value": 1})
         await caller.client.flush()
-        await until(lambda: running.service.under_way == 2)
+        await until(lambda: running.service.requests.under_way == 2)
         assert (await caller.ask("db.kv.quiet.set", {"key": "k", "value": 1}))["success"] is True
         assert not behind.done()
         engine.gate.set()
@@ -64,10 +64,10 @@ async def test_a_set_waits_for_one_expensive_call_at_the_most(nats_server: NatsS
         engine.gate.clear()
         flood = [await caller.begin("db.kv.flood.set_many", {"items": ITEMS}) for _ in range(FLOOD)]
         await caller.client.flush()
-        await until(lambda: running.service.under_way == FLOOD)
+        await until(lambda: running.service.requests.under_way == FLOOD)
         quiet = await caller.begin("db.kv.quiet.set", {"key": "k", "value": 1})
         await caller.client.flush()
-        await until(lambda: running.service.under_way == FLOOD + 1)
+        await until(lambda: running.service.requests.under_way == FLOOD + 1)
         engine.gate.set()
         answer, *others = await asyncio.gather(quiet, *flood)
         assert answer.fields["success"] is True

@@ -85,7 +85,7 @@ async def _held(engine: Gated, running: Running, caller: Caller) -> Any:
     """Have a request wait in the storage, so that what comes after it waits for its group."""
     engine.gate.clear()
     held = await caller.begin("db.kv.other.set", {"key": "held", "value": 1, "deadline_ms": 60_000})
-    await until(lambda: running.service.under_way == 1 and running.store.waiting == 0)
+    await until(lambda: running.service.requests.under_way == 1 and running.store.waiting == 0)
     return held
 
 
@@ -103,7 +103,7 @@ async def test_a_write_that_waited_too_long_for_its_group_is_not_done(
     async with calling(nats_server.url) as caller:
         held = await _held(engine, running, caller)
         answer = await caller.begin(subject, {**fields, "deadline_ms": 500})
-        await until(lambda: running.service.under_way == 2)
+        await until(lambda: running.service.requests.under_way == 2)
         clock.advance(0.501)
         engine.gate.set()
         await held
@@ -132,7 +132,7 @@ async def test_the_deadline_is_that_of_the_request(
                 "farther": {"deadline_ms": far},
             }.items()
         ]
-        await until(lambda: running.service.under_way == 1 + len(begun))
+        await until(lambda: running.service.requests.under_way == 1 + len(begun))
         clock.advance(3)
         engine.gate.set()
         await held

@@ -232,4 +232,4 @@ async def test_a_caller_who_left_disturbs_nobody(nats_server: NatsServer) -> Non
             later = asyncio.ensure_future(other.ask("db.kv.trivia.list"))
             engine.gate.set()
             assert (await later)["count"] == 50
-        assert running.service.waiting == 0
+        assert running.service.requests.waiting == 0

@@ -142,7 +142,7 @@ async def test_an_event_comes_after_the_commit(nats_server: NatsServer) -> None:
         await ear.listen(caller, "db.event.>")
         engine.gate.clear()
         begun = await caller.begin("db.kv.trivia.set", {"key": "k", "value": 1})
-        await until(lambda: running.service.under_way == 1)
+        await until(lambda: running.service.requests.under_way == 1)
         await caller.client.flush()
         assert ear.nothing_more()
         engine.gate.set()

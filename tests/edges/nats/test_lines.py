@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.edges.intake.lines import Intake, Limits, Request
+from holdfast.edges.intake.requests import Request
+from holdfast.edges.intake.scheduler import Limits, RequestScheduler
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.pace import COMPANY_SECONDS, IN_COMPANY, OWN_STARTED
@@ -50,7 +51,7 @@ async def test_not_all_writes_share_one_commit(running: Running, engine: Gated, 
     """However many plugins write at once, a commit serves 64 of them, and the next ones the others."""
     engine.gate.clear()
     begun = await begin(caller, [(f"db.kv.p{n}.set", {"key": "k", "value": n}) for n in range(200)])
-    await until(lambda: running.service.under_way == 200)
+    await until(lambda: running.service.requests.under_way == 200)
     engine.gate.set()
     async with asyncio.timeout(PATIENCE):
         answers = await asyncio.gather(*begun)
@@ -65,10 +66,10 @@ async def test_a_flood_of_writes_leaves_others_their_turn(
     """A set that comes after a thousand of another plugin is answered among the first of them."""
     engine.gate.clear()
     begun = await begin(caller, flood("db.kv.flood.set", value=1))
-    await until(lambda: running.service.waiting == FLOOD - 16)
+    await until(lambda: running.service.requests.waiting == FLOOD - 16)
     quiet = await caller.begin("db.kv.quiet.set", {"key": "k", "value": 1})
     await caller.client.flush()
-    await until(lambda: running.service.under_way == 17)
+    await until(lambda: running.service.requests.under_way == 17)
     engine.gate.set()
     async with asyncio.timeout(PATIENCE):
         answer, *_ = await asyncio.gather(quiet, *begun)
@@ -82,7 +83,7 @@ async def test_a_flood_of_walks_leaves_others_their_gets(
     """A get is answered while a thousand listings of another plugin wait."""
     engine.gate.clear()
     begun = await begin(caller, flood("db.kv.flood.list"))
-    await until(lambda: running.service.waiting == FLOOD - 16)
+    await until(lambda: running.service.requests.waiting == FLOOD - 16)
     assert (await caller.ask("db.kv.quiet.get", {"key": "k"}))["exists"] is False
     assert not any(answer.done() for answer in begun)
     engine.gate.set()
@@ -95,16 +96,16 @@ async def test_a_turn_is_short_for_each_plugin() -> None:
     begun: list[str] = []
 
     def begin(request: Request) -> bool:
-        begun.append(request.line)
+        begun.append(request.queue)
         return False
 
-    intake = Intake(begin, lambda: None, Limits())
+    scheduler = RequestScheduler(begin, lambda: None, Limits())
     nothing: Any = None
     for line in ["busy"] * 100 + ["quiet"] * 3:
-        assert intake.take(Request(line, nothing, "", b"", 0, 0.0, nothing, nothing))
+        assert scheduler.take(Request(line, nothing, b"", 0, 0.0, nothing))
     await asyncio.sleep(0)
     assert begun == ["busy", "quiet"] * 3 + ["busy"] * (OWN_STARTED - 3)
-    await intake.drained()
+    await scheduler.drained()
     assert len(begun) == 103
 
 
@@ -114,14 +115,14 @@ async def test_a_large_request_takes_up_the_next_turns_of_its_plugin() -> None:
     turn = 0
 
     def begin(request: Request) -> bool:
-        begun.append((turn, request.line))
+        begun.append((turn, request.queue))
         return False
 
-    intake = Intake(begin, lambda: None, Limits())
+    scheduler = RequestScheduler(begin, lambda: None, Limits())
     nothing: Any = None
     for line, size in (("busy", 48 * 1_024), ("busy", 10), ("quiet", 10)):
-        assert intake.take(Request(line, nothing, "", b"x" * size, 0, 0.0, nothing, nothing))
-    while intake.waiting:
+        assert scheduler.take(Request(line, nothing, b"x" * size, 0, 0.0, nothing))
+    while scheduler.waiting:
         await asyncio.sleep(0)
         turn += 1
     assert begun == [(0, "busy"), (0, "quiet"), (3, "busy")]
@@ -135,15 +136,15 @@ async def test_large_requests_count_by_their_size() -> None:
         begun.append(request)
         return True
 
-    intake = Intake(begin, lambda: None, Limits(under_way=20))
+    scheduler = RequestScheduler(begin, lambda: None, Limits(under_way=20))
     nothing: Any = None
     for size in (30_000, 1_000_000, 100, 30_000):
-        assert intake.take(Request("busy", nothing, "", b"x" * size, 0, 0.0, nothing, nothing))
+        assert scheduler.take(Request("busy", nothing, b"x" * size, 0, 0.0, nothing))
     await asyncio.sleep(0)
     assert [len(request.payload) for request in begun] == [30_000, 1_000_000]
     await asyncio.sleep(0)
     assert len(begun) == 2  # the large one is alone
-    intake.done(begun[1])
+    scheduler.done(begun[1])
     for _ in range(1_000_000 // 8_192 // OWN_STARTED):  # it takes up the next turns, too
         assert len(begun) == 2
         await asyncio.sleep(0)
@@ -151,8 +152,8 @@ async def test_large_requests_count_by_their_size() -> None:
         await asyncio.sleep(0)
     assert [len(request.payload) for request in begun[2:]] == [100, 30_000]
     for request in (begun[0], *begun[2:]):
-        intake.done(request)
-    await intake.drained()
+        scheduler.done(request)
+    await scheduler.drained()
 
 
 async def test_few_requests_of_a_plugin_are_under_way_while_others_ask_too() -> None:
@@ -165,18 +166,18 @@ async def test_few_requests_of_a_plugin_are_under_way_while_others_ask_too() -> 
 
     async def asked(line: str, count: int, at: float) -> int:
         for _ in range(count):
-            assert intake.take(Request(line, nothing, "", b"", 0, at, nothing, nothing))
+            assert scheduler.take(Request(line, nothing, b"", 0, at, nothing))
         for _ in range(100):
             await asyncio.sleep(0)
-        return sum(request.line == line for request in under_way)
+        return sum(request.queue == line for request in under_way)
 
-    intake = Intake(begin, lambda: None, Limits(under_way=50))
+    scheduler = RequestScheduler(begin, lambda: None, Limits(under_way=50))
     nothing: Any = None
     assert await asked("busy", 60, 0.0) == 50
     assert await asked("quiet", 1, 1.0) == 1
     assert await asked("other", 60, 1.1) == IN_COMPANY
     for request in under_way:
-        intake.done(request)
+        scheduler.done(request)
     under_way.clear()
     assert await asked("other", 10, 1.1 + COMPANY_SECONDS) > IN_COMPANY
 
@@ -187,10 +188,10 @@ async def test_a_flood_in_the_payload_dialect_is_that_of_the_plugin_it_names(
     """Who speaks through the payload has the line of the plugin that is named, not one for all."""
     engine.gate.clear()
     begun = await begin(caller, flood("db.kv.set", value=1, plugin_name="flood"))
-    await until(lambda: running.service.waiting == FLOOD - 16)
+    await until(lambda: running.service.requests.waiting == FLOOD - 16)
     quiet = await caller.begin("db.kv.set", {"key": "k", "value": 1, "plugin_name": "quiet"})
     await caller.client.flush()
-    await until(lambda: running.service.under_way == 17)
+    await until(lambda: running.service.requests.under_way == 17)
     engine.gate.set()
     async with asyncio.timeout(PATIENCE):
         answer, *_ = await asyncio.gather(quiet, *begun)
@@ -215,7 +216,7 @@ async def test_a_full_line_answers_busy(nats_server: NatsServer, engine: Gated, 
         async with asyncio.timeout(PATIENCE):
             answers = await asyncio.gather(*begun)
         assert 10 <= sum(answer.fields["success"] for answer in answers) == engine.executed <= 15
-        assert running.service.waiting == 0
+        assert running.service.requests.waiting == 0
 
 
 @pytest.mark.parametrize("limits", [Limits(waiting_bytes=500), Limits(all_waiting_bytes=500)])
@@ -228,7 +229,7 @@ async def test_a_line_is_bounded_in_bytes_too(nats_server: NatsServer, limits: L
         reply = await caller.ask("db.kv.trivia.set", {"key": "k", "value": "x" * 600})
         assert (reply["error_code"], reply["retry_after"]) == ("BUSY", 0.1)
         assert (await caller.ask("db.kv.trivia.set", {"key": "k", "value": "x"}))["success"] is True
-        assert running.service.waiting == 0
+        assert running.service.requests.waiting == 0
 
 
 async def test_a_line_that_was_left_is_forgotten(running: Running, caller: Caller) -> None:
@@ -249,7 +250,7 @@ async def test_a_request_that_waited_too_long_is_not_executed(
     hasty = await caller.begin("db.kv.trivia.set", {"key": "hasty", "value": 1, "deadline_ms": 0})
     read = await caller.begin("db.kv.trivia.get", {"key": "usual"})
     await caller.client.flush()
-    await until(lambda: running.service.waiting == 4)
+    await until(lambda: running.service.requests.waiting == 4)
     clock.advance(1.5)
     engine.gate.set()
     async with asyncio.timeout(PATIENCE):

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.intake import lines as intake
-from holdfast.edges.intake import request_log
-from holdfast.edges.intake.lines import Limits
-from holdfast.edges.nats import callers
+from holdfast.edges.intake import request_log, scheduler, service
+from holdfast.edges.intake.scheduler import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import transaction
 from holdfast.engines.sqlite import SqliteEngine
@@ -35,7 +33,7 @@ FEW = 32
 @pytest.fixture(autouse=True)
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that keeps few names."""
-    monkeypatch.setattr(callers, "KNOWN_NAMES", FEW)
+    monkeypatch.setattr(service, "KNOWN_NAMES", FEW)
 
 
 async def test_handles_are_bounded(running: Running, caller: Caller) -> None:
@@ -46,7 +44,7 @@ async def test_handles_are_bounded(running: Running, caller: Caller) -> None:
     for start in range(0, len(asked), 50):
         answers = await caller.ask_all(asked[start : start + 50])
         assert all(answer.fields["success"] for answer in answers)
-        assert len(running.service._handles) <= FEW
+        assert len(running.service.requests._handles) <= FEW
     assert (await caller.ask("db.kv.first.get", {"key": "k"}))["value"] == 7
     entry = await running.store.kv("first").get("k")
     assert entry is not None
@@ -58,7 +56,7 @@ async def test_what_serves_tables_is_bounded(running: Running, caller: Caller) -
     for start in range(0, NAMES, 50):
         asked = [(f"db.table.p{number}.list_tables", b"{}") for number in range(start, start + 50)]
         assert all(answer.fields["tables"] == [] for answer in await caller.ask_all(asked))
-        assert len(running.service._callers.tables) <= FEW
+        assert len(running.service.requests._callers.tables) <= FEW
 
 
 async def test_definitions_of_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +79,12 @@ async def test_rates_are_bounded_and_nobody_escapes_one(nats_server: NatsServer)
         serving(nats_server.url, settings=Settings(rate=0.01)) as running,
         calling(nats_server.url) as caller,
     ):
-        running.service._rates = Rates(lambda: 0, 0.01, most=FEW)
+        running.service.requests._rates = Rates(lambda: 0, 0.01, most=FEW)
         assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["success"] is True
         asked = [(f"db.kv.p{number}.get", {"key": "k"}) for number in range(NAMES)]
         answers = [answer.fields for answer in await caller.ask_all(asked)]
         assert sum(answer["success"] for answer in answers) == FEW  # the last of them shared one
-        assert len(running.service._rates) <= FEW
+        assert len(running.service.requests._rates) <= FEW
         refused = await caller.ask("db.kv.trivia.get", {"key": "k"})
         assert refused["error_code"] == "RATE_LIMITED"
 
@@ -108,7 +106,7 @@ async def test_all_that_wait_are_bounded_in_number(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests without a payload under ever new names are BUSY once too many wait; later all is as before."""
-    monkeypatch.setattr(intake, "ALL_WAITING", 40)
+    monkeypatch.setattr(scheduler, "ALL_WAITING", 40)
     engine = Gated()
     limits = Limits(under_way=1, all_under_way=4)
     async with (
@@ -118,13 +116,13 @@ async def test_all_that_wait_are_bounded_in_number(
         engine.gate.clear()
         begun = [await caller.begin(f"db.kv.p{number}.list") for number in range(NAMES)]
         await until(lambda: sum(answer.done() for answer in begun) >= NAMES - 44)
-        assert 36 <= running.service.waiting <= 40  # four are under way
+        assert 36 <= running.service.requests.waiting <= 40  # four are under way
         refused = [answer.result().fields for answer in begun if answer.done()]
         assert {one["error_code"] for one in refused} == {"BUSY"}
         engine.gate.set()
         async with asyncio.timeout(PATIENCE):
             await asyncio.gather(*begun)
-        assert running.service.waiting == 0
+        assert running.service.requests.waiting == 0
         assert (await caller.ask("db.kv.p0.list"))["success"] is True
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.intake import large
-from holdfast.edges.intake.large import LONG, MOST_SINGLE
+from holdfast.edges.intake import requests
+from holdfast.edges.intake.requests import LONG, MOST_SINGLE
 
 if TYPE_CHECKING:
     from tests.edges.nats.ground import Caller
@@ -30,7 +30,7 @@ async def test_a_large_request_about_one_key_is_not_read(caller: Caller, verb: s
 
 async def test_control_a_service_that_reads_all(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the limit the request is read, and only then refused."""
-    monkeypatch.setattr(large, "MOST_SINGLE", 10**9)
+    monkeypatch.setattr(requests, "MOST_SINGLE", 10**9)
     assert (await caller.ask("db.kv.trivia.set", UNREADABLE))["error_code"] == "INVALID_JSON"
 
 

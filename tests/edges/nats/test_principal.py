@@ -9,8 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.bus.protocol import Message
-from holdfast.edges.nats.service import Settings
-from holdfast.edges.nats.users import user_of
+from holdfast.edges.nats.service import Settings, user_of
 from tests.edges.nats.ground import calling, serving
 from tests.edges.running import plain_client
 from tests.nats import nats_server as running_server

@@ -10,8 +10,9 @@ from nats.aio.msg import Msg
 
 from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
-from holdfast.edges.intake.lines import Limits
-from holdfast.edges.nats import draining
+from holdfast.edges.intake import service as intake
+from holdfast.edges.intake.scheduler import Limits
+from holdfast.edges.nats import service as door
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.pace import ALONE
@@ -24,7 +25,7 @@ async def test_everything_accepted_is_answered(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """stop() returns when all that was taken has been executed and answered, and no sooner."""
-    monkeypatch.setattr(draining, "ANSWERING", PATIENCE)
+    monkeypatch.setattr(intake, "ANSWERING", PATIENCE)
     engine = Gated()
     settings = Settings(limits=Limits(under_way=16), deadline_ms=60_000)
     async with (
@@ -39,7 +40,7 @@ async def test_everything_accepted_is_answered(
         begun += [await caller.begin(f"db.kv.p{number}.list") for number in range(REQUESTS)]
         await caller.client.flush()
         stopping = asyncio.create_task(running.service.stop())
-        await until(lambda: running.service.waiting >= REQUESTS - 16)
+        await until(lambda: running.service.requests.waiting >= REQUESTS - 16)
         assert not stopping.done()
         assert not any(answer.done() for answer in begun)
         engine.gate.set()
@@ -48,14 +49,14 @@ async def test_everything_accepted_is_answered(
             answers = await asyncio.gather(*begun)
         assert all(answer.fields["success"] for answer in answers)
         assert engine.executed == REQUESTS
-        assert (running.service.waiting, running.service.under_way) == (0, 0)
+        assert (running.service.requests.waiting, running.service.requests.under_way) == (0, 0)
 
 
 async def test_what_waits_for_too_long_is_refused(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A flood of accepted requests holds up the end for a bounded time: the rest is refused, and not done."""
-    monkeypatch.setattr(draining, "ANSWERING", 0.05)
+    monkeypatch.setattr(intake, "ANSWERING", 0.05)
     engine = Gated()
     settings = Settings(limits=Limits(under_way=16), deadline_ms=60_000)
     async with (
@@ -78,7 +79,11 @@ async def test_what_waits_for_too_long_is_refused(
         done = [answer.fields["success"] for answer in answers]
         assert done == [True] * 16 + [False] * (REQUESTS - 16)
         assert {answer.fields["error_code"] for answer in answers[16:]} == {"UNAVAILABLE"}
-        assert (engine.executed, running.service.waiting, running.service.under_way) == (16, 0, 0)
+        assert (engine.executed, running.service.requests.waiting, running.service.requests.under_way) == (
+            16,
+            0,
+            0,
+        )
         assert f"before executing {REQUESTS - 16} requests" in caplog.text
 
 
@@ -96,7 +101,7 @@ async def test_the_last_change_is_told(nats_server: NatsServer) -> None:
             await caller.ask("db.kv.trivia.set", {"key": "k", "value": number})
         engine.gate.clear()
         last = await caller.begin("db.kv.trivia.set", {"key": "last", "value": 1})
-        await until(lambda: running.service.under_way == 1)
+        await until(lambda: running.service.requests.under_way == 1)
         stopping = asyncio.create_task(running.service.stop())
         async with asyncio.timeout(PATIENCE):
             refused = False
@@ -150,7 +155,7 @@ async def test_a_flood_does_not_hold_up_the_end(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A connection on which more has piled up than can be taken is left: nothing of it is taken later."""
-    monkeypatch.setattr(draining, "GRACE", 0.05)
+    monkeypatch.setattr(door, "GRACE", 0.05)
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
 
         async def never(subscription: Subscription) -> None:
@@ -178,7 +183,7 @@ async def test_stopping_without_a_server(
     own_nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A service whose NATS server is gone stops all the same, without waiting for requests."""
-    monkeypatch.setattr(draining, "GRACE", 600.0)
+    monkeypatch.setattr(door, "GRACE", 600.0)
     async with serving(own_nats_server.url, clock=SystemClock()) as running:
         own_nats_server.process.kill()
         await until(lambda: not running.client.is_connected)

@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.bus.protocol import Message
 from holdfast.edges.nats.server import NatsServer
-from holdfast.edges.nats.service import NatsService, Settings
-from holdfast.edges.nats.subscriptions import Listener
+from holdfast.edges.nats.service import Listener, NatsService, Settings
 from tests.edges.nats.ground import Caller, Running, calling, serving
 from tests.nats import library_client
 

@@ -92,7 +92,7 @@ async def test_a_long_call_holds_nobody_up(nats_server: NatsServer) -> None:
         engine.gate.clear()
         fields = {"table": "events", "index": "i", "index_key": {"name": "x", "type": "string"}}
         made = await caller.begin("db.table.trivia.create_index", fields)
-        await until(lambda: running.service.under_way == 1)
+        await until(lambda: running.service.requests.under_way == 1)
         assert (await caller.ask("db.kv.trivia.get", {"key": "k"}))["exists"] is False
         assert not made.done()
         engine.gate.set()

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from holdfast.edges.console.sessions import BrowserSessions
-    from holdfast.edges.http.api import Service
     from holdfast.edges.http.guard import TokenGuard
     from holdfast.edges.http.responses import Header, Response
+    from holdfast.edges.intake.service import RequestService
     from holdfast.operators.tokens import Token
 
 LOGIN: Final = "/ui/login"
@@ -122,7 +122,7 @@ class ConsoleDoor:
     """
 
     def __init__(self, guard: TokenGuard, sessions: BrowserSessions, parts: Instruments) -> None:
-        self.service: Service | None = None
+        self.service: RequestService | None = None
         self._guard = guard
         self._sessions = sessions
         self._parts = parts

@@ -9,7 +9,6 @@ alone.
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,10 +17,8 @@ from holdfast.decide.policies import reveals_by
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.operators import CONSOLE
 from holdfast.edges.http.routes import place_of
-from holdfast.edges.intake.endpoint import Endpoint
-from holdfast.edges.intake.inside import answered
-from holdfast.edges.intake.lines import Request
-from holdfast.edges.nats.callers import TOKEN_SIGN
+from holdfast.edges.intake.requests import Endpoint
+from holdfast.edges.intake.service import TOKEN_SIGN
 from holdfast.errors import PermissionDenied, ValidationError
 from holdfast.wire.dialects import Dialect
 from holdfast.wire.payload import decode
@@ -31,13 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from holdfast.edges.console.instances import Instances
-    from holdfast.edges.http.api import Service
     from holdfast.edges.http.app import Health
-    from holdfast.edges.intake.inside import Back
+    from holdfast.edges.intake.service import RequestService
     from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
     from holdfast.operators.tokens import Token
 
-ENDPOINT: Final = Endpoint(name=CONSOLE, subject="", queue_group="")
+ENDPOINT: Final = Endpoint(name=CONSOLE)
 """The counters of the console's calls, which NATS does not show."""
 MOST_NAMESPACES: Final = 1_024
 """Number of namespaces that a page looks at."""
@@ -84,7 +80,7 @@ class Visit:
 
     def __init__(
         self,
-        service: Service,
+        service: RequestService,
         parts: Instruments,
         *,
         token: Token | None,
@@ -134,8 +130,15 @@ class Visit:
             raise PermissionDenied(f"this token is for {self.token.owner} and does not allow {verb}")
         present = {name: field for name, field in fields.items() if field is not None}
         self.has_called = True
-        return await answered(
-            self._service.accept, lambda back: self._request(family, owner, verb, present, back)
+        place = place_of(family, owner)
+        dialect = _OF_OPERATORS if family == "admin" else _OF_KEYS
+        route = Route(dialect, verb, place.namespace, place.owner, place.root, family=family)
+        return await self._service.ask(
+            route,
+            json.dumps(present).encode(),
+            verb=FAMILIES[family][verb],
+            endpoint=ENDPOINT,
+            user="" if self.token is None else f"{TOKEN_SIGN}{self.token.id}",
         )
 
     async def operators(self, verb: str, **fields: Any) -> dict[str, Any]:
@@ -180,25 +183,6 @@ class Visit:
         """Return how a namespace reveals values to people: one of `REVEALS`."""
         stats = await permitted(self.call(family, owner, "stats"))
         return UNKNOWN if stats is None else how_revealed(f"{family}/{owner}", stats.get("policy") or {})
-
-    def _request(self, family: str, owner: str, verb: str, fields: dict[str, Any], back: Back) -> Request:
-        place = place_of(family, owner)
-        declared = FAMILIES[family][verb]
-        dialect = _OF_OPERATORS if family == "admin" else _OF_KEYS
-        return Request(
-            line=place.owner,
-            route=Route(dialect, verb, place.namespace, place.owner, place.root, family=family),
-            reply="",
-            payload=json.dumps(fields).encode(),
-            received=self._service.now(),
-            began=time.perf_counter(),
-            endpoint=ENDPOINT,
-            client=self._service.client,
-            verb=declared,
-            writes=declared.in_order,
-            user="" if self.token is None else f"{TOKEN_SIGN}{self.token.id}",
-            back=back,
-        )
 
     @property
     def filter(self) -> str:

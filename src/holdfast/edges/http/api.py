@@ -1,9 +1,8 @@
 """The HTTP door to the catalogue of verbs, as an ASGI application.
 
-A request becomes a `Request` and waits in its plugin's queue like one over NATS, so that both share queues,
-turns, rates and budgets. The service answers it with fields or with an error.
-
-Law: the door decides who is asking and how the answer is spelled, and nothing about data.
+A request becomes a `Request` and waits in its plugin's queue like one at any other door, so that all share
+queues, turns, rates and budgets. `RequestService` answers it with fields or with an error. The door decides
+who is asking and how the answer is spelled, and nothing about data.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,25 +17,27 @@ import msgspec
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
-from holdfast.edges.http.blob_steps import BlobSteps, TransferCaller
-from holdfast.edges.http.blobs import BlobTransfers, ClientGone, deadline_fields, transfer_of
+from holdfast.edges.http.blobs import BlobSteps, BlobTransfers, ClientGone, deadline_fields, transfer_of
 from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.routes import found
 from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, query_fields, tagged
 from holdfast.edges.http.watching import Watches, start_of
-from holdfast.edges.intake.endpoint import Endpoint
-from holdfast.edges.intake.lines import Request
+from holdfast.edges.intake.requests import Endpoint, Request, hand_back
 from holdfast.errors import HoldfastError, KeyNotFound, Unavailable, ValidationError, ValueTooLarge
 from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.bus.connection import Connection
+    from holdfast.edges.calls import Verb
     from holdfast.edges.http.guard import Client, Server
     from holdfast.edges.http.responses import Header, Response
     from holdfast.edges.http.routes import Found
+    from holdfast.edges.intake.requests import Answer, Back
+    from holdfast.edges.intake.service import RequestService
     from holdfast.store import Store
 
 WATCHED: Final = "changes"
@@ -45,31 +45,6 @@ WATCHED: Final = "changes"
 _WATCH: Final = re.compile(rb"(?:^|&)watch(?:=true|=)?(?:&|$)")
 
 _FIELDS: Final = FIELDS.lower().encode()
-
-Answer = tuple[dict[str, Any], HoldfastError | None]
-Back = Callable[[dict[str, Any], HoldfastError | None], None]
-"""A function that takes an answer."""
-
-
-class Service(Protocol):
-    """The parts of a service that the door uses."""
-
-    @property
-    def client(self) -> Connection:
-        """The connection to NATS."""
-        ...
-
-    def now(self) -> int:
-        """Return the store's time."""
-        ...
-
-    def accept(self, request: Request) -> None:
-        """Queue a request, or refuse it."""
-        ...
-
-    def refused(self, where: str, error: HoldfastError) -> None:
-        """Record a request that was refused before it was known who is asking."""
-        ...
 
 
 class Gatekeeper(Protocol):
@@ -115,12 +90,12 @@ class Api:
 
     def __init__(self, guard: Gatekeeper, store: Store, limits: HttpLimits | None = None) -> None:
         self.limits = limits or HttpLimits()
-        self.service: Service | None = None
+        self.service: RequestService | None = None
         self.guard = guard
         self._store = store
         self._watches = Watches(store, self.limits)
         self._transfers = BlobTransfers()
-        self._endpoint = Endpoint(name="http", subject="", queue_group="")
+        self._endpoint = Endpoint(name="http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -152,16 +127,16 @@ class Api:
         await respond(send, response, told(service, call))
 
     async def _transfer(
-        self, service: Service, asked: Found, *, user: str, scope: Scope, receive: Receive, send: Send
+        self, service: RequestService, asked: Found, *, user: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Receive or send a blob."""
 
-        async def queue(made: Callable[..., Request]) -> Answer:
+        async def ask(route: Route, payload: bytes, verb: Verb) -> dict[str, Any]:
             await self.guard.admit(scope, asked)  # anew: the token may have ended since the last step
-            return await self._queued(service, made)
+            return await service.ask(route, payload, verb=verb, endpoint=self._endpoint, user=user)
 
         place = asked.place
-        steps = BlobSteps(TransferCaller(place, user), queue, deadline_fields(scope))
+        steps = BlobSteps(place, ask, deadline_fields(scope))
         verbs = self._store.verbs(place.namespace, writer=place.owner)
         transfer = transfer_of(scope, asked.key or "", steps, verbs)
         try:
@@ -179,7 +154,7 @@ class Api:
             await respond(send, response, told(service, None))
 
     async def _watch(
-        self, service: Service, call: HttpCall, scope: Scope, receive: Receive, send: Send
+        self, service: RequestService, call: HttpCall, scope: Scope, receive: Receive, send: Send
     ) -> Response | None:
         """Send changes until the client goes or its token ends. Returns the response to a refused request.
 
@@ -199,42 +174,27 @@ class Api:
             )
         return None
 
-    async def _answer(self, service: Service, call: HttpCall, body: bytes) -> Answer:
+    async def _answer(self, service: RequestService, call: HttpCall, body: bytes) -> Answer:
         """Queue the request and wait for its answer."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.begin(service, call, body, back=partial(_hand_back, answer))
+        self.begin(service, call, body, back=partial(hand_back, answer))
         return await answer
 
-    def begin(self, service: Service, call: HttpCall, body: bytes, *, back: Back) -> None:
+    def begin(self, service: RequestService, call: HttpCall, body: bytes, *, back: Back) -> None:
         """Queue the request, or refuse it; a function takes the answer."""
         request = call.request = Request(
-            line=call.asked.place.owner,
+            queue=call.asked.place.owner,
             route=call.route,
-            reply="",
             payload=body,
             received=service.now(),
             began=time.perf_counter(),
             endpoint=self._endpoint,
-            client=service.client,
             verb=call.asked.verb,
             writes=call.asked.verb is not None and call.asked.verb.in_order,
             user=call.user,
             back=back,
         )
         service.accept(request)
-
-    async def _queued(self, service: Service, made: Callable[..., Request]) -> Answer:
-        """Queue a step of a transfer and wait for its answer."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        service.accept(
-            made(
-                received=service.now(),
-                endpoint=self._endpoint,
-                client=service.client,
-                back=partial(_hand_back, answer),
-            )
-        )
-        return await answer
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Receive the body; None if the client has gone.
@@ -376,12 +336,7 @@ def _told_fields(scope: Scope) -> bytes | None:
     return found[0] if found else None
 
 
-def _hand_back(answer: asyncio.Future[Answer], fields: dict[str, Any], error: HoldfastError | None) -> None:
-    if not answer.done():  # it is cancelled if the client has gone
-        answer.set_result((fields, error))
-
-
-def told(service: Service, call: HttpCall | None) -> tuple[Header, ...]:
+def told(service: RequestService, call: HttpCall | None) -> tuple[Header, ...]:
     """Return the headers of every response of a service: its time, and a warning if there is one."""
     now = (b"holdfast-time", str(service.now()).encode())
     warning = "" if call is None or call.request is None else call.request.warning

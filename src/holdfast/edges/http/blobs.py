@@ -1,6 +1,6 @@
 """Blobs over HTTP: bodies of any size, in both directions, with ranges.
 
-Law: a transfer holds a bounded number of parts, whatever the size of the blob. A client has 30 seconds for
+A transfer holds a bounded number of parts, whatever the size of the blob. A client has 30 seconds for
 each part; a few bytes now and then gain it no time. A body that can't be sent to its end is cut off, so that
 no client takes it for the whole. Nothing that is stored is ever run as a page of this service.
 """
@@ -14,30 +14,43 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, PART_BYTES, Manifest, manifest_of
+from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
 from holdfast.edges.http.connections import STREAM
 from holdfast.edges.http.responses import ALWAYS, Response, Unsatisfiable
-from holdfast.edges.http.spoken import expected_version, header_fields, tagged
-from holdfast.errors import Busy, HoldfastError, KeyNotFound, ValidationError, ValueTooLarge, VersionConflict
+from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, tagged
+from holdfast.errors import (
+    Busy,
+    HoldfastError,
+    KeyNotFound,
+    Transient,
+    ValidationError,
+    ValueTooLarge,
+    VersionConflict,
+)
 from holdfast.handles.blob_pieces import parts_of
 from holdfast.handles.blob_reader import BlobReader
 from holdfast.handles.blob_upload import store_blob
 from holdfast.handles.blobs import described
 from holdfast.verbs.blobs import BlobVerbs
 from holdfast.verbs.fields import ttl_field
-from holdfast.wire.blobs import in_ascii
+from holdfast.wire.blobs import blob_message, blob_result, in_ascii, part_fields, part_of
 from holdfast.wire.payload import decode
 from holdfast.wire.replies import row_of, stored_fields
+from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 
     from starlette.types import Receive, Scope, Send
 
     from holdfast.blobs.commands import StoreBlob
-    from holdfast.edges.http.blob_steps import BlobSteps
+    from holdfast.commands import Result, WriteCommand
+    from holdfast.edges.calls import Verb
     from holdfast.edges.http.connections import BoundedConnection
     from holdfast.edges.http.responses import Header
+    from holdfast.edges.http.routes import PathOwner
+    from holdfast.rows import Address, Row
     from holdfast.verbs.keys import Verbs
 
 MOST: Final = 64
@@ -46,6 +59,11 @@ MOST_OF_ONE: Final = 16
 IN_FLIGHT: Final = 4
 AHEAD: Final = 2
 """Number of parts of a body that are being stored, and of groups of parts of one that are being read."""
+ATTEMPTS: Final = 5
+"""Number of times that a step of a transfer is taken before the transfer fails."""
+PAUSE: Final = 0.2
+"""Seconds before a step is taken again if the refusal names no time."""
+_STORING: Final = frozenset({"put", "commit"})
 _DEADLINES: Final = ("deadline", "deadline_ms")
 _RANGE: Final = re.compile(rb"bytes=(\d{0,18})-(\d{0,18})")
 _END: Final[dict[str, Any]] = {"type": "http.response.body", "body": b""}
@@ -55,6 +73,78 @@ _SANDBOX: Final[Header] = (b"content-security-policy", b"sandbox; default-src 'n
 
 class ClientGone(Exception):
     """The client has gone in the middle of a body."""
+
+
+class BlobSteps:
+    """The requests that a transfer is made of, each in the queue of its plugin.
+
+    A transfer over HTTP takes the steps that a client over NATS takes: `head` and `get_part`, or `begin`,
+    `put_part` and `commit`. So it shares queues, turns, rates and budgets with all other requests, part by
+    part. A step that is refused because the plugin is busy or asks too often is taken again after a while,
+    since the client can't continue in the middle of a body.
+
+    Args:
+        place: Whose blobs they are.
+        ask: Queues a request of this door and returns the fields of its answer.
+        deadline: The fields of the caller's deadline, which holds for the step that stores the blob.
+    """
+
+    def __init__(
+        self,
+        place: PathOwner,
+        ask: Callable[[Route, bytes, Verb], Awaitable[dict[str, Any]]],
+        deadline: Mapping[str, Any],
+    ) -> None:
+        self._place = place
+        self._queue = ask
+        self._deadline = deadline
+        self.taken = False
+        """True once a step was queued: a refusal is recorded already."""
+
+    async def execute(self, command: WriteCommand) -> Result:
+        """Execute a command on blobs."""
+        verb, fields = blob_message(command)
+        if verb in _STORING:
+            fields |= self._deadline
+        result: Result = blob_result(command, await self._ask(verb, fields))
+        return result
+
+    async def head(self, key: str) -> dict[str, Any]:
+        """Return the reply that describes a blob."""
+        return await self._ask("head", {"key": key, **self._deadline})
+
+    async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
+        """Return the row of a blob's entry; see `Pipeline.get_at`."""
+        fields = await self._ask("head", {"key": key})
+        return (row_of(fields), 0) if fields["exists"] else (None, 0)
+
+    async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
+        """Return parts of a blob; see `Pipeline.parts`."""
+        return await asyncio.gather(*map(self._part, addresses))
+
+    async def _part(self, address: Address) -> Row | None:
+        fields = await self._ask("get_part", part_fields(address))
+        return part_of(fields) if fields["exists"] else None
+
+    async def _ask(self, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Take a step. The first one is refused at once, as any other request would be."""
+        data = fields.pop("data", None)
+        attempts = ATTEMPTS if self.taken else 1
+        self.taken = True
+        while True:
+            attempts -= 1
+            try:
+                return await self._once(name, fields, data)
+            except Transient as refusal:
+                if not attempts:
+                    raise
+                await asyncio.sleep(PAUSE if refusal.retry_after is None else refusal.retry_after)
+
+    async def _once(self, name: str, fields: dict[str, Any], data: bytes | None) -> dict[str, Any]:
+        place = self._place
+        dialect = HttpDialect(name="http", given=fields, told=None if data is None else b"{}")
+        route = Route(dialect, name, place.namespace, place.owner, place.root, family=place.family)
+        return await self._queue(route, data or b"", FAMILIES[place.family][name])
 
 
 class Transfer(NamedTuple):

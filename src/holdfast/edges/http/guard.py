@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast.bounded import Bounded
 from holdfast.edges.http.responses import NoToken
-from holdfast.edges.nats.callers import TOKEN_SIGN
+from holdfast.edges.intake.service import TOKEN_SIGN
 from holdfast.edges.settings.addresses import is_loopback
 from holdfast.errors import Busy, HoldfastError, PermissionDenied
 from holdfast.operators.tokens import has_form

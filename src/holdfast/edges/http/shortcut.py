@@ -23,8 +23,10 @@ from holdfast.errors import HoldfastError, InternalError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.edges.http.api import Api, Service
+    from holdfast.edges.http.api import Api
     from holdfast.edges.http.connections import BoundedConnection
+    from holdfast.edges.intake.requests import Request
+    from holdfast.edges.intake.service import RequestService
 
 MOST_QUICK: Final = 16_384
 """Maximum number of bytes of a body that takes the shortcut."""
@@ -50,7 +52,9 @@ class Quick:
 
     __slots__ = ("_api", "_call", "_connection", "_service", "body", "reply")
 
-    def __init__(self, api: Api, service: Service, connection: BoundedConnection, call: HttpCall) -> None:
+    def __init__(
+        self, api: Api, service: RequestService, connection: BoundedConnection, call: HttpCall
+    ) -> None:
         self._api = api
         self._service = service
         self._connection = connection
@@ -64,9 +68,17 @@ class Quick:
         if self._api.service is self._service:
             self._api.begin(self._service, self._call, body, back=self._answer)
         else:
-            self._answer({}, starting_or_stopping())
+            self._respond({}, starting_or_stopping())
 
-    def _answer(self, fields: dict[str, Any], error: HoldfastError | None) -> None:
+    def _answer(
+        self, request: Request, fields: dict[str, Any], error: HoldfastError | None
+    ) -> HoldfastError | None:
+        """Take the answer of the request."""
+        request.back = None  # it leads here, and an error leads to the request: nothing is left in a circle
+        self._respond(fields, error)
+        return error
+
+    def _respond(self, fields: dict[str, Any], error: HoldfastError | None) -> None:
         connection, call = self._connection, self._call
         if connection.transport.is_closing():
             call.request = None
@@ -77,7 +89,7 @@ class Quick:
             _log.exception("a response could not be made")
             response = problem(InternalError("the response could not be made"))
         self.reply = spelled(response, connection.server_state.default_headers, told(self._service, call))
-        call.request = None  # the request leads here by way of its `back`: nothing is left in a circle
+        call.request = None
         connection.go_on()
 
 

@@ -1,1 +1,1 @@
-"""Requests of all doors of a service: their queues, turns, deadlines, logs and counts."""
+"""Requests of all doors of a service: their queues, turns, deadlines, answers, logs and counts."""

@@ -1,8 +1,8 @@
-"""Log lines and counts of the service's operations.
+"""Log lines and counts of the service's operations, and the most recent slow ones for operators.
 
-Law: values never appear in logs. Each operation gets a DEBUG line; above a thousand a second only one in a
-hundred is written. Slow and refused requests are all counted, but their log lines are limited to a readable
-rate: a client that floods the service must not flood its log.
+Values never appear in logs. Each operation gets a DEBUG line; above a thousand a second only one in a hundred
+is written. Slow and refused requests are all counted, but their log lines are limited to a readable rate: a
+client that floods the service must not flood its log.
 """
 
 from __future__ import annotations
@@ -10,18 +10,25 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import Counter, deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from holdfast import rules
+from holdfast.clock import moment
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.intake.asked import asked
-from holdfast.edges.intake.slow import KEPT, SlowLog
 from holdfast.errors import Busy, Defect, HoldfastError, InvalidJson, RateLimited, VersionConflict
+from holdfast.model import SlowRequest
+from holdfast.rules import MAX_KEY_CHARACTERS
+from holdfast.wire.blobs import with_data
 
 if TYPE_CHECKING:
-    from holdfast.edges.intake.lines import Request
+    from collections.abc import Iterator, Mapping
+
+    from holdfast.edges.intake.requests import Request
+    from holdfast.wire.subjects import Route
 
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01
@@ -38,6 +45,19 @@ OTHERS: Final = "others"
 """The collective name of plugins beyond the number whose dropped lines are counted separately."""
 DROPPED: Final = {"reply_subject": "its reply subject is not the caller's own"}
 """Reasons for dropping a message without executing or answering it."""
+
+KEPT: Final = 128
+"""Default number of slow requests that are kept."""
+PAGE: Final = 200
+"""Maximum number of requests on a page. A reply can hold that many however JSON escapes their keys."""
+MOST_READ: Final = 131_072
+"""Largest request, in bytes, that is decoded again for a log line. For others only the subject is used."""
+LONG_FIELD: Final = 4_096
+"""Size in bytes above which a field is not decoded for a log line: a value of 64 KB takes milliseconds."""
+SHOWN: Final = 10
+"""Maximum number of keys that a line names for a request about several."""
+_SEVERAL: Final = ("keys", "items", "writes")
+"""The fields that list the keys or items of a request."""
 
 _log = logging.getLogger("holdfast.service")
 
@@ -68,6 +88,54 @@ class OperationCounter(Protocol):
     def unknown_fields(self, owner: str, count: int) -> None:
         """Count the unknown fields of a request."""
         ...
+
+
+class SlowLog:
+    """The most recent slow requests of this process.
+
+    Args:
+        kept: Number of requests to keep.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept: deque[SlowRequest] = deque(maxlen=kept)
+        self._number = 0
+        self.slow = 0
+        """Number of slow requests, including those that are not kept."""
+
+    def keep(
+        self, request: Request, seconds: float, *, fields: Mapping[str, Any], error: HoldfastError | None
+    ) -> None:
+        """Store a request with the fields of its log line."""
+        self._number += 1
+        self._kept.append(
+            SlowRequest(
+                number=self._number,
+                at=moment(request.received),
+                plugin=fields["plugin"],
+                verb=fields["verb"],
+                key=fields["key"],
+                milliseconds=round(seconds * 1000, 3),
+                error_code=None if error is None else error.code,
+                request_id=fields["request_id"],
+            )
+        )
+
+    def page(self, fields: Mapping[str, Any], instance: str) -> dict[str, Any]:
+        """Return one page as the fields of a reply, newest first; empty if another instance was asked for."""
+        limit, before = rules.limit(fields.get("limit")), fields.get("before")
+        if before is not None:
+            rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)
+        meant = fields.get("instance") in (None, instance)
+        older = (one for one in reversed(self._kept) if meant and (before is None or one.number < before))
+        page = list(islice(older, min(limit, PAGE)))
+        return {
+            "requests": page,
+            "count": len(page),
+            "next": page[-1].number if page and next(older, None) is not None else None,
+            "slow": self.slow,
+            "instance": instance,
+        }
 
 
 class RequestLog:
@@ -126,16 +194,16 @@ class RequestLog:
         self.slow_log.slow += 1
         if not self._lines.may_be_written(owner, verb, "slow", most=SLOW_LINES):
             return
-        told = asked(request)
-        self.slow_log.keep(request, seconds, asked=told, error=error)
+        fields = log_fields(request)
+        self.slow_log.keep(request, seconds, fields=fields, error=error)
         took = _took(request, seconds)
-        _log.warning("slow: %s of %s took %.0f ms", verb, owner, seconds * 1000, extra=told | took)
+        _log.warning("slow: %s of %s took %.0f ms", verb, owner, seconds * 1000, extra=fields | took)
 
     def unknown_fields(self, request: Request, count: int) -> None:
         """Record a request with unknown fields. Its warning names them."""
         if _log.isEnabledFor(logging.DEBUG) and self._sampled():
             route = request.route
-            _log.debug("%s of %s has %s", route.verb, route.owner, request.warning, extra=asked(request))
+            _log.debug("%s of %s has %s", route.verb, route.owner, request.warning, extra=log_fields(request))
         if self._counter is not None:
             self._counter.unknown_fields(request.route.owner, count)
 
@@ -227,7 +295,8 @@ def _log_error(request: Request, error: HoldfastError) -> None:
         error.code,
         dialect.message(error),
         exc_info=error if isinstance(error, Defect) else None,
-        extra=asked(request) | {"code": error.code, "field": error.field and dialect.spelled(error.field)},
+        extra=log_fields(request)
+        | {"code": error.code, "field": error.field and dialect.spelled(error.field)},
     )
 
 
@@ -239,9 +308,101 @@ def _log_done(request: Request, seconds: float, *, hit: bool | None) -> None:
         "replayed " if request.replayed else "",
         request.route.verb,
         request.route.owner,
-        extra=asked(request) | _took(request, seconds) | {"hit": hit} | replayed,
+        extra=log_fields(request) | _took(request, seconds) | {"hit": hit} | replayed,
     )
 
 
 def _took(request: Request, seconds: float) -> dict[str, object]:
     return {"size": len(request.payload), "latency_ms": round(seconds * 1000, 3)}
+
+
+def log_fields(request: Request) -> dict[str, Any]:
+    """Return the plugin, verb, key and request id of a request, and the TTL if it sets one; never a value.
+
+    The request is decoded for this, so it is called only when a line about it is written.
+    """
+    route = request.route
+    line: dict[str, Any] = {
+        "plugin": route.owner,
+        "operation": route.verb,
+        "verb": route.verb,
+        "key": request.key,
+        "request_id": None,
+    }
+    if len(request.payload) > MOST_READ and not request.head:
+        return line
+    payload, count = _shortened(request.payload)
+    try:
+        fields = with_data(request.head, b"") if request.head else route.dialect.fields(payload)
+    except HoldfastError:
+        return line
+    line["request_id"] = _text(fields.get("request_id"))
+    if route.family == "table":
+        return line
+    line |= _keys(route, fields)
+    if count:
+        line["count"] = count
+    if route.verb == "set" or not _TTL.isdisjoint(fields):
+        line["ttl"] = _ttl(fields)
+    return line
+
+
+_TTL: Final = frozenset({"ttl", "ttl_seconds"})
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def _shortened(payload: bytes) -> tuple[bytes, int]:
+    """Return a payload without long fields, and the number of keys or items if only the first are left."""
+    if len(payload) <= LONG_FIELD:
+        return payload, 0
+    try:
+        members, count = _MEMBERS(payload), 0
+        for name, member in members.items():
+            if len(bytes(member)) > LONG_FIELD:
+                members[name] = msgspec.Raw(b"null")
+                if name in _SEVERAL:
+                    several = _LIST(member)
+                    count = len(several)
+                    members[name] = msgspec.Raw(msgspec.json.encode(several[:SHOWN]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return payload[:LONG_FIELD], 0
+    return msgspec.json.encode(members), count
+
+
+def _keys(route: Route, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the key, or for several keys the first ones and their number."""
+    if "key" in fields:
+        return {"key": _stored_key(route, fields["key"])}
+    if "prefix" in fields:
+        return {"prefix": _stored_key(route, fields["prefix"])}
+    for name in _SEVERAL:
+        if isinstance(members := fields.get(name), list):
+            keys = [_stored_key(route, key) for key in _member_keys(members[:SHOWN])]
+            return {"key": keys[0] if keys else "", "keys": keys, "count": len(members)}
+    return {}
+
+
+def _member_keys(members: list[Any]) -> Iterator[Any]:
+    for member in members:
+        yield member.get("key") if isinstance(member, dict) else member
+
+
+def _stored_key(route: Route, key: object) -> str:
+    """Return a key as it is stored. A caller may leave out the prefix that all keys of a project share."""
+    shown = _text(key) or ""
+    if route.root is None or shown.startswith(route.root):
+        return shown
+    return f"{route.root}{shown}"
+
+
+def _ttl(fields: Mapping[str, Any]) -> int | None:
+    semantics = fields.get("semantics")
+    ttls = [fields.get("ttl"), fields.get("ttl_seconds")]
+    if isinstance(semantics, dict):
+        ttls.append(semantics.get("ttl_seconds"))
+    return next((ttl for ttl in ttls if type(ttl) is int), None)
+
+
+def _text(field: object) -> str | None:
+    return field[:MAX_KEY_CHARACTERS] if isinstance(field, str) else None

@@ -9,7 +9,6 @@ principal are those of the service.
 from __future__ import annotations
 
 import json
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -18,12 +17,9 @@ import msgspec
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.tables import PluginTables
-from holdfast.edges.intake.endpoint import Endpoint
-from holdfast.edges.intake.inside import answered
-from holdfast.edges.intake.large import uncollected
-from holdfast.edges.intake.lines import Request
+from holdfast.edges.intake.requests import Endpoint, uncollected
+from holdfast.edges.intake.service import TOKEN_SIGN
 from holdfast.edges.mcp.bypass import NoBypass, SdkBypass
-from holdfast.edges.nats.callers import TOKEN_SIGN
 from holdfast.errors import PermissionDenied
 from holdfast.handles.kv import KV
 from holdfast.wire.dialects import Dialect
@@ -31,15 +27,14 @@ from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from holdfast.edges.http.api import Service
     from holdfast.edges.http.routes import PathOwner
-    from holdfast.edges.intake.inside import Back
+    from holdfast.edges.intake.service import RequestService
     from holdfast.operators.tokens import Token
     from holdfast.store import Store
 
 SEMANTIC: Final = "semantic"
 TABLE: Final = "table"
-ENDPOINT: Final = Endpoint(name="mcp", subject="", queue_group="")
+ENDPOINT: Final = Endpoint(name="mcp")
 """The counters of calls over HTTP, which NATS does not show."""
 Spell: TypeAlias = Callable[[bytes], dict[str, Any]]
 """A function that decodes a payload to the fields of a verb."""
@@ -162,7 +157,7 @@ class ServedCaller(ToolCaller):
         token: What lets the caller in; None for a process of this machine that needs none.
     """
 
-    def __init__(self, service: Service, store: Store, place: PathOwner, token: Token | None) -> None:
+    def __init__(self, service: RequestService, store: Store, place: PathOwner, token: Token | None) -> None:
         kv = KV(store, store.verbs(place.namespace, root=place.root))
         super().__init__(kv, place.owner, writer=None, bypass=SdkBypass())
         self.user = "" if token is None else f"{TOKEN_SIGN}{token.id}"
@@ -181,31 +176,12 @@ class ServedCaller(ToolCaller):
         """Queue a call, and wait for its answer."""
         if not self.allows(verb):
             raise PermissionDenied(f"this token does not allow {verb}")
-        dialect = ToolDialect(spell=spell)
-        return await answered(
-            self._service.accept, lambda back: self._request(verb, payload, dialect, back, table=table)
-        )
-
-    def _request(
-        self, verb: str, payload: bytes, dialect: ToolDialect, back: Back, *, table: bool
-    ) -> Request:
         place = self._place
         family = TABLE if table else place.family
         namespace = f"{TABLE}/{self.owner}" if table else place.namespace
-        declared = FAMILIES[family][verb]
-        return Request(
-            line=self.owner,
-            route=Route(dialect, verb, namespace, self.owner, place.root, family=family),
-            reply="",
-            payload=payload,
-            received=self._service.now(),
-            began=time.perf_counter(),
-            endpoint=ENDPOINT,
-            client=self._service.client,
-            verb=declared,
-            writes=declared.in_order,
-            user=self.user,
-            back=back,
+        route = Route(ToolDialect(spell=spell), verb, namespace, self.owner, place.root, family=family)
+        return await self._service.ask(
+            route, payload, verb=FAMILIES[family][verb], endpoint=ENDPOINT, user=self.user
         )
 
 

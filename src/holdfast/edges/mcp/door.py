@@ -30,7 +30,7 @@ from holdfast.edges.http.limits import HttpLimits
 from holdfast.edges.http.responses import ALWAYS, NoToken, problem
 from holdfast.edges.http.routes import place_of
 from holdfast.edges.http.watching import READ_SECONDS
-from holdfast.edges.intake.large import LONG
+from holdfast.edges.intake.requests import LONG
 from holdfast.edges.mcp.bypass import MOST_ENVELOPE
 from holdfast.edges.mcp.callers import ServedCaller
 from holdfast.errors import (
@@ -46,10 +46,10 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from holdfast.edges.http.api import Service
     from holdfast.edges.http.connections import BoundedConnection
     from holdfast.edges.http.guard import TokenGuard
     from holdfast.edges.http.routes import PathOwner
+    from holdfast.edges.intake.service import RequestService
     from holdfast.edges.mcp.bypass import Envelope
     from holdfast.edges.mcp.sessions import Sessions
     from holdfast.operators.tokens import Token
@@ -82,7 +82,7 @@ class McpDoor:
     """
 
     def __init__(self, guard: TokenGuard, store: Store, limits: HttpLimits | None = None) -> None:
-        self.service: Service | None = None
+        self.service: RequestService | None = None
         self._guard = guard
         self._store = store
         self._sessions: dict[str, Sessions] = {}
@@ -154,7 +154,7 @@ class McpDoor:
             del body
             await sessions.answer(caller, trimmed, _again(envelope.body, receive), answer.send)
 
-    async def _caller(self, service: Service, scope: Scope) -> ServedCaller:
+    async def _caller(self, service: RequestService, scope: Scope) -> ServedCaller:
         """Return the caller of a request.
 
         Raises:

@@ -22,7 +22,7 @@ from msgspec import Meta, UnsetType
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
-from holdfast.edges.intake.large import MOST_READING, MOST_SINGLE
+from holdfast.edges.intake.requests import MOST_READING, MOST_SINGLE
 from holdfast.edges.mcp import schemas
 from holdfast.edges.mcp.callers import SEMANTIC, TABLE, ToolCaller
 from holdfast.errors import Fenced, KeyNotFound, ValidationError, ValueTooLarge, VersionConflict

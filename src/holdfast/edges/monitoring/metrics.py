@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command, Result
     from holdfast.edges.intake.request_log import Operation
+    from holdfast.edges.intake.service import RequestService
     from holdfast.edges.nats.link import Link
     from holdfast.edges.nats.service import NatsService
     from holdfast.rows import Record
@@ -230,6 +231,7 @@ class Metrics:
         """What the storage said when it last refused a write for want of room; None once it stores again."""
         self._make_counts()
         self._traffic = Traffic()
+        self.requests: RequestService | None = None
         self.services: Sequence[NatsService] = ()
         self.links: Sequence[Link] = ()
         store.measure(
@@ -389,11 +391,11 @@ class Metrics:
             self._lag = late / 1000
 
     def _now_under_way(self) -> Traffic:
-        services, links = self.services, self.links
+        requests, services, links = self.requests, self.services, self.links
         return Traffic(
-            requests_waiting=sum(service.waiting for service in services),
+            requests_waiting=0 if requests is None else requests.waiting,
             commands_waiting=self._store.waiting,
-            under_way=sum(service.under_way for service in services),
+            under_way=0 if requests is None else requests.under_way,
             events=sum(service.events for service in services),
             dropped={
                 "unsent": sum(service.unsent for service in services),

@@ -1,11 +1,7 @@
-"""Answers to the NATS services framework: ping, info and statistics.
-
-Law: the answers have the shapes of the NATS services framework, version 1.
-"""
+"""Answers to the NATS services framework, version 1: ping, info and statistics."""
 
 from __future__ import annotations
 
-import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,19 +12,24 @@ import holdfast
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from holdfast.edges.intake.endpoint import Endpoint
+    from holdfast.edges.intake.requests import Endpoint
 
 NAME: Final = "holdfast"
 _TYPES: Final = "io.nats.micro.v1"
 _KINDS: Final = ("PING", "INFO", "STATS")
 
 
-class Micro:
-    """This instance as it appears to the services framework."""
+class ServiceDiscovery:
+    """This instance as it appears to the services framework.
 
-    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+    Args:
+        endpoints: The counters of its subjects.
+        id: The name of this instance.
+    """
+
+    def __init__(self, endpoints: Sequence[Endpoint], id: str) -> None:
         self.endpoints = endpoints
-        self.id = secrets.token_hex(8)
+        self.id = id
         self._identity = {
             "name": NAME,
             "id": self.id,

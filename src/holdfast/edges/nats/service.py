@@ -1,65 +1,50 @@
-"""The service: receives messages, applies them to a store, and sends replies and events.
+"""The NATS door: subscribes to subjects, turns messages into requests, and sends replies and events.
 
-A message is routed by its subject and waits in its plugin's queue. In its turn it is decoded: a write is
-handed to the store's batcher, a get is answered at once where possible, and anything else becomes a task. The
-order of a connection is kept: one subscription serves a prefix and family, and a read of a key with a pending
-write runs after that write.
-
-Law: the service decides nothing about data. It decides who is asking, whether the deadline has passed, and
-where the reply may go.
+One subscription serves a prefix and family, so that the requests of a connection are accepted in the order in
+which they were sent. The door decides who is asking and where the reply may go. `RequestService` does the
+rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import families
 from holdfast.bus.errors import Lost
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
-from holdfast.edges.intake.deadlines import deadline_of
-from holdfast.edges.intake.large import LONG, starting
-from holdfast.edges.intake.lines import Intake, Limits, Request
-from holdfast.edges.intake.request_log import RequestLog
-from holdfast.edges.intake.slow import KEPT
-from holdfast.edges.nats.callers import Callers
-from holdfast.edges.nats.discovery import Micro
-from holdfast.edges.nats.draining import answered, drain, flush
-from holdfast.edges.nats.gets import GET, Gets
-from holdfast.edges.nats.replies import Answers
-from holdfast.edges.nats.reply_guard import reply_guard
-from holdfast.edges.nats.subscriptions import Listening
-from holdfast.edges.nats.users import user_of
-from holdfast.errors import Busy, HoldfastError, InvalidSubject
-from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
-from holdfast.pipeline.rates import Rates
+from holdfast.edges.intake.requests import Endpoint
+from holdfast.edges.intake.service import RequestService, RequestSettings
+from holdfast.edges.nats.discovery import ServiceDiscovery
+from holdfast.edges.nats.replies import NatsRequest, Replies, reply_guard
+from holdfast.errors import HoldfastError, InvalidSubject
 from holdfast.wire import subjects
-from holdfast.wire.blobs import with_data
-from holdfast.wire.dialects import PAYLOAD, PLUGIN, Dialect
-from holdfast.wire.writes import written
+from holdfast.wire.dialects import PAYLOAD, Dialect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from holdfast.bus.connection import Connection, Subscription
     from holdfast.bus.protocol import Message
-    from holdfast.commands import Result
-    from holdfast.declare import Declaration
-    from holdfast.edges.calls import Verb
-    from holdfast.edges.nats.subscriptions import Listener
+    from holdfast.edges.intake.request_log import RequestLog
     from holdfast.store import Store
-    from holdfast.wire.writes import Write
+
+GRACE: Final = 5.0
+"""Seconds for which a stopping service continues to read requests that were already sent."""
+USER_HEADER: Final = "Nats-Request-Info"
+LONGEST_USER: Final = 100
 
 _log = logging.getLogger("holdfast.service")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(RequestSettings, frozen=True, kw_only=True):
     """The settings of a service. With `plugin` it serves that plugin alone and publishes no events."""
 
     plugin: str | None = None
@@ -68,13 +53,70 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     payload_dialect: bool = True
     request_users: bool = False
     events: bool = True
-    deadline_ms: int = 1_000
-    slow_seconds: float = 0.1
-    slow_walk_seconds: float = 0.5
-    slow_kept: int = KEPT
-    rate: float | None = None
-    strict_fields: bool = False
-    limits: Limits = Limits()
+
+
+class Listener(msgspec.Struct, frozen=True, eq=False):
+    """What listens: the connection, the prefix of its subjects, and the endpoint of each family."""
+
+    client: Connection
+    prefix: str
+    endpoints: dict[str, Endpoint]
+
+
+class ServiceSubjects:
+    """The subjects that a service subscribes to, and the endpoints that count its requests.
+
+    Args:
+        prefixes: Prefixes of the subjects.
+        plugin: The only plugin to serve; None for all. The server sends the requests of a plugin with its own
+            connection behind a token of their own, so that no other connection receives them.
+        payload_dialect: Whether callers may name the plugin in the payload.
+        anybody: Whether the server lets every client publish to every subject.
+    """
+
+    def __init__(
+        self, prefixes: Sequence[str], *, plugin: str | None, payload_dialect: bool, anybody: bool
+    ) -> None:
+        self.prefixes = [*prefixes] if plugin is None else [f"{prefix}.{subjects.OWN}" for prefix in prefixes]
+        self._families = dict(subjects.FAMILIES)
+        self._heard: Sequence[str] = subjects.HEARD if anybody else subjects.GRANTED
+        if plugin is not None:
+            self._families = {family: f"{family}.{plugin}.>" for family in families.OF_PLUGINS}
+            self._heard = [*self._families.values()]
+        elif not payload_dialect:
+            del self._families["payload"]
+        self.endpoints = {prefix: dict(self._endpoints(prefix)) for prefix in self.prefixes}
+
+    def patterns(self, prefix: str) -> list[str]:
+        """Return the patterns to subscribe to under a prefix."""
+        return [f"{prefix}.{pattern}" for pattern in self._heard]
+
+    def common(self, client: Connection) -> Iterator[tuple[str, Listener]]:
+        """Yield the subscriptions of the common connection, which also match malformed subjects."""
+        for prefix in self.prefixes:
+            listener = Listener(client, prefix, self.endpoints[prefix])
+            yield from ((pattern, listener) for pattern in self.patterns(prefix))
+
+    def links(self, client: Connection, numbers: Iterable[int]) -> Iterator[tuple[str, Listener]]:
+        """Yield the subscriptions of a connection that serves some of the links.
+
+        Requests on a link are counted at the same endpoints as on the common connection. The server sends no
+        requests of operators and of the payload dialect there.
+        """
+        for prefix in self.prefixes:
+            endpoints = {
+                family: endpoint
+                for family, endpoint in self.endpoints[prefix].items()
+                if family in (*families.OF_PLUGINS, families.SEMANTIC)
+            }
+            for number in numbers:
+                listener = Listener(client, f"{prefix}.{subjects.LINK}.{number}", endpoints)
+                yield f"{listener.prefix}.>", listener
+
+    def _endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
+        for name, pattern in self._families.items():
+            subject = f"{prefix}.{pattern}"
+            yield name, Endpoint(name=name, subject=subject, queue_group=subjects.QUEUE)
 
 
 class NatsService:
@@ -84,9 +126,9 @@ class NatsService:
         store: An open store.
         client: A connected client; its owner closes it.
         settings: The settings.
-        request_log: Logs and counts every operation.
-        beside: Another service of this process. It starts and answers the requests of both, so that they
-            share queues, turns and rates. It must be stopped after this one.
+        request_log: Logs and counts every operation, if `requests` is not given.
+        requests: Starts and finishes the requests of all doors of this process, and is stopped by the service
+            that serves all plugins. If not given, this service has one of its own.
     """
 
     def __init__(
@@ -96,107 +138,81 @@ class NatsService:
         settings: Settings,
         request_log: RequestLog | None = None,
         *,
-        beside: NatsService | None = None,
+        requests: RequestService | None = None,
     ) -> None:
         self._store = store
-        store.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
         self._client = client
         self._settings = settings
-        self._request_log = request_log or RequestLog(
-            slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, kept=settings.slow_kept
-        )
-        self._users = settings.request_users
+        self.requests = requests or RequestService(store, settings, request_log, mode=settings.reply_mode)
+        self._now = self.requests.now
         self._guard = reply_guard(settings.reply_mode, settings.prefixes)
-        self._now = Turn(store.now).now
-        self._answers = Answers(self._now, client, request_log=self._request_log, prefix=settings.prefixes[0])
-        self._finish = self._answers.finish
-        self._beside = beside
-        gets = Gets(store, self._answers, self._get_later)
-        self._get_at_once = gets.take
-        own = Intake(self._begin, gets.answer, settings.limits)
-        self._intake: Intake = own if beside is None else beside._intake
-        self._listening = Listening(
+        self._replies = Replies(self.requests, client, prefix=settings.prefixes[0])
+        self._answer = self._replies.answer
+        self._over = self._replies.over
+        self._subjects = ServiceSubjects(
             settings.prefixes,
             plugin=settings.plugin,
             payload_dialect=settings.payload_dialect,
             anybody=settings.reply_mode == "open",
         )
-        self._micro = Micro([one for found in self._listening.endpoints.values() for one in found.values()])
-        self._callers = Callers(store, mode=settings.reply_mode, client=client, answers=self._answers)
-        self._handles, self._trusted = self._callers.handles, self._callers.trusted
-        self._rated = settings.rate is not None
-        rates = Rates(store.now, settings.rate, called="its rate")
-        self._rates: Rates = rates if beside is None else beside._rates
+        self._discovery = ServiceDiscovery(
+            [one for endpoints in self._subjects.endpoints.values() for one in endpoints.values()],
+            self.requests.id if settings.plugin is None else secrets.token_hex(8),
+        )
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.under_way = 0
 
     async def start(self) -> None:
         """Start answering requests; if the connection is lost meanwhile, as soon as it is back."""
         _log.info("the service is starting")
-        self._listen(self._listening.common(self._client))
-        for subject in self._micro.subjects():
+        self._listen(self._subjects.common(self._client))
+        for subject in self._discovery.subjects():
             self._subscriptions[self._client].append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
-            self._store.listen(self._answers.publish_changes)
+            self._store.listen(self._replies.publish_changes)
         try:
             await self._client.flush()
         except Lost:
             _log.warning("NATS dropped the connection while the service was starting; reconnecting")
-        _log.info("subjects registered: %s", ", ".join(one.subject for one in self._micro.endpoints))
+        _log.info("subjects registered: %s", ", ".join(one.subject for one in self._discovery.endpoints))
 
     def serve_links(self, client: Connection, numbers: Iterable[int]) -> None:
         """Serve the links with these numbers over an additional connection."""
         if client not in self._clients:
             self._clients.append(client)
-        self._listen(self._listening.links(client, numbers))
+        self._listen(self._subjects.links(client, numbers))
 
-    def _listen(self, heard: Iterable[tuple[str, Listener]]) -> None:
-        for pattern, listener in heard:
-            take = partial(self._take, listener)
-            heard_at = listener.client.listen(pattern, take, queue=subjects.QUEUE)
-            self._subscriptions[listener.client].append(heard_at)
+    def _listen(self, patterns: Iterable[tuple[str, Listener]]) -> None:
+        for pattern, listener in patterns:
+            subscription = listener.client.listen(
+                pattern, partial(self._take, listener), queue=subjects.QUEUE
+            )
+            self._subscriptions[listener.client].append(subscription)
 
     async def stop(self) -> None:
         """Accept no more requests, answer those already accepted, and stop.
 
-        In a flood, those that still wait after some seconds are refused; see `draining`.
+        In a flood, what can't be read within the grace period is not read, and requests that still wait after
+        some more seconds are refused, so that a service which is being flooded ends in time.
         """
-        flooded = await drain(self._subscriptions)
+        flooded = await _drain(self._subscriptions)
         self._subscriptions.clear()
-        if self._beside is None:
-            await answered(self._intake, self._finish)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-        await flush(self._clients)  # the event of a last write may come after its answer
-        self._store.unlisten(self._answers.publish_changes)
-        await flush(client for client in self._clients if client not in flooded)
+        if self._settings.plugin is None:
+            await self.requests.stop()
+        await _flush(self._clients)  # the event of a last write may come after its answer
+        self._store.unlisten(self._replies.publish_changes)
+        await _flush(client for client in self._clients if client not in flooded)
         _log.info("the service has stopped")
-
-    @property
-    def client(self) -> Connection:
-        """The common connection."""
-        return self._client
-
-    def now(self) -> int:
-        """Return the store's time, read once in a turn of the loop."""
-        return self._now()
-
-    @property
-    def waiting(self) -> int:
-        """The number of pending requests."""
-        return self._intake.waiting if self._beside is None else 0
 
     @property
     def unsent(self) -> int:
         """The number of replies and events that could not be sent."""
-        return self._answers.unsent
+        return self._replies.unsent
 
     @property
     def events(self) -> int:
         """The number of published changes."""
-        return self._answers.events
+        return self._replies.events
 
     def _take(self, listener: Listener, message: Message) -> None:
         """Queue a message. This does no other work, so that reading from the connection continues."""
@@ -207,218 +223,107 @@ class NatsService:
                 listener, message, subjects.dialect_of(message.subject, listener.prefix), error=error
             )
             return
-        if message.reply and not self._guard(message.reply, route.owner):
-            self._request_log.dropped("reply_subject", message.subject)
+        reply, client = message.reply, listener.client
+        if reply and not self._guard(reply, route.owner):
+            self.requests.request_log.dropped("reply_subject", message.subject)
             return
         endpoint = listener.endpoints.get(route.family)
         if endpoint is None:
             refusal = InvalidSubject(f"requests of the kind {route.family!r} are not accepted here")
             self._refuse_unrouted(listener, message, route.dialect, error=refusal)
             return
-        user = user_of(message) if self._users else ""
+        if client is not self._client and self._over.get(route.namespace) is not client:
+            self._over.keep(route.namespace, client)
         if route.dialect is PAYLOAD:
             route = subjects.presumed(route, message.data)
         verb = FAMILIES[route.family].get(route.verb)
-        request = Request(
-            line=route.owner,
-            route=route,
-            reply=message.reply,
-            payload=message.data,
-            received=self._now(),
-            began=time.perf_counter(),
-            endpoint=endpoint,
-            client=listener.client,
-            verb=verb,
-            writes=verb is not None and verb.in_order,
-            user=user,
-            head=message.head if route.family == "blob" else b"",
+        self.requests.accept(
+            NatsRequest(
+                queue=route.owner,
+                route=route,
+                payload=message.data,
+                received=self._now(),
+                began=time.perf_counter(),
+                endpoint=endpoint,
+                verb=verb,
+                writes=verb is not None and verb.in_order,
+                user=user_of(message) if self._settings.request_users else "",
+                back=self._answer if reply else None,
+                head=message.head if route.family == "blob" else b"",
+                reply=reply,
+                client=client,
+            )
         )
-        self.accept(request)
-
-    def accept(self, request: Request) -> None:
-        """Queue a request, or refuse it: for this door and others of the process."""
-        if (self._rated and not self._admitted(request)) or not self._intake.take(request):
-            self._refuse_at_the_door(request)
-
-    def refused(self, where: str, error: HoldfastError) -> None:
-        """Record a request that another door refused before it was known who is asking."""
-        self._request_log.unrouted(where, error)
-
-    def _admitted(self, request: Request) -> bool:
-        if request.route.family == "admin":
-            return True
-        request.wait = self._rates.take(request.line, request.began)
-        return request.wait == 0
-
-    def _refuse_at_the_door(self, request: Request) -> None:
-        if request.wait:
-            error: HoldfastError = self._rates.refusal(request.line, request.wait)
-        else:
-            error = Busy(f"too many requests of {request.line} are waiting", retry_after=0.1)
-        self._finish(request, error)
 
     def _refuse_unrouted(
         self, listener: Listener, message: Message, dialect: Dialect, *, error: HoldfastError
     ) -> None:
-        self._request_log.unrouted(message.subject, error)
+        self.requests.refused(message.subject, error)
         if message.reply and self._guard(message.reply, ""):
-            self._answers.refuse(listener.client, message.reply, dialect, error=error)
-
-    def _begin(self, request: Request) -> bool:
-        """Start a request. Returns True if it is under way, False if it has been answered."""
-        try:
-            if len(request.payload) <= LONG:
-                under_way = self._dispatch(request)
-            else:
-                with starting(request):
-                    under_way = self._dispatch(request)
-        except Exception as error:
-            self._finish(request, error)
-        else:
-            self.under_way += under_way
-            return under_way
-        return False
-
-    def _done(self, request: Request) -> None:
-        self.under_way -= 1
-        self._intake.done(request)
-
-    def _dispatch(self, request: Request) -> bool:
-        verb, route = request.verb, request.route
-        if (
-            verb is not None
-            and (declaration := verb.declaration) is not None
-            and route.dialect is PLUGIN
-            and not request.head
-        ):
-            try:
-                message = declaration.decode(request.payload)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # its fields show what is wrong, or they are those of a newer program
-            else:
-                return self._declared(request, verb, declaration, message)
-        fields = (
-            with_data(request.head, request.payload)
-            if request.head
-            else route.dialect.fields(request.payload)
-        )
-        if route.dialect is PAYLOAD:
-            route = request.route = subjects.identified(route, fields)
-            del fields["plugin_name"]
-        asked = fields.get("deadline"), fields.get("deadline_ms")
-        deadline = deadline_of(request, *asked, self._now(), self._settings.deadline_ms)
-        if verb is None:
-            raise self._no_verb(request)
-        if not fields.keys() <= verb.plain:
-            self._look_closer(request, verb, fields)
-        if route.family == "admin":
-            fields["deadline"] = deadline
-            return self._operate(request, verb, fields)
-        if route.family == "table":
-            fields["deadline"] = deadline
-            fields.pop("timeout", None)  # an argument of the Python API; unknown on the wire
-            return self._table(request, verb, fields)
-        handles = self._trusted if route.dialect is PAYLOAD else self._handles
-        kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)
-        if verb is GET and self._get_at_once(request, kv, fields.get("key")):
-            return False  # answered before the turn is over
-        fields["deadline"] = deadline
-        if verb.in_order:
-            return self._write(request, verb.answer(kv.verbs, fields))
-        self._spawn(request, verb.answer(kv, fields))
-        return True
-
-    def _declared(self, request: Request, verb: Verb, declaration: Declaration, message: Any) -> bool:
-        """Start a request whose fields are those that its verb declares, but for names within them."""
-        route, asked = request.route, (message.deadline, message.deadline_ms)
-        deadline = deadline_of(request, *asked, self._now(), self._settings.deadline_ms)
-        if declaration.nested and (inner := declaration.inner(message)):
-            self._look_closer(request, verb, inner)
-        kv = self._handles.get(route.namespace + request.user) or self._callers.kv(request, self._handles)
-        if verb is not GET:
-            return self._write(request, written(declaration, kv.verbs, message, deadline))
-        if self._get_at_once(request, kv, message.key):
-            return False  # answered before the turn is over
-        self._spawn(request, verb.answer(kv, {"key": request.key}))
-        return True
-
-    def _look_closer(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> None:
-        """Warn about fields that the verb does not know, or reject them in strict mode."""
-        found = unknown_fields(verb, fields)
-        if not found:
-            return
-        spelled = request.route.dialect.spelled
-        request.warning = warning(found, spelled)
-        self._request_log.unknown_fields(request, len(found))
-        if self._settings.strict_fields:
-            raise unknown_field(found[0], spelled)
-
-    def _write(self, request: Request, write: Write) -> bool:
-        if write.command is None:
-            self._finish(request, write.show(None))
-            return False
-        self._store.hand_over(write.command, partial(self._written, request, write))
-        return True
-
-    def _written(self, request: Request, write: Write, result: Result | HoldfastError) -> None:
-        try:
-            if isinstance(result, HoldfastError):
-                self._finish(request, result)
-            else:
-                request.replayed = result.replayed
-                self._finish(request, write.show(result))
-        except Exception as error:
-            self._finish(request, error)
-        finally:
-            self._done(request)
-
-    def _get_later(self, request: Request, call: Any) -> None:
-        """Answer a get as a task."""
-        self.under_way += 1
-        self._intake.adopt(request)
-        self._spawn(request, call)
-
-    def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
-        """Run a call on tables as a task: every call looks something up, and some take long."""
-        table = fields.get("table")
-        request.key = table[:100] if isinstance(table, str) else ""
-        self._spawn(request, verb.answer(self._callers.tables_of(request), fields))
-        return True
-
-    def _operate(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
-        known = {
-            **fields,
-            "principal": self._callers.principal(subjects.OPERATOR.lower(), request.user),
-            "door": request.endpoint.name,
-            "slow_log": partial(self._request_log.slow_log.page, instance=self._micro.id),
-        }
-        self._spawn(request, verb.answer(self._store, known))
-        return True
-
-    def _no_verb(self, request: Request) -> InvalidSubject:
-        known = ", ".join(sorted(FAMILIES[request.route.family]))
-        return InvalidSubject(f"there is no verb {_forget_verb(request)[:60]!r}; known are {known}")
-
-    def _spawn(self, request: Request, call: Any) -> None:
-        task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _call(self, request: Request, call: Any) -> None:
-        try:
-            self._finish(request, await call)
-        except Exception as error:
-            self._finish(request, error)
-        finally:
-            self._done(request)
+            self._replies.refuse(listener.client, message.reply, dialect, error=error)
 
     def _introduce(self, message: Message) -> None:
         if message.reply and self._guard(message.reply, subjects.OPERATOR):
-            self._answers.send(message.reply, self._micro.answer(message.subject))
+            self._replies.send(message.reply, self._discovery.answer(message.subject))
 
 
-def _forget_verb(request: Request) -> str:
-    """Return an unknown verb and remove it from the request, so that logs and counters never contain it."""
-    verb = request.route.verb
-    request.route = msgspec.structs.replace(request.route, verb="unknown")
-    return verb
+class _RequestInfo(msgspec.Struct):
+    user: str = ""
+
+
+_REQUEST_INFO: Final = msgspec.json.Decoder(_RequestInfo)
+
+
+def user_of(message: Message) -> str:
+    """Return the NATS user behind a request as a suffix for a principal, such as `:alice`; empty if unknown.
+
+    A server that imports a service with `share: true` writes the user into a header and overwrites any header
+    that the caller sent. Without `share` the caller controls the header. So the service reads it only where
+    the settings allow it. The name is truncated, and unprintable characters are removed.
+    """
+    header = message.header(USER_HEADER) if message.head else None
+    try:
+        user = _REQUEST_INFO.decode(header).user if header else ""
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    printable = "".join(one for one in user[:LONGEST_USER] if one.isprintable())
+    return f":{printable}" if printable else ""
+
+
+async def _drain(subscriptions: Mapping[Connection, list[Subscription]]) -> set[Connection]:
+    """Unsubscribe and read the requests already sent; in a flood, as many as the grace period allows.
+
+    Returns:
+        The connections on which more requests have been sent than could be read.
+    """
+    drains = {asyncio.create_task(_drained(some)): client for client, some in subscriptions.items()}
+    _, late = await asyncio.wait(drains, timeout=GRACE) if drains else ((), ())
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    if late:
+        _log.warning(
+            "stopping before reading every request of %d connections that are flooding the service",
+            len(late),
+        )
+    for subscription in (one for some in subscriptions.values() for one in some):
+        subscription.cancel()
+    return {drains[task] for task in late}
+
+
+async def _drained(subscriptions: Iterable[Subscription]) -> None:
+    """Drain the subscriptions of one connection."""
+    for subscription in subscriptions:
+        await subscription.drain()
+
+
+async def _flush(clients: Iterable[Connection]) -> None:
+    """Wait until all replies are sent, except on connections that are lost or time out."""
+    for failure in await asyncio.gather(*map(_flushed, clients), return_exceptions=True):
+        if isinstance(failure, BaseException) and not isinstance(failure, (Lost, TimeoutError)):
+            raise failure
+
+
+async def _flushed(client: Connection) -> None:
+    async with asyncio.timeout(GRACE):
+        await client.flush()

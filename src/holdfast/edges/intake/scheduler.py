@@ -1,6 +1,6 @@
 """Queues of pending requests, one for each plugin, served in turns.
 
-Law: each queue is bounded in number and bytes, and so are the requests under way of one plugin and of all
+Each queue is bounded in number and bytes, and so are the requests under way of one plugin and of all
 together. So a flood from one plugin fills only its own queue, and memory stays bounded.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,11 +17,7 @@ from holdfast.pace import COMPANY_SECONDS, IN_COMPANY, OWN_STARTED, STARTED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.bus.connection import Connection
-    from holdfast.edges.calls import Verb
-    from holdfast.edges.intake.endpoint import Endpoint
-    from holdfast.errors import HoldfastError
-    from holdfast.wire.subjects import Route
+    from holdfast.edges.intake.requests import Request
 
 LARGE: Final = 13
 """A request counts as one more for every 8 KB (a power of two) of its payload, because decoding and executing
@@ -34,36 +30,6 @@ ALL_WAITING: Final = 65_536
 """Maximum number of pending requests in total. Without payloads they would never reach the limit of bytes."""
 
 
-class Request(msgspec.Struct, gc=False):
-    """A message that asks for something. `received` is the store's time, `began` a monotonic time.
-
-    `client` is the connection that the request came over and is answered over; a server may permit the reply
-    on that connection alone. `verb` is None if no verb has that name. `writes` means that earlier requests
-    must have done their lookups before this one starts. `replayed` means that the request was executed before
-    and gets the same answer again. `user` is the user of the caller's connection, if the server reports it.
-    `back` takes the answer instead of the connection if the request came in at another door. `head` are the
-    headers, kept where fields may be in them.
-    """
-
-    line: str
-    route: Route
-    reply: str
-    payload: bytes
-    received: int
-    began: float
-    endpoint: Endpoint
-    client: Connection
-    verb: Verb | None = None
-    writes: bool = False
-    key: str = ""
-    wait: float = 0.0
-    replayed: bool = False
-    user: str = ""
-    warning: str = ""
-    back: Callable[[dict[str, Any], HoldfastError | None], None] | None = None
-    head: bytes = b""
-
-
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on pending requests and on requests under way."""
 
@@ -74,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     all_under_way: int = 1_024
 
 
-class Line(msgspec.Struct, eq=False):
+class PluginQueue(msgspec.Struct, eq=False):
     """The requests of one plugin. `begun` and `under_way` are weighted by size; see `LARGE`.
 
     `begun` counts what was started in turn `turn`, and what is left of large requests before it.
@@ -89,7 +55,7 @@ class Line(msgspec.Struct, eq=False):
     turn: int = 0
 
 
-class Intake:
+class RequestScheduler:
     """Queues requests and starts them, taking turns between plugins.
 
     Args:
@@ -102,8 +68,8 @@ class Intake:
         self._begin = begin
         self._over = over
         self._limits = limits
-        self._lines: dict[str, Line] = {}
-        self._turns: deque[Line] = deque()
+        self._queues: dict[str, PluginQueue] = {}
+        self._turns: deque[PluginQueue] = deque()
         self._bytes = 0
         self._waiting = 0
         self._under_way = 0
@@ -119,18 +85,23 @@ class Intake:
         """The number of pending requests."""
         return self._waiting
 
+    @property
+    def under_way(self) -> int:
+        """The number of requests that were started and are not answered yet."""
+        return self._under_way
+
     def take(self, request: Request) -> bool:
         """Queue a request. Returns False if there is no room for it."""
-        limits, size, owner = self._limits, len(request.payload), request.line
-        line = self._lines.get(owner) or Line()
+        limits, size, owner = self._limits, len(request.payload), request.queue
+        queue = self._queues.get(owner) or PluginQueue()
         if (
-            len(line.waiting) >= limits.waiting
-            or line.waiting_bytes + size > limits.waiting_bytes
+            len(queue.waiting) >= limits.waiting
+            or queue.waiting_bytes + size > limits.waiting_bytes
             or self._bytes + size > limits.all_waiting_bytes
             or self._waiting >= ALL_WAITING
         ):
             return False
-        self._lines[owner] = line
+        self._queues[owner] = queue
         if owner != self._latest:  # two plugins compete when both asked recently
             if self._latest:
                 self._company_until = request.began + COMPANY_SECONDS
@@ -138,50 +109,50 @@ class Intake:
         self._most = limits.under_way
         if request.began < self._company_until and self._most > IN_COMPANY:
             self._most = IN_COMPANY
-        line.waiting.append(request)
-        line.waiting_bytes += size
+        queue.waiting.append(request)
+        queue.waiting_bytes += size
         self._bytes += size
         self._waiting += 1
-        self._queue(line)
+        self._enqueue(queue)
         return True
 
     def done(self, request: Request) -> None:
         """Record the end of a request that was under way."""
-        line = self._lines[request.line]
-        line.under_way -= 1 + (len(request.payload) >> LARGE)
+        queue = self._queues[request.queue]
+        queue.under_way -= 1 + (len(request.payload) >> LARGE)
         self._under_way -= 1
-        self._queue(line)
-        if not line.waiting and not line.under_way:
-            self._leave(request.line)
+        self._enqueue(queue)
+        if not queue.waiting and not queue.under_way:
+            self._leave(request.queue)
 
     def adopt(self, request: Request) -> None:
         """Count a request as under way that was started and expected to be answered at once."""
-        line = self._lines.setdefault(request.line, Line())
-        line.under_way += 1 + (len(request.payload) >> LARGE)
+        queue = self._queues.setdefault(request.queue, PluginQueue())
+        queue.under_way += 1 + (len(request.payload) >> LARGE)
         self._under_way += 1
 
     def withdraw(self) -> list[Request]:
         """Remove and return every pending request. Those under way go on."""
-        withdrawn = [request for line in self._lines.values() for request in line.waiting]
+        withdrawn = [request for queue in self._queues.values() for request in queue.waiting]
         self._turns.clear()
         self._waiting = self._bytes = 0
-        for owner, line in list(self._lines.items()):
-            line.waiting.clear()
-            line.waiting_bytes, line.queued = 0, False
-            if not line.under_way:
+        for owner, queue in list(self._queues.items()):
+            queue.waiting.clear()
+            queue.waiting_bytes, queue.queued = 0, False
+            if not queue.under_way:
                 self._leave(owner)
         return withdrawn
 
     async def drained(self) -> None:
         """Wait until no request is pending or under way."""
-        while self._lines:
+        while self._queues:
             self._idle = self._idle or asyncio.Event()
             await self._idle.wait()
 
-    def _queue(self, line: Line) -> None:
-        if line.waiting and not line.queued and line.under_way < self._most:
-            line.queued = True
-            self._turns.append(line)
+    def _enqueue(self, queue: PluginQueue) -> None:
+        if queue.waiting and not queue.queued and queue.under_way < self._most:
+            queue.queued = True
+            self._turns.append(queue)
         if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
             self._schedule()
 
@@ -197,37 +168,37 @@ class Intake:
         A read that becomes a task looks nothing up before the loop's next round. So a write that was sent
         after it is held back until then: the tasks are scheduled before the next pump is.
         """
-        held: list[Line] = []
+        held: list[PluginQueue] = []
         self._turn = turn = self._turn + 1
         turns, most, all_most = self._turns, self._most, self._limits.all_under_way
         large = LARGE if most > IN_COMPANY else LARGE_IN_COMPANY
         for _ in range(STARTED):
             if not turns or self._under_way >= all_most:
                 break
-            line = turns.popleft()
-            if line.turn != turn:
-                if line.begun:
-                    line.begun = max(0, line.begun - OWN_STARTED * (turn - line.turn))
-                line.turn, line.reading = turn, False
-            if line.begun >= OWN_STARTED or (line.reading and line.waiting[0].writes):
-                held.append(line)
+            queue = turns.popleft()
+            if queue.turn != turn:
+                if queue.begun:
+                    queue.begun = max(0, queue.begun - OWN_STARTED * (turn - queue.turn))
+                queue.turn, queue.reading = turn, False
+            if queue.begun >= OWN_STARTED or (queue.reading and queue.waiting[0].writes):
+                held.append(queue)
                 continue
-            request = line.waiting.popleft()
+            request = queue.waiting.popleft()
             size = len(request.payload)
             weight = 1 + (size >> LARGE)
-            line.begun += 1 + (size >> large)
-            line.waiting_bytes -= size
+            queue.begun += 1 + (size >> large)
+            queue.waiting_bytes -= size
             self._bytes -= size
             self._waiting -= 1
             if self._begin(request):
-                line.under_way += weight
+                queue.under_way += weight
                 self._under_way += 1
-                line.reading = line.reading or not request.writes
-            line.queued = bool(line.waiting) and line.under_way < most
-            if line.queued:
-                turns.append(line)
-            elif not line.waiting and not line.under_way:
-                self._leave(request.line)
+                queue.reading = queue.reading or not request.writes
+            queue.queued = bool(queue.waiting) and queue.under_way < most
+            if queue.queued:
+                turns.append(queue)
+            elif not queue.waiting and not queue.under_way:
+                self._leave(request.queue)
         self._over()
         turns.extend(held)
         self._scheduled = False
@@ -236,7 +207,7 @@ class Intake:
 
     def _leave(self, owner: str) -> None:
         """Forget a plugin that has no requests left."""
-        self._lines.pop(owner, None)
-        if self._idle is not None and not self._lines:
+        self._queues.pop(owner, None)
+        if self._idle is not None and not self._queues:
             self._idle.set()
             self._idle = None

@@ -1,0 +1,473 @@
+"""The part of a service that all doors share: it accepts requests, queues, starts and finishes them.
+
+A request waits in its plugin's queue. In its turn it is decoded: a write is handed to the store's batcher, a
+get is answered at once where possible, and anything else becomes a task. The order of a plugin's requests is
+kept: a read of a key with a pending write runs after that write.
+
+A door decides who is asking and how an answer is sent; what a request means is decided behind the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.bounded import Bounded
+from holdfast.declare import missing
+from holdfast.edges.calls import FAMILIES, keys
+from holdfast.edges.calls.tables import PluginTables
+from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
+from holdfast.edges.intake.request_log import KEPT, RequestLog
+from holdfast.edges.intake.requests import (
+    LONG,
+    Request,
+    deadline_of,
+    hand_back,
+    require_fitting,
+    uncollected,
+)
+from holdfast.edges.intake.scheduler import Limits, RequestScheduler
+from holdfast.engine import Later
+from holdfast.errors import Busy, HoldfastError, InternalError, InvalidSubject, Unavailable
+from holdfast.handles.kv import KV
+from holdfast.pace import IN_A_GROUP, TO_GATHER, Turn
+from holdfast.pipeline.rates import Rates
+from holdfast.wire import subjects
+from holdfast.wire.blobs import with_data
+from holdfast.wire.dialects import PAYLOAD, PLUGIN
+from holdfast.wire.replies import row_fields
+from holdfast.wire.writes import written
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from holdfast.commands import Result
+    from holdfast.edges.calls import Verb
+    from holdfast.edges.intake.requests import Answer, Endpoint
+    from holdfast.rows import Row
+    from holdfast.store import Store
+    from holdfast.wire.subjects import Route
+    from holdfast.wire.writes import Write
+
+KNOWN_NAMES: Final = 4_096
+"""Number of plugins and projects whose handles are cached; handles of others are created again."""
+ANSWERING: Final = 10.0
+"""Seconds for which a stopping service continues to start requests that are waiting. With the grace periods
+of the doors for reading and sending, it ends within the 30 seconds that orchestrators usually give it."""
+OPEN: Final = "open"
+"""The mode of a service that does not know who its callers are."""
+TOKEN: Final = "token"
+TOKEN_SIGN: Final = "#"
+"""The mode of a principal that a token authenticates, and the sign before the token's id. No namespace and no
+user of NATS begins with it, so that handles of different callers have different names."""
+TRUSTED: Final = "trusted"
+"""The principal of callers that name the plugin in the payload and may act for any plugin."""
+GET: Final = keys.VERBS["get"]
+"""The verb with a fast path beside the catalogue: all gets of a turn share one lookup."""
+
+_log = logging.getLogger("holdfast.service")
+
+
+class RequestSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a service that do not depend on the door."""
+
+    deadline_ms: int = 1_000
+    slow_seconds: float = 0.1
+    slow_walk_seconds: float = 0.5
+    slow_kept: int = KEPT
+    rate: float | None = None
+    strict_fields: bool = False
+    limits: Limits = Limits()
+
+
+class Callers:
+    """The handles with which a service acts for its callers: one for each caller and namespace.
+
+    Args:
+        store: The store.
+        mode: The name of what authenticates callers without a token; `open` does not.
+    """
+
+    def __init__(self, store: Store, mode: str) -> None:
+        self._store = store
+        self._mode = mode
+        self.handles: Bounded[str, KV] = Bounded(KNOWN_NAMES)
+        """Handles by namespace and user."""
+        self.trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
+        """The same for callers that name the plugin in the payload."""
+        self.tables: Bounded[str, PluginTables] = Bounded(KNOWN_NAMES)
+
+    def kv(self, request: Request, handles: Bounded[str, KV]) -> KV:
+        """Make a handle on keys and keep it."""
+        route, user = request.route, request.user
+        owner = TRUSTED if route.dialect is PAYLOAD else route.owner
+        verbs = self._store.verbs(
+            route.namespace, root=route.root, writer=route.owner, principal=self.principal(owner, user)
+        )
+        return handles.keep(route.namespace + user, KV(self._store, verbs))
+
+    def tables_of(self, request: Request) -> PluginTables:
+        """Return the handle on tables for a request."""
+        namespace, user = request.route.namespace, request.user
+        tables = self.tables.get(namespace + user)
+        if tables is None:
+            owner = request.route.owner
+            call = self._store.table_calls(namespace, writer=owner, principal=self.principal(owner, user))
+            tables = self.tables.keep(namespace + user, PluginTables(self._store, namespace, call))
+        return tables
+
+    def principal(self, owner: str, user: str) -> str:
+        """Return the principal: the owner, and the mode that authenticates it (`open` does not)."""
+        mode = TOKEN if user.startswith(TOKEN_SIGN) else self._mode
+        return f"{mode}:{owner}{user}"
+
+
+class RequestService:
+    """Accepts the requests of all doors, so that they share queues, turns, rates and budgets.
+
+    Args:
+        store: An open store.
+        settings: The settings; the defaults if not given.
+        request_log: Logs and counts every operation.
+        mode: The name of what authenticates callers without a token; `open` does not.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: RequestSettings | None = None,
+        request_log: RequestLog | None = None,
+        *,
+        mode: str = OPEN,
+    ) -> None:
+        self._store = store
+        store.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
+        self._settings = settings = settings or RequestSettings()
+        self.id = secrets.token_hex(8)
+        """The name of this instance."""
+        self.request_log = request_log or RequestLog(
+            slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, kept=settings.slow_kept
+        )
+        self.now: Callable[[], int] = Turn(store.now).now
+        """Returns the store's time, read once in a turn of the loop."""
+        self.patient = False
+        """True while answers may be delayed briefly, to be sent together with the next ones."""
+        self._scheduler = RequestScheduler(self._begin, self._answer_gets, settings.limits)
+        self._glances = store.capabilities.glances
+        self._gets: list[tuple[Request, KV]] = []
+        self._callers = Callers(store, mode)
+        self._handles, self._trusted = self._callers.handles, self._callers.trusted
+        self._rated = settings.rate is not None
+        self._rates = Rates(store.now, settings.rate, called="its rate")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """The number of pending requests."""
+        return self._scheduler.waiting
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests that were started and are not answered yet."""
+        return self._scheduler.under_way
+
+    def accept(self, request: Request) -> None:
+        """Queue a request, or refuse it. This does no other work, so that a door goes on reading."""
+        if (self._rated and not self._admitted(request)) or not self._scheduler.take(request):
+            self._refuse(request)
+
+    async def ask(
+        self, route: Route, payload: bytes, *, verb: Verb, endpoint: Endpoint, user: str = ""
+    ) -> dict[str, Any]:
+        """Queue a request and return the fields of its answer.
+
+        Raises:
+            HoldfastError: The request was refused.
+        """
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.accept(
+            Request(
+                queue=route.owner,
+                route=route,
+                payload=payload,
+                received=self.now(),
+                began=time.perf_counter(),
+                endpoint=endpoint,
+                verb=verb,
+                writes=verb.in_order,
+                user=user,
+                back=partial(hand_back, answer),
+            )
+        )
+        fields, error = await answer
+        if error is not None:
+            raise error
+        return fields
+
+    def refused(self, where: str, error: HoldfastError) -> None:
+        """Record a request that a door refused before it was known who is asking."""
+        self.request_log.unrouted(where, error)
+
+    async def stop(self) -> None:
+        """Wait until every accepted request is answered. Those that still wait after a while are refused.
+
+        The doors must have stopped passing on requests.
+        """
+        drained = asyncio.create_task(self._scheduler.drained())
+        await asyncio.wait([drained], timeout=ANSWERING)
+        if not drained.done():
+            late = self._scheduler.withdraw()
+            _log.warning(
+                "stopping before executing %d requests that are waiting; they are refused", len(late)
+            )
+            for request in late:
+                self._finish(request, Unavailable("the service is stopping: nothing was done; try again"))
+        await drained
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _admitted(self, request: Request) -> bool:
+        if request.route.family == "admin":
+            return True
+        request.wait = self._rates.take(request.queue, request.began)
+        return request.wait == 0
+
+    def _refuse(self, request: Request) -> None:
+        if request.wait:
+            error: HoldfastError = self._rates.refusal(request.queue, request.wait)
+        else:
+            error = Busy(f"too many requests of {request.queue} are waiting", retry_after=0.1)
+        self._finish(request, error)
+
+    def _begin(self, request: Request) -> bool:
+        """Start a request. Returns True if it is under way, False if it has been answered."""
+        try:
+            if len(request.payload) <= LONG:
+                return self._start(request)
+            require_fitting(request)
+            with uncollected():
+                return self._start(request)
+        except Exception as error:
+            self._finish(request, error)
+            return False
+
+    def _start(self, request: Request) -> bool:
+        verb, route = request.verb, request.route
+        if (
+            verb is not None
+            and (declaration := verb.declaration) is not None
+            and route.dialect is PLUGIN
+            and not request.head
+        ):
+            try:
+                message = declaration.decode(request.payload)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # its fields show what is wrong, or they are those of a newer program
+            else:
+                deadline = deadline_of(
+                    request, message.deadline, message.deadline_ms, self.now(), self._settings.deadline_ms
+                )
+                if declaration.nested and (inner := declaration.inner(message)):
+                    self._check_names(request, verb, inner)
+                kv = self._handles.get(route.namespace + request.user) or self._callers.kv(
+                    request, self._handles
+                )
+                if verb is not GET:
+                    return self._write(request, written(declaration, kv.verbs, message, deadline))
+                if self._get_at_once(request, kv, message.key):
+                    return False  # answered before the turn is over
+                self._spawn(request, verb.answer(kv, {"key": request.key}))
+                return True
+        return self._start_by_fields(request)
+
+    def _start_by_fields(self, request: Request) -> bool:
+        """Start a request of any dialect and any verb."""
+        verb, route = request.verb, request.route
+        fields = (
+            with_data(request.head, request.payload)
+            if request.head
+            else route.dialect.fields(request.payload)
+        )
+        if route.dialect is PAYLOAD:
+            route = request.route = subjects.identified(route, fields)
+            del fields["plugin_name"]
+        deadline = deadline_of(
+            request, fields.get("deadline"), fields.get("deadline_ms"), self.now(), self._settings.deadline_ms
+        )
+        if verb is None:
+            raise _no_verb(request)
+        if not fields.keys() <= verb.plain:
+            self._check_names(request, verb, fields)
+        if route.family == "admin":
+            fields["deadline"] = deadline
+            return self._operate(request, verb, fields)
+        if route.family == "table":
+            fields["deadline"] = deadline
+            fields.pop("timeout", None)  # an argument of the Python API; unknown on the wire
+            return self._table(request, verb, fields)
+        handles = self._trusted if route.dialect is PAYLOAD else self._handles
+        kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)
+        if verb is GET and self._get_at_once(request, kv, fields.get("key")):
+            return False  # answered before the turn is over
+        fields["deadline"] = deadline
+        if verb.in_order:
+            return self._write(request, verb.answer(kv.verbs, fields))
+        self._spawn(request, verb.answer(kv, fields))
+        return True
+
+    def _check_names(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> None:
+        """Warn about fields that the verb does not know, or reject them in strict mode."""
+        names = unknown_fields(verb, fields)
+        if not names:
+            return
+        spelled = request.route.dialect.spelled
+        request.warning = warning(names, spelled)
+        self.request_log.unknown_fields(request, len(names))
+        if self._settings.strict_fields:
+            raise unknown_field(names[0], spelled)
+
+    def _write(self, request: Request, write: Write) -> bool:
+        if write.command is None:
+            self._finish(request, write.show(None))
+            return False
+        self._store.hand_over(write.command, partial(self._written, request, write))
+        return True
+
+    def _written(self, request: Request, write: Write, result: Result | HoldfastError) -> None:
+        try:
+            if isinstance(result, HoldfastError):
+                self._finish(request, result)
+            else:
+                request.replayed = result.replayed
+                self._finish(request, write.show(result))
+        except Exception as error:
+            self._finish(request, error)
+        finally:
+            self._scheduler.done(request)
+
+    def _get_at_once(self, request: Request, kv: KV, key: object) -> bool:
+        """Defer a get to the end of the turn, where one lookup answers all. Returns False if it can't be.
+
+        Gets do not see the writes of their turn, which have not started. A get of a key with a pending write
+        waits for that write.
+        """
+        if key is None or key is UNSET:
+            raise missing("key")
+        request.key = kv.verbs.key(key)
+        if not self._glances or self._store.writing(kv.namespace, request.key):
+            return False
+        self._store.admit(kv.namespace)
+        self._gets.append((request, kv))
+        return True
+
+    def _answer_gets(self) -> None:
+        """Answer the gets of a turn.
+
+        Where the storage has to be waited for, such as at a node of a cluster that does not hold the lease,
+        they are answered as tasks, before the writes of the turn.
+        """
+        if not self._gets:
+            return
+        gets, self._gets = self._gets, []
+        finish = self._finish
+        try:
+            rows = self._store.glance([(kv.namespace, request.key) for request, kv in gets])
+        except HoldfastError as error:
+            for request, _ in gets:
+                finish(request, error)
+            return
+        if isinstance(rows, Later):
+            for request, kv in gets:
+                self._scheduler.adopt(request)
+                self._spawn(request, self._awaited_get(request, kv))
+            return
+        # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
+        # the NATS server and the clients a wake-up.
+        self.patient = self._store.busy
+        try:
+            for (request, _), row in zip(gets, rows, strict=True):
+                try:
+                    fields = row_fields(request.key, row)
+                except HoldfastError as error:
+                    finish(request, error)
+                else:
+                    finish(request, fields)
+        finally:
+            self.patient = False
+
+    def _awaited_get(self, request: Request, kv: KV) -> Awaitable[Any]:
+        """Return the call that answers a get once the storage does.
+
+        A write of the key that is pending by now came after the get, which takes its place before it.
+        """
+        if self._store.writing(kv.namespace, request.key):
+            return _fields_of(request.key, self._store.get_first(kv.namespace, request.key))
+        answer: Awaitable[Any] = GET.answer(kv, {"key": request.key})
+        return answer
+
+    def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
+        """Run a call on tables as a task: every call looks something up, and some take long."""
+        table = fields.get("table")
+        request.key = table[:100] if isinstance(table, str) else ""
+        self._spawn(request, verb.answer(self._callers.tables_of(request), fields))
+        return True
+
+    def _operate(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
+        arguments = {
+            **fields,
+            "principal": self._callers.principal(subjects.OPERATOR.lower(), request.user),
+            "door": request.endpoint.name,
+            "slow_log": partial(self.request_log.slow_log.page, instance=self.id),
+        }
+        self._spawn(request, verb.answer(self._store, arguments))
+        return True
+
+    def _spawn(self, request: Request, call: Any) -> None:
+        task = asyncio.create_task(self._call(request, call), name=f"holdfast {request.route.verb}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, request: Request, call: Any) -> None:
+        try:
+            self._finish(request, await call)
+        except Exception as error:
+            self._finish(request, error)
+        finally:
+            self._scheduler.done(request)
+
+    def _finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
+        """Answer a request with fields or with an error, and log what the caller receives."""
+        seconds = time.perf_counter() - request.began
+        fields, error = (answer, None) if isinstance(answer, dict) else ({}, _reported(answer))
+        if request.back is not None:
+            error = request.back(request, fields, error)
+        request.endpoint.count(seconds, None if error is None else error.code)
+        self.request_log.done(request, seconds, hit=fields.get("exists"), error=error)
+
+
+async def _fields_of(key: str, row: Awaitable[Row | None]) -> Any:
+    return row_fields(key, await row)
+
+
+def _no_verb(request: Request) -> InvalidSubject:
+    """Return the refusal of an unknown verb, and remove it from the request: logs must not contain it."""
+    verb = request.route.verb
+    request.route = msgspec.structs.replace(request.route, verb="unknown")
+    known = ", ".join(sorted(FAMILIES[request.route.family]))
+    return InvalidSubject(f"there is no verb {verb[:60]!r}; known are {known}")
+
+
+def _reported(error: Exception) -> HoldfastError:
+    """Return the error that the caller receives. Details of unexpected errors are hidden."""
+    if isinstance(error, HoldfastError):
+        return error
+    reported = InternalError("internal error; see the service log")
+    reported.__cause__ = error
+    return reported
