@@ -45,6 +45,7 @@ PARTS: Final = {
     "loop and sockets": ("Session._send (", "uvloop/", "asyncio/", "concurrent/", "threading"),
     "bus": ("holdfast/bus/", "holdfast/edges/nats/link"),
     "queue": (
+        "holdfast/edges/intake/",
         "holdfast/edges/nats/",
         "holdfast/pipeline/batcher",
         "holdfast/pipeline/commits",
