@@ -282,8 +282,8 @@ def _with_cookie(scope: Scope, cookie: str, response: Response) -> Response:
 def _wants_json(scope: Scope) -> bool:
     """Return whether a client asks for JSON. A browser that follows a link never gets data."""
     headers = dict(scope["headers"])
-    wanted = b"application/json" in headers.get(b"accept", b"")
-    return wanted and headers.get(b"sec-fetch-mode") != b"navigate"
+    accepts = b"application/json" in headers.get(b"accept", b"")
+    return accepts and headers.get(b"sec-fetch-mode") != b"navigate"
 
 
 def _query(scope: Scope) -> dict[str, str]:

@@ -67,4 +67,4 @@ def _rendering(*, people: bool, coloured: bool) -> list[Processor]:
 
 def _harmless(_logger: WrappedLogger, _name: str, fields: EventDict) -> EventDict:
     """Escape text from callers, such as keys, for a terminal."""
-    return {name: harmless(said) if isinstance(said, str) else said for name, said in fields.items()}
+    return {name: harmless(field) if isinstance(field, str) else field for name, field in fields.items()}

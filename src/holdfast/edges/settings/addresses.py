@@ -38,12 +38,12 @@ def service_url(config: Config, servers: str) -> str:
     login = _login(config)
     listed = [_with_login(one.strip(), login) for one in servers.split(",")]
     options = {name: getattr(config, setting) for name, setting in _OPTIONS.items()}
-    given = {name: value for name, value in options.items() if value is not None}
+    query = {name: value for name, value in options.items() if value is not None}
     if config.nats_tls_first:
-        given["tls_first"] = "true"
+        query["tls_first"] = "true"
     if config.subject_prefixes[0] != "db":
-        given["prefix"] = config.subject_prefixes[0]
-    return ",".join(listed) + (f"?{urlencode(given)}" if given else "")
+        query["prefix"] = config.subject_prefixes[0]
+    return ",".join(listed) + (f"?{urlencode(query)}" if query else "")
 
 
 def public_url(config: Config, servers: str) -> str:
@@ -70,8 +70,8 @@ def _with_login(server: str, login: str) -> str:
 def is_loopback(address: str) -> bool:
     """Return whether an address is one of this machine only."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address == "localhost"
-    mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback

@@ -68,9 +68,9 @@ def read_settings(
     path = _path(config or environment.get(FILE_VARIABLE))
     file = {} if path is None else _settings_in(path)
     for name, setting in SETTINGS.items():
-        found = _found(setting, flags, environment, file)
-        if found is not None:
-            values[name], source = found
+        value_and_source = _value_of(setting, flags, environment, file)
+        if value_and_source is not None:
+            values[name], source = value_and_source
             sources[name] = f"{setting.about.path} in {path}" if source is None else source
     folder = Path(values.get("data_dir") or default_folder(environment)).expanduser()
     values["data_dir"] = str(folder)
@@ -106,10 +106,10 @@ def keys_of(config: Config) -> Keyring | None:
 
     A database has no folder, so its default key is in the data folder.
     """
-    given = keyring_for(audit_key_of(config))
-    if given is None and not brings_key(config.db):
+    keyring = keyring_for(audit_key_of(config))
+    if keyring is None and not brings_key(config.db):
         return FileKeyring(Path(config.data_dir) / KEY_FILE, make=True)
-    return given
+    return keyring
 
 
 def open_mode(config: Config) -> str | None:
@@ -133,7 +133,7 @@ def variable_of(name: str, value: str, environment: Mapping[str, str] = os.envir
     return next((one for one in SETTINGS[name].variables if environment.get(one) == value), None)
 
 
-def _found(
+def _value_of(
     setting: Setting, flags: Mapping[str, object], environment: Mapping[str, str], file: Mapping[str, Any]
 ) -> tuple[Any, str | None] | None:
     """Return the value of a setting and its source, from the place with the highest precedence, if any.
@@ -147,32 +147,32 @@ def _found(
     for variable in setting.variables:
         if environment.get(variable):
             return _checked(setting, environment[variable], source=variable), variable
-    said = file.get(setting.about.path)
-    if said in (None, ""):
+    value = file.get(setting.about.path)
+    if value in (None, ""):
         return None
-    return _checked(setting, said, source=setting.about.path, strict=True), None
+    return _checked(setting, value, source=setting.about.path, strict=True), None
 
 
-def _checked(setting: Setting, said: object, *, source: str, strict: bool = False) -> Any:
+def _checked(setting: Setting, value: object, *, source: str, strict: bool = False) -> Any:
     """Convert a value to the setting's type. Flags and variables may give numbers and lists as text."""
     kind = inspect.type_info(setting.kind)
-    if isinstance(said, str):
-        said = _as_choice(said, kind)
+    if isinstance(value, str):
+        value = _as_choice(value, kind)
         if not strict and isinstance(kind, inspect.VarTupleType):
-            said = [part.strip() for part in said.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        return msgspec.convert(said, setting.kind, strict=strict)
+        return msgspec.convert(value, setting.kind, strict=strict)
     except msgspec.ValidationError:
         raise ValidationError(f"{source} must be {setting.form}", field=setting.name) from None
 
 
-def _as_choice(said: str, kind: inspect.Type) -> str:
+def _as_choice(text: str, kind: inspect.Type) -> str:
     """Return the choice that matches, ignoring case."""
     choices = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     for choice in choices:
         if isinstance(choice, inspect.LiteralType):
-            return next((str(one) for one in choice.values if str(one).lower() == said.lower()), said)
-    return said
+            return next((str(one) for one in choice.values if str(one).lower() == text.lower()), text)
+    return text
 
 
 def _path(named: str | None) -> Path | None:
@@ -184,15 +184,15 @@ def _path(named: str | None) -> Path | None:
 
 def _settings_in(path: Path) -> dict[str, Any]:
     document = _document(path)
-    given = _named(document)
+    values = _named(document)
     foreign = _of_others(path, document)
     if foreign:
         _log.warning(_about(path, foreign))
-        return {name: said for name, said in given.items() if name in _PATHS}
-    unknown = sorted(given.keys() - _PATHS.keys())
+        return {name: value for name, value in values.items() if name in _PATHS}
+    unknown = sorted(values.keys() - _PATHS.keys())
     if unknown:
         raise ValidationError(f"{path} has unknown settings: {', '.join(unknown)}", field=unknown[0])
-    return given
+    return values
 
 
 def _about(path: Path, foreign: set[str]) -> str:
@@ -201,14 +201,13 @@ def _about(path: Path, foreign: set[str]) -> str:
 
 def _named(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a document by section and name."""
-    given: dict[str, Any] = {}
-    for name, said in document.items():
-        given |= (
-            {f"{name}.{inner}": one for inner, one in said.items()}
-            if isinstance(said, dict)
-            else {name: said}
-        )
-    return given
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            values |= {f"{name}.{inner}": one for inner, one in value.items()}
+        else:
+            values[name] = value
+    return values
 
 
 def _of_others(path: Path, document: Mapping[str, Any]) -> set[str]:
@@ -219,10 +218,10 @@ def _of_others(path: Path, document: Mapping[str, Any]) -> set[str]:
     """
     if path.name in FILES:
         return set()
-    sections = {name for name, said in document.items() if isinstance(said, (dict, list))} - _SECTIONS
+    sections = {name for name, value in document.items() if isinstance(value, (dict, list))} - _SECTIONS
     if not sections:
         return set()
-    unknown = _named({name: said for name, said in document.items() if name not in sections})
+    unknown = _named({name: value for name, value in document.items() if name not in sections})
     return sections | (unknown.keys() - _PATHS.keys())
 
 
