@@ -64,7 +64,7 @@ async def test_a_dead_letter_is_retried_or_dropped(console: Console, enter: Ente
     await page.keyboard.press("Escape")
     await row.get_by_role("button", name="Drop").click()
     await page.get_by_role("dialog").get_by_role("button", name="Drop").click()
-    await page.get_by_text("No write was given up.").wait_for()
+    await page.get_by_text("There are no dead letters.").wait_for()
     assert (await console.store.letters("kv/post").list()).letters == []
     entry = await console.store.kv("post").get("again")
     assert entry is not None

@@ -76,7 +76,7 @@ async def test_two_people_edit_one_entry(service: Served, look: Look) -> None:
     assert entry is not None
     assert entry.value == ALICE | {"city": "Bern"}
     assert not AXE.exists() or await second.obstacles(within="dialog[open]") == []
-    await second.page.get_by_role("button", name="Go on from theirs").click()
+    await second.page.get_by_role("button", name="Continue from theirs").click()
     field = second.page.get_by_label("Value as JSON")
     await field.fill((await field.input_value()).replace("Alice", "Alison"))
     await second.page.get_by_role("button", name="Write over version 2").click()

@@ -31,7 +31,7 @@ async def test_a_full_disk_needs_a_person(tmp_path: Path, open_window: OpenWindo
             await page.get_by_role("button", name="New entry").click()
             await page.get_by_label("Key", exact=True).fill("new")
             await page.get_by_label("Value as JSON").fill(f'"{LARGE}"')
-            await page.get_by_role("button", name="Write if there is none").click()
+            await page.get_by_role("button", name="Create the entry").click()
             await expect(page.get_by_role("alert")).to_contain_text("is full: make room to write again")
             await expect(page.get_by_role("alert")).to_contain_text("STORAGE_FULL")
             await expect(page.get_by_label("Key", exact=True)).to_have_value("new")
@@ -42,10 +42,10 @@ async def test_a_full_disk_needs_a_person(tmp_path: Path, open_window: OpenWindo
             await seen.get_by_role("button", name="Delete version 1").click()
             await expect(seen.locator("main")).to_contain_text("There is no entry with this key")
             filler.unlink()
-            await page.get_by_role("button", name="Write if there is none").click()
+            await page.get_by_role("button", name="Create the entry").click()
             await expect(page.locator("h1")).to_have_text("new")
             await seen.goto(f"{here.url}/")
-            await expect(seen.locator("main")).to_contain_text("Nothing needs you now.")
+            await expect(seen.locator("main")).to_contain_text("Nothing needs attention.")
 
 
 async def _use_up(store: holdfast.Store) -> None:

@@ -1,6 +1,6 @@
 // The console: gets the JSON of the page at this address, and shows it with the module of that page.
 //
-// Law: data reaches the document only as text and attributes. A page is a module of the same name in pages/:
+// Data reaches the document only as text and attributes. A page is a module of the same name in pages/:
 // its default export is a component, and it may export `title` and `crumbs`.
 
 import { html, render, useCallback, useEffect, useRef, useState } from "./vendor/preact.js";

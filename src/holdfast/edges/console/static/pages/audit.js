@@ -95,7 +95,7 @@ function Record({ record, now }) {
         ["Signed by", record.signed_by],
         ["Signature", record.signature],
         ["Previous", record.previous],
-      ].map(([name, said]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${said ?? "–"}</dd></div>`)}
+      ].map(([name, text]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${text ?? "–"}</dd></div>`)}
     </dl></td></tr>`}`;
 }
 

@@ -58,7 +58,7 @@ export default function Blob({ doc: masked, href }) {
         <div><dt>Made</dt><dd>${time(blob.created_at)}</dd></div>
         <div><dt>Changed</dt><dd>${time(blob.updated_at)}</dd></div>
         <div><dt>Expires</dt><dd><${Countdown} at=${blob.expires_at} skew=${doc.now - Date.now()} /></dd></div>
-        ${Object.entries(blob.metadata).map(([name, said]) => html`<div key=${name}><dt class="key">${name}</dt><dd class="key">${said}</dd></div>`)}
+        ${Object.entries(blob.metadata).map(([name, text]) => html`<div key=${name}><dt class="key">${name}</dt><dd class="key">${text}</dd></div>`)}
       </dl>
     <//>
     <${Section} id="content" title="Content">

@@ -21,11 +21,11 @@ const SORTS = [
 
 /** The parts of a prefix, each with the prefix up to it. */
 function steps(prefix) {
-  const found = [];
+  const parts = [];
   for (const part of prefix.matchAll(/[^:/.]*[:/.]?/g)) {
-    if (part[0]) found.push([part[0], prefix.slice(0, part.index + part[0].length)]);
+    if (part[0]) parts.push([part[0], prefix.slice(0, part.index + part[0].length)]);
   }
-  return found;
+  return parts;
 }
 
 function Tree({ doc, href }) {
@@ -135,10 +135,10 @@ export default function Browse({ doc, href, go, reload }) {
               </div>
               <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${doc.now} />`} />`
           : html`<${Empty} title=${filtering ? "No key matches" : "There are no keys here"}>
-              ${cursor ? `${number(looked)} keys were looked at so far.` : filtering ? "Try another part of a key." : "Write one with set, or choose another part."}
+              ${cursor ? `${number(looked)} keys were searched so far.` : filtering ? "Try another part of a key." : "Write one with set, or choose another prefix."}
             <//>`}
         ${failed && html`<${Problem} error=${failed} retry=${more} />`}
-        ${cursor && filtering && html`<p class="actions"><button type="button" onClick=${more}>Look on after ${number(looked)} keys</button></p>`}
+        ${cursor && filtering && html`<p class="actions"><button type="button" onClick=${more}>Keep searching after ${number(looked)} keys</button></p>`}
         ${cursor && !filtering && html`<p class="muted small">More keys load as you scroll.</p>`}
       <//>
     </div>

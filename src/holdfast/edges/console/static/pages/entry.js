@@ -133,9 +133,9 @@ export default function Entry({ doc, href, reload }) {
     setBusy(true);
     setError(null);
     try {
-      const found = await look(why);
+      const revealed = await look(why);
       if (shown) setBefore(shown);
-      setShown(found.entry && { text: found.entry.text, version: found.entry.version, why, trashed: found.trashed?.text });
+      setShown(revealed.entry && { text: revealed.entry.text, version: revealed.entry.version, why, trashed: revealed.trashed?.text });
     } catch (refusal) {
       setError(refusal);
     }

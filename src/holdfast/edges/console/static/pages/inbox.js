@@ -37,7 +37,7 @@ function Part({ id, title, part, none, head, row, aside }) {
       <thead><tr>${head.map((one) => html`<th key=${one} class=${one.startsWith("#") ? "num" : null}>${one.replace("#", "")}</th>`)}</tr></thead>
       <tbody>${part.rows.map(row)}</tbody>
     </table><//>`}
-    ${part.more && html`<p class="muted">More than these were found. Choose a namespace to see its own.</p>`}
+    ${part.more && html`<p class="muted">There are more. Choose a namespace to see only its rows.</p>`}
   <//>`;
 }
 
@@ -48,9 +48,9 @@ function Request({ letter }) {
   const reveal = async (event) => {
     event.preventDefault();
     const why = new FormData(event.target).get("why")?.trim();
-    const asked = { namespace: letter.namespace, number: letter.number, ...(why ? { why } : {}) };
-    const found = await run(() => call("admin", "", "deadletter_reveal", asked), "The values are shown");
-    if (found?.letter) setWhole(found.letter.request);
+    const fields = { namespace: letter.namespace, number: letter.number, ...(why ? { why } : {}) };
+    const answer = await run(() => call("admin", "", "deadletter_reveal", fields), "The values are shown");
+    if (answer?.letter) setWhole(answer.letter.request);
   };
   if (whole) return html`<pre class="json" tabindex="0">${JSON.stringify(whole, null, 2)}</pre>`;
   return html`
@@ -75,7 +75,7 @@ function Letters({ part, now, reload }) {
   const [run, error, busy, clear] = useAction();
   const about = (letter) => ({ namespace: letter.namespace, number: letter.number });
   const retry = async (letter) => {
-    if (await run(() => call("admin", "", "deadletter_retry", about(letter)), "The request was made again")) reload();
+    if (await run(() => call("admin", "", "deadletter_retry", about(letter)), "The request was retried")) reload();
   };
   const drop = async () => {
     if (await run(() => call("admin", "", "deadletter_drop", about(dropped)), "The letter was dropped")) {
@@ -89,7 +89,7 @@ function Letters({ part, now, reload }) {
       id="letters"
       title="Dead letters"
       part=${part}
-      none="No write was given up."
+      none="There are no dead letters."
       head=${["Key", "Verb", "Refused with", "#Attempts", "Writer", "When", ""]}
       row=${(letter) => html`<tr key=${letter.namespace + letter.number}>
         <td class="lead"><${Key} namespace=${letter.namespace} name=${letter.key} /></td>

@@ -55,7 +55,7 @@ export default function Item({ doc: masked, href }) {
   return html`
     <${Section} id="facts" title="Item">
       <dl class="facts">
-        ${Object.entries(item.key).map(([name, said]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${String(said)}</dd></div>`)}
+        ${Object.entries(item.key).map(([name, part]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${String(part)}</dd></div>`)}
         <div><dt>Version</dt><dd>${item.version}</dd></div>
         <div><dt>Expires</dt><dd><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></dd></div>
       </dl>

@@ -57,10 +57,10 @@ export default function Live({ doc, href, go }) {
   const since = useRef(doc.since);
   const under = useRef(false);
 
-  const take = (found, fresh) => {
-    since.current = found.since;
-    const gaps = found.gaps.map((namespace) => ({ gap: true, namespace, version: `gap ${Date.now()}`, at: new Date().toISOString() }));
-    setRows((before) => [...found.changes.toReversed(), ...gaps, ...(fresh ? [] : before)].slice(0, KEPT));
+  const take = (answer, fresh) => {
+    since.current = answer.since;
+    const gaps = answer.gaps.map((namespace) => ({ gap: true, namespace, version: `gap ${Date.now()}`, at: new Date().toISOString() }));
+    setRows((before) => [...answer.changes.toReversed(), ...gaps, ...(fresh ? [] : before)].slice(0, KEPT));
   };
   useEffect(() => take(doc, true), [doc]);
 
@@ -71,10 +71,10 @@ export default function Live({ doc, href, go }) {
     const ask = async () => {
       for (let times = 0; times < AT_ONCE; times += 1) {
         const before = since.current;
-        const found = await fetchPage(withQuery(href, { since: before }), control.signal);
+        const answer = await fetchPage(withQuery(href, { since: before }), control.signal);
         if (control.signal.aborted || since.current !== before) return;
-        take(found, false);
-        if (!found.behind || found.since === before) return;
+        take(answer, false);
+        if (!answer.behind || answer.since === before) return;
       }
     };
     const timer = setInterval(async () => {

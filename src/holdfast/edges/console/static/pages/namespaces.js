@@ -29,7 +29,7 @@ export default function Namespaces({ doc, href, go }) {
               )}
             </tbody>
           </table></div>`
-        : html`<${Empty} title=${doc.filter ? "No name contains that" : "There are no namespaces yet"}>
+        : html`<${Empty} title=${doc.filter ? "No namespace matches" : "There are no namespaces yet"}>
             A namespace begins with its first entry.
           <//>`}
       <${More} href=${href} next=${doc.cursor} />

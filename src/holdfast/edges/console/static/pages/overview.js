@@ -71,7 +71,7 @@ function Instances({ rows }) {
 }
 
 function Attention({ matters }) {
-  if (!matters.length) return html`<p class="fine"><span class="dot"></span>Nothing needs you now.</p>`;
+  if (!matters.length) return html`<p class="fine"><span class="dot"></span>Nothing needs attention.</p>`;
   return html`<ul class="matters">
     ${matters.map(
       (one, number) => html`<li key=${number}>

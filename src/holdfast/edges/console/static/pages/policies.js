@@ -10,11 +10,11 @@ export const title = () => "Policies";
 export const policyHref = (namespace) => `/ui/policies/${namespace.split("/").map(encodeURIComponent).join("/")}`;
 
 /** What a field says, in words. */
-function worded(name, said) {
-  if (typeof said === "boolean") return said ? "yes" : "no";
-  if (name.endsWith("_bytes")) return bytes(said);
-  if (/^ttl_|_retention$/.test(name)) return span(said);
-  return typeof said === "number" ? number(said) : said;
+function worded(name, field) {
+  if (typeof field === "boolean") return field ? "yes" : "no";
+  if (name.endsWith("_bytes")) return bytes(field);
+  if (/^ttl_|_retention$/.test(name)) return span(field);
+  return typeof field === "number" ? number(field) : field;
 }
 
 export default function Policies({ doc, href, go }) {
@@ -30,7 +30,7 @@ export default function Policies({ doc, href, go }) {
             <td class="key lead"><a data-row href=${policyHref(one.namespace)}>${one.namespace}</a></td>
             <td class="num">${number(one.keys)}</td>
             <td><span>
-              ${Object.entries(one.policy).map(([name, said]) => html`<${Tag} key=${name}>${name}: ${worded(name, said)}<//> `)}
+              ${Object.entries(one.policy).map(([name, field]) => html`<${Tag} key=${name}>${name}: ${worded(name, field)}<//> `)}
               ${!Object.keys(one.policy).length && html`<span class="muted">defaults</span>`}
             </span></td>
           </tr>`,

@@ -11,14 +11,14 @@ export const crumbs = () => [["Policies", "/ui/policies"]];
 
 const UNITS = { number: "", bytes: "bytes", seconds: "seconds" };
 
-function readable(field, said) {
-  if (said == null || said === "") return "";
-  if (field.kind === "seconds") return span(Number(said));
-  if (field.kind === "bytes") return bytes(Number(said));
+function readable(field, text) {
+  if (text == null || text === "") return "";
+  if (field.kind === "seconds") return span(Number(text));
+  if (field.kind === "bytes") return bytes(Number(text));
   return "";
 }
 
-const worded = (said) => ({ true: "yes", false: "no", "": "default" })[said] || said;
+const worded = (text) => ({ true: "yes", false: "no", "": "default" })[text] || text;
 
 /** A field. `now` is what the policy in force says. */
 function Field({ field, value, now, fallback, onInput, wrong }) {
@@ -45,9 +45,9 @@ function Trial({ trial, label }) {
   if (trial.problem) return html`<p class="problem" role="alert">${trial.problem}</p>`;
   const scope = trial.looked
     ? `${trial.complete ? "All" : "The first"} ${number(trial.looked)} entries were looked at.`
-    : "No entry had to be looked at.";
+    : "No entry had to be checked.";
   return html`<div role="status">
-    ${!trial.findings.length && html`<p class="fine"><span class="dot"></span>It would refuse nothing of what is stored today.</p>`}
+    ${!trial.findings.length && html`<p class="fine"><span class="dot"></span>It would refuse none of the entries stored today.</p>`}
     ${trial.findings.length > 0 &&
     html`<ul class="matters">
       ${trial.findings.map(
@@ -65,8 +65,8 @@ function Trial({ trial, label }) {
 
 export default function PolicyPage({ doc, href, go }) {
   const start = Object.fromEntries(doc.fields.map(({ name }) => [name, doc.policy?.[name] == null ? "" : String(doc.policy[name])]));
-  const asked = new URL(href, location.href).searchParams;
-  const tried = doc.trial ? Object.fromEntries(doc.fields.map(({ name }) => [name, asked.get(name) || ""])) : start;
+  const query = new URL(href, location.href).searchParams;
+  const tried = doc.trial ? Object.fromEntries(doc.fields.map(({ name }) => [name, query.get(name) || ""])) : start;
   const [values, setValues] = useState(tried);
   const [run, error, busy] = useAction();
   const changed = doc.fields.some(({ name }) => values[name] !== start[name]);
@@ -75,15 +75,15 @@ export default function PolicyPage({ doc, href, go }) {
   const path = new URL(href, location.href).pathname;
   const tryIt = (event) => {
     event.preventDefault();
-    const given = Object.entries(values).filter(([, said]) => said !== "");
-    go(`${path}?${new URLSearchParams([["try", "1"], ...given])}`, { replace: true }).then(() => scrollTo(0, 0));
+    const filled = Object.entries(values).filter(([, text]) => text !== "");
+    go(`${path}?${new URLSearchParams([["try", "1"], ...filled])}`, { replace: true }).then(() => scrollTo(0, 0));
   };
   const save = async () => {
     const policy = {};
     for (const { name, kind } of doc.fields) {
-      const said = values[name];
-      if (said === "") continue;
-      policy[name] = kind === "switch" ? said === "true" : kind === "choice" || !/^[0-9]+$/.test(said) ? said : Number(said);
+      const text = values[name];
+      if (text === "") continue;
+      policy[name] = kind === "switch" ? text === "true" : kind === "choice" || !/^[0-9]+$/.test(text) ? text : Number(text);
     }
     if (await run(() => call("admin", "", "set_policy", { namespace: doc.namespace, policy }), "The policy was set")) go(path, { replace: true });
   };
@@ -99,7 +99,7 @@ export default function PolicyPage({ doc, href, go }) {
       title=${doc.trial ? "What this policy would refuse today" : "Today"}
       aside=${html`<span class="muted">${number(doc.holds.keys)} keys, ${bytes(doc.holds.kept_bytes)} kept</span>`}
     >
-      ${doc.trial ? html`<${Trial} trial=${doc.trial} label=${label} />` : html`<p class="muted">Change a field and try it: nothing is set before you say so.</p>`}
+      ${doc.trial ? html`<${Trial} trial=${doc.trial} label=${label} />` : html`<p class="muted">Change a field and try it. Nothing is set until you press “Set the policy”.</p>`}
     <//>
     <form onSubmit=${tryIt}>
       <${Section} id="fields" title="Policy">

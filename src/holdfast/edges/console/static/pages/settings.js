@@ -18,10 +18,10 @@ const Words = ({ text }) => text.split("`").map((part, position) => (position % 
 
 export default function Settings({ doc, href, go }) {
   const rows = doc.settings;
-  const given = (event) => go(withQuery(href, { given: event.target.checked ? "1" : null }), { replace: true, quiet: true });
+  const switched = (event) => go(withQuery(href, { given: event.target.checked ? "1" : null }), { replace: true, quiet: true });
   return html`
     <${Find} hint="name or words" href=${href} go=${go}>
-      <label class="check"><input type="checkbox" checked=${doc.given} onChange=${given} /> only those that were set</label>
+      <label class="check"><input type="checkbox" checked=${doc.given} onChange=${switched} /> only those that were set</label>
     <//>
     <${Section} id="settings" title="Settings" aside=${html`<span class="muted">read at the start; credentials are masked</span>`}>
       ${!rows.length && html`<p class="muted">No setting matches.</p>`}

@@ -63,28 +63,28 @@ function Grid({ doc }) {
 }
 
 export default function Table({ doc, href, go }) {
-  const { table, asked, items } = doc;
+  const { table, asked: filters, items } = doc;
   const indexes = [["", "no index"], ...table.indexes.map((one) => [one.name, `${one.name} (${one.key.name})`])];
-  const fields = asked.index
+  const fields = filters.index
     ? [["value", "Value in the index", ""]]
     : [["partition", `Partition (${table.partition_key.name})`, "all partitions"]];
   return html`
     <${Filters}
       fields=${[...fields, ["filter", "Condition", '{"score": {"gt": 10}}']]}
-      values=${asked}
+      values=${filters}
       href=${href}
       go=${go}
-      reset=${{ cursor: null, index: asked.index || null }}
+      reset=${{ cursor: null, index: filters.index || null }}
     >
       ${table.indexes.length > 0 &&
-      html`<${Choose} label="Index" name="index" value=${asked.index} options=${indexes} href=${href} go=${go} reset=${{ cursor: null, partition: null, value: null }} />`}
+      html`<${Choose} label="Index" name="index" value=${filters.index} options=${indexes} href=${href} go=${go} reset=${{ cursor: null, partition: null, value: null }} />`}
     <//>
     <${Section}
       id="items"
       title="Items"
       aside=${html`<span class="muted">values are masked; open an item to reveal it</span>`}
     >
-      ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${asked.index && !asked.value ? "Give the value to look up in the index." : Object.keys(asked).length ? "No item matches." : "The table is empty."}</p>`}
+      ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${filters.index && !filters.value ? "Give the value to look up in the index." : Object.keys(filters).length ? "No item matches." : "The table is empty."}</p>`}
       <${More} href=${href} next=${doc.cursor} />
     <//>
     <${Section} id="about" title="About this table">

@@ -22,7 +22,7 @@ function All({ doc, href, go }) {
 
 export default function Tables({ doc, href, go }) {
   if (!doc.plugin) return html`<${All} doc=${doc} href=${href} go=${go} />`;
-  if (!doc.tables.length && !doc.filter) return html`<${Empty} title="This plugin has no table">It may have dropped the last one.<//>`;
+  if (!doc.tables.length && !doc.filter) return html`<${Empty} title="This plugin has no table">Its last table may have been dropped.<//>`;
   const root = `/ui/tables/${encodeURIComponent(doc.plugin)}`;
   return html`<${Find} hint="part of a name" href=${href} go=${go} />
   <${Section} id="tables" title="Tables" aside=${html`<${Tag}>${number(doc.tables.length)}${doc.more ? "+" : ""}<//>`}>

@@ -36,14 +36,14 @@ function Make({ verbs, reload }) {
   const [run, error, busy] = useAction();
   const send = async (event) => {
     event.preventDefault();
-    const said = Object.fromEntries(new FormData(event.target));
+    const form = Object.fromEntries(new FormData(event.target));
     const fields = {};
-    if (kind === "plugin") fields.plugin = said.plugin.trim();
-    if (kind === "project") Object.assign(fields, { tenant: said.tenant.trim(), project: said.project.trim() });
+    if (kind === "plugin") fields.plugin = form.plugin.trim();
+    if (kind === "project") Object.assign(fields, { tenant: form.tenant.trim(), project: form.project.trim() });
     if (kind === "operator") fields.operator = true;
-    if (said.ttl) fields.ttl = Number(said.ttl);
+    if (form.ttl) fields.ttl = Number(form.ttl);
     if (may === "read") fields.verbs = readers(verbs, kind);
-    if (may === "some") fields.verbs = said.verbs.split(",").map((one) => one.trim()).filter(Boolean);
+    if (may === "some") fields.verbs = form.verbs.split(",").map((one) => one.trim()).filter(Boolean);
     const answer = await run(() => call("admin", "", "token_create", fields), "The token was made");
     if (answer) {
       setMade(answer);
@@ -64,7 +64,7 @@ function Make({ verbs, reload }) {
         <div>
           <label for="kind">For</label>
           <select id="kind" onChange=${(event) => setKind(event.target.value)}>
-            ${KINDS.map(([said, shown]) => html`<option key=${said} value=${said} selected=${said === kind}>${shown}</option>`)}
+            ${KINDS.map(([option, text]) => html`<option key=${option} value=${option} selected=${option === kind}>${text}</option>`)}
           </select>
         </div>
         ${kind === "plugin" && html`<div><label for="plugin">Plugin</label><input id="plugin" name="plugin" class="mono" required /></div>`}
@@ -82,7 +82,7 @@ function Make({ verbs, reload }) {
         ${may === "some" && html`<div class="grow"><label for="verbs">Verbs</label><input id="verbs" name="verbs" class="mono" required placeholder="get, list, stats" /></div>`}
         <div>
           <label for="ttl">Valid for</label>
-          <select id="ttl" name="ttl">${LIVES.map(([said, shown]) => html`<option key=${said} value=${said} selected=${said === "2592000"}>${shown}</option>`)}</select>
+          <select id="ttl" name="ttl">${LIVES.map(([option, text]) => html`<option key=${option} value=${option} selected=${option === "2592000"}>${text}</option>`)}</select>
         </div>
         <button type="submit" class="primary" disabled=${busy}>Make the token</button>
       </div>
@@ -111,7 +111,7 @@ export default function Tokens({ doc, href, go, reload }) {
     <${Find} hint="part of an id, a plugin or a project" href=${href} go=${go} />
     <${Section} id="tokens" title="Valid tokens" aside=${html`<${Tag}>${number(doc.tokens.length)}<//>`}>
       ${!doc.tokens.length && doc.filter && html`<p class="muted">No token matches.</p>`}
-      ${!doc.tokens.length && !doc.filter && html`<${Empty} title="There are no tokens">Without one, only processes of this machine are let in, and only in open mode.<//>`}
+      ${!doc.tokens.length && !doc.filter && html`<${Empty} title="There are no tokens">Without a token, only processes on this machine are let in, and only in open mode.<//>`}
       ${doc.tokens.length > 0 &&
       html`<${Rows}><table>
         <thead><tr><th>Id</th><th>For</th><th>Allows</th><th>Made</th><th>Expires</th><th><span class="unseen">Revoke</span></th></tr></thead>

@@ -8,12 +8,12 @@ import { announce, Dialog, Problem, useTyped } from "./ui.js";
 /** Run calls one at a time. Returns the function that runs one, what was refused, and whether one is under way. */
 export function useAction() {
   const [state, setState] = useState({ busy: false, error: null });
-  async function run(work, said) {
+  async function run(work, done) {
     setState({ busy: true, error: null });
     try {
       const answer = await work();
       setState({ busy: false, error: null });
-      if (said) announce(said);
+      if (done) announce(done);
       return answer ?? true;
     } catch (error) {
       setState({ busy: false, error });
@@ -37,9 +37,9 @@ export function Confirm({ title, action, error, busy, onYes, onClose, children }
 
 /** A filter of a list, kept in the address as one types. */
 export function Find({ label = "Filter", hint, href, go, children }) {
-  const said = new URL(href, location.href).searchParams.get("filter") || "";
+  const filter = new URL(href, location.href).searchParams.get("filter") || "";
   const send = (text) => go(withQuery(href, { filter: text, cursor: null }), { replace: true, quiet: true });
-  const [text, typed] = useTyped(said, send);
+  const [text, typed] = useTyped(filter, send);
   return html`<div class="row filters" role="search">
     <div class="grow">
       <label for="find">${label}</label>
@@ -55,7 +55,7 @@ export function Choose({ label, name, value, options, href, go, reset = {}, firs
   return html`<div>
     <label for=${`choose-${name}`}>${label}</label>
     <select id=${`choose-${name}`} data-filter=${first ? "" : null} onChange=${chosen}>
-      ${options.map(([said, shown]) => html`<option key=${said} value=${said} selected=${said === (value ?? "")}>${shown}</option>`)}
+      ${options.map(([option, text]) => html`<option key=${option} value=${option} selected=${option === (value ?? "")}>${text}</option>`)}
     </select>
   </div>`;
 }
@@ -64,8 +64,8 @@ export function Choose({ label, name, value, options, href, go, reset = {}, firs
 export function Filters({ fields, values, href, go, reset = {}, children }) {
   const send = (event) => {
     event.preventDefault();
-    const said = Object.fromEntries(new FormData(event.target));
-    go(withQuery(href, { ...reset, ...said }));
+    const filters = Object.fromEntries(new FormData(event.target));
+    go(withQuery(href, { ...reset, ...filters }));
   };
   return html`<form class="row filters" role="search" onSubmit=${send} key=${href}>
     ${children}

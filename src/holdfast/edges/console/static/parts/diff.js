@@ -27,34 +27,34 @@ function common(x, y) {
       table[i][j] = x[i] === y[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
     }
   }
-  const found = [];
+  const merged = [];
   let i = 0;
   let j = 0;
   while (i < x.length || j < y.length) {
     if (i < x.length && j < y.length && x[i] === y[j]) {
-      found.push([" ", x[i]]);
+      merged.push([" ", x[i]]);
       i += 1;
       j += 1;
     } else if (j < y.length && (i === x.length || table[i][j + 1] > table[i + 1][j])) {
-      found.push(["+", y[j]]);
+      merged.push(["+", y[j]]);
       j += 1;
     } else {
-      found.push(["-", x[i]]);
+      merged.push(["-", x[i]]);
       i += 1;
     }
   }
-  return found;
+  return merged;
 }
 
 const SPOKEN = { "-": "removed: ", "+": "added: " };
 const CLASS = { "-": "gone", "+": "came", "…": "muted" };
 
 /** Lines with long runs of the same ones replaced by their number. */
-function folded(found) {
-  const near = (at) => found.slice(Math.max(0, at - AROUND), at + AROUND + 1).some(([sign]) => sign !== " ");
+function folded(all) {
+  const near = (at) => all.slice(Math.max(0, at - AROUND), at + AROUND + 1).some(([sign]) => sign !== " ");
   const shown = [];
   let hidden = 0;
-  found.forEach((line, at) => {
+  all.forEach((line, at) => {
     if (near(at)) {
       if (hidden) shown.push(["…", `${hidden} same lines`]);
       hidden = 0;
@@ -66,9 +66,9 @@ function folded(found) {
 }
 
 export function Diff({ before, after, label }) {
-  const found = lines(before, after);
-  if (found.every(([sign]) => sign === " ")) return html`<p class="muted">The values are the same.</p>`;
-  const shown = found.length > LONG ? folded(found) : found;
+  const all = lines(before, after);
+  if (all.every(([sign]) => sign === " ")) return html`<p class="muted">The values are the same.</p>`;
+  const shown = all.length > LONG ? folded(all) : all;
   return html`<pre class="value diff" tabindex="0" role="region" aria-label=${label}>${shown.map(
     ([sign, text], number) => html`<span key=${number} class=${CLASS[sign]}><span class="sign" aria-hidden="true">${sign}</span><span class="spoken">${SPOKEN[sign]}</span>${text}${"\n"}</span>`,
   )}</pre>`;

@@ -63,7 +63,7 @@ function Conflict({ base, mine, current, now, choose }) {
     </div>`}
     <div class="actions">
       <button type="button" class="danger" onClick=${() => choose("mine")}>${current ? `Write mine over version ${current.version}` : "Write mine as a new entry"}</button>
-      ${theirs != null && html`<button type="button" onClick=${() => choose("on")}>Go on from theirs</button>`}
+      ${theirs != null && html`<button type="button" onClick=${() => choose("on")}>Continue from theirs</button>`}
       <button type="button" onClick=${() => choose("theirs")}>Keep theirs</button>
     </div>
   </div>`;
@@ -102,12 +102,12 @@ export function Edit({ doc, seen, look, onClose, done }) {
   }
 
   /** The entry that was met, with its value if the person has revealed the one before, or needs no reason. */
-  async function theirs(found) {
-    if (!found || (!seen && doc.reveal !== "open")) return found;
+  async function theirs(current) {
+    if (!current || (!seen && doc.reveal !== "open")) return current;
     try {
       return (await look(seen?.why)).entry;
     } catch {
-      return found;
+      return current;
     }
   }
 
@@ -182,7 +182,7 @@ export function NewEntry({ doc, onClose, done }) {
       <${Ttl} choice=${ttl} setChoice=${setTtl} />
       ${error && html`<${Problem} error=${error} />`}
       <div class="actions">
-        <button type="submit" class="primary" disabled=${!text.trim() || wrong(text)}>Write if there is none</button>
+        <button type="submit" class="primary" disabled=${!text.trim() || wrong(text)}>Create the entry</button>
         <button type="button" onClick=${onClose}>Cancel</button>
       </div>
     </form>
@@ -214,9 +214,9 @@ export function Step({ doc, kind, onClose, done }) {
       done();
     } catch (refusal) {
       if (refusal.code === "VERSION_CONFLICT") {
-        const found = met(refusal);
-        setOther(found);
-        if (found) setExpected(found.version);
+        const current = met(refusal);
+        setOther(current);
+        if (current) setExpected(current.version);
       } else setError(refusal);
     }
   }

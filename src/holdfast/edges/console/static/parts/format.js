@@ -68,9 +68,9 @@ export function entryHref(family, owner, key) {
 /** The same address with other parameters; those that are null or empty are left out. */
 export function withQuery(href, changes) {
   const url = new URL(href, location.href);
-  for (const [name, said] of Object.entries(changes)) {
-    if (said == null || said === "" || said === false) url.searchParams.delete(name);
-    else url.searchParams.set(name, said);
+  for (const [name, parameter] of Object.entries(changes)) {
+    if (parameter == null || parameter === "" || parameter === false) url.searchParams.delete(name);
+    else url.searchParams.set(name, parameter);
   }
   return url.pathname + url.search;
 }

@@ -19,12 +19,12 @@ export const RAIL = [
 ];
 
 const KEYS = [
-  ["/", "Go to the filter, or to Browse"],
+  ["/", "Go to the filter, or to Browse if there is none"],
   ["j, k", "Next, previous row"],
   ["Enter", "Open the row"],
   ["Esc", "Close a dialog, leave a field"],
   ["g, then o b l i", "Overview, Browse, Live, Inbox"],
-  ["t", "Light, dark or as the system"],
+  ["t", "Switch between light, dark and the system's colours"],
   ["?", "This help"],
 ];
 

@@ -1,6 +1,6 @@
 // Requests to the service: JSON of pages, and calls of verbs at /v1.
 //
-// Law: data comes from this origin alone, and a refusal is always a `Refusal` with the server's own words.
+// Data comes from this origin alone, and a refusal is always a `Refusal` with the server's own words.
 
 export class Refusal extends Error {
   constructor(status, problem, text = "{}") {

@@ -103,12 +103,12 @@ export function Dialog({ title, onClose, children, wide }) {
 }
 
 /** A text that is sent a moment after one stops typing. What comes back never replaces what is being typed. */
-export function useTyped(said, send, wait = 200) {
-  const [text, setText] = useState(said);
+export function useTyped(initial, send, wait = 200) {
+  const [text, setText] = useState(initial);
   const waiting = useRef(0);
   useEffect(() => {
-    if (!waiting.current) setText(said);
-  }, [said]);
+    if (!waiting.current) setText(initial);
+  }, [initial]);
   const typed = (event) => {
     const now = event.target.value;
     setText(now);
