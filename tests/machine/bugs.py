@@ -1,4 +1,4 @@
-"""Mistakes that somebody could make in the heart of the library, each planted at will.
+"""Mistakes that somebody could make in the decision of the library, each planted at will.
 
 A bug is a function that plants it with monkeypatch, named for what it gets wrong; its docstring says
 which rule it breaks. Nothing here is found by the bug's own name: the machine must see its effect.
@@ -13,8 +13,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.commands import Batch, Delete, Deleted, Incr, Many, Removed, Restore, Results, Set, Stored
-from holdfast.decide import decision as heart
-from holdfast.decide import entries, keys, policies, requests, upkeep
+from holdfast.decide import decision, entries, keys, policies, upkeep
 from holdfast.decide.draft import Draft
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import HoldfastError, VersionConflict
@@ -139,7 +138,7 @@ def batch_half_done(patch: pytest.MonkeyPatch) -> None:
 
 def request_content_ignored(patch: pytest.MonkeyPatch) -> None:
     """A request id with other content is a conflict."""
-    patch.setattr(requests, "blake2b", lambda _, digest_size: blake2b(b"", digest_size=digest_size))
+    patch.setattr(decision, "blake2b", lambda _, digest_size: blake2b(b"", digest_size=digest_size))
 
 
 def requests_remembered_too_long(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +150,7 @@ def refusals_remembered(patch: pytest.MonkeyPatch) -> None:
     """What set_many refused is judged anew when it is sent again."""
 
     def wrong(draft: Draft, command: Any, content: str, known: Any, apply: Any) -> Results:
-        again = requests._again
+        again = decision._again
         return Results(
             tuple(
                 VersionConflict("refused before") if reply is None else again(item, reply)
@@ -159,7 +158,7 @@ def refusals_remembered(patch: pytest.MonkeyPatch) -> None:
             )
         )
 
-    patch.setattr(requests, "_complete", wrong)
+    patch.setattr(decision, "_complete", wrong)
 
 
 def expired_key_deleted(patch: pytest.MonkeyPatch) -> None:
@@ -230,7 +229,7 @@ def everything_goes_to_the_trash(patch: pytest.MonkeyPatch) -> None:
 
 def fences_ignored(patch: pytest.MonkeyPatch) -> None:
     """An older holder of a lock can't write."""
-    patch.setattr(heart, "_check_fence", lambda draft, fence: None)
+    patch.setattr(decision, "_check_fence", lambda draft, fence: None)
 
 
 def one_refusal_stops_the_rest(patch: pytest.MonkeyPatch) -> None:
@@ -343,8 +342,8 @@ BUGS: Final[tuple[Callable[[pytest.MonkeyPatch], None], ...]] = (
 
 def _replace(patch: pytest.MonkeyPatch, kind: type, wrong: Callable[[Draft, Any], Any]) -> Any:
     """Have commands of a kind applied wrongly; the right way is returned."""
-    original = heart._APPLY[kind]
-    for table in (keys.APPLY, upkeep.APPLY, heart._APPLY):
+    original = decision._APPLY[kind]
+    for table in (keys.APPLY, upkeep.APPLY, decision._APPLY):
         if kind in table:
             patch.setitem(table, kind, wrong)
     return original

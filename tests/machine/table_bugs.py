@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.decide import decision as heart
-from holdfast.decide import index_entries, items, tables
+from holdfast.decide import items, tables
 from holdfast.handles import table_pages, table_reads
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates
@@ -51,7 +51,7 @@ def old_entries_stay(patch: pytest.MonkeyPatch) -> None:
         right = indexes.entry_changes(schema, before, after, item_key=item_key)
         return EntryChanges(gone=(), put=right.put) if after is not None else right
 
-    patch.setattr(index_entries, "entry_changes", wrong)
+    patch.setattr(items, "entry_changes", wrong)
 
 
 def entries_outlive_their_item(patch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def entries_outlive_their_item(patch: pytest.MonkeyPatch) -> None:
 
 def deadline_forgotten_in_index(patch: pytest.MonkeyPatch) -> None:
     """An entry whose item got another deadline gets it too."""
-    entered = index_entries.update_entries
+    entered = items.update_entries
 
     def wrong(draft: Any, schema: Any, item_key: bytes, *, before: Any, after: Any) -> None:
         name, (row, item) = schema.ttl_attribute, after

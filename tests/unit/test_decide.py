@@ -14,7 +14,7 @@ import pytest
 import holdfast.decide as heart
 from holdfast.commands import Deleted, Get, Got, Removed, Stored
 from holdfast.decide import Decision, Loaded, decide, further, needs
-from holdfast.decide.requests import ReplyParts
+from holdfast.decide.decision import ReplyParts
 from holdfast.errors import DatabaseError, HoldfastError, ValidationError, VersionConflict
 from holdfast.model import Policy
 from holdfast.rows import KV, REQUEST, TRASH, Address, Namespace, Row

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import rules, stored
-from holdfast.decide import draft, judging
+from holdfast.decide import draft, items
 from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
@@ -264,7 +264,7 @@ async def test_an_update_in_slices_is_the_update(
     await tables.create_table("t", partition_key=("p", "string"))
     found = []
     for slice_size in (SLICE, 10**9):
-        monkeypatch.setattr(judging, "SLICE", slice_size)
+        monkeypatch.setattr(items, "SLICE", slice_size)
         await tables.put_item("t", {"p": "a", "l": list(range(50_000)), "s": [1]})
         paused.clear()
         update: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast.commands import Results
-from holdfast.decide import Decision, Loaded, decide, slices
+from holdfast.decide import Decision, Loaded, decide, draft
 from holdfast.errors import HoldfastError, VersionConflict
 from holdfast.model import Policy
 from holdfast.verbs.caller import id_maker
@@ -54,7 +54,7 @@ def in_slices(commands: list[Command], **given: Any) -> tuple[Outcome, int]:
 def at_once(commands: list[Command], monkeypatch: pytest.MonkeyPatch, **given: Any) -> Outcome:
     """The outcome of commands in one piece."""
     with monkeypatch.context() as patched:
-        patched.setattr(slices, "MOST", 1_000)
+        patched.setattr(draft, "PARTS_IN_A_SLICE", 1_000)
         return decide(loaded(), commands, NOW, **given)
 
 
@@ -73,7 +73,7 @@ def test_slices_change_no_outcome(monkeypatch: pytest.MonkeyPatch, repeatable: s
     commands: list[Command] = [VERBS.set("a", 1), many(request_id=repeatable), batch(), VERBS.incr("k3")]
     sliced, count = in_slices(commands)
     assert shown(sliced) == shown(at_once(commands, monkeypatch))
-    assert count >= 2 * MANY // slices.MOST
+    assert count >= 2 * MANY // draft.PARTS_IN_A_SLICE
     results = sliced.results[1]
     assert isinstance(results, Results)
     assert [type(item) for item in results.items if isinstance(item, HoldfastError)] == [VersionConflict]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
-from holdfast.decide import Decision, Loaded, decide, further, judging, needs
-from holdfast.decide.account import KEPT, Account, Items
+from holdfast.decide import Decision, Loaded, decide, further, items, needs
+from holdfast.decide.draft import DECODED_BYTES, Account, Items
 from holdfast.decide.schemas import schema_address
 from holdfast.errors import ConditionFailed, DatabaseError, TooExpensive, VersionConflict, peek
 from holdfast.rows import KV, Address, Namespace, Row
@@ -258,7 +258,7 @@ def test_a_dear_condition_is_judged_in_slices(name: str, monkeypatch: pytest.Mon
     decision, taken = Decision(loaded, 10, NO_KEYS), list[int]()
     while sum(taken) < len(commands):
         taken.append(decision.take(commands[sum(taken) :]))
-    monkeypatch.setattr(judging, "SLICE", 10**12)
+    monkeypatch.setattr(items, "SLICE", 10**12)
     sliced, whole = decision.outcome(), decide(loaded, commands, 10)
     assert taken.count(0) >= 1
     assert (sliced.rows, sliced.journal, sliced.namespaces) == (whole.rows, whole.journal, whole.namespaces)
@@ -323,7 +323,7 @@ def test_conflicts_of_a_call_share_what_they_show() -> None:
 def test_what_a_group_has_read_is_forgotten_when_it_is_much() -> None:
     """Items of more than a megabyte are not kept in mind together."""
     items = Items()
-    small, large = row({"a": 1}), row({"a": "x" * KEPT})
+    small, large = row({"a": 1}), row({"a": "x" * DECODED_BYTES})
     first = items.attributes(small)
     items.attributes(large)
     assert items.attributes(small) is not first

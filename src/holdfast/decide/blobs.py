@@ -27,9 +27,17 @@ from holdfast.blobs.manifest import (
     upload_of,
 )
 from holdfast.commands import Done, Stored
-from holdfast.decide.entries import deadline, live
+from holdfast.decide.entries import (
+    abandon_upload,
+    count_part,
+    deadline,
+    live,
+    put_upload,
+    refer,
+    release,
+    upload_address,
+)
 from holdfast.decide.keys import _expected, _store
-from holdfast.decide.parts import abandon_upload, count_part, put_upload, refer, release, upload_address
 from holdfast.decide.policies import check_endless
 from holdfast.errors import KeyNotFound, ValidationError
 from holdfast.rows import KV, Address, Row

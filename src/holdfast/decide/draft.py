@@ -1,27 +1,120 @@
 """The draft of a group: the loaded rows, overlaid with the changes of the commands so far.
 
-Law: a draft knows rows and versions but no verbs. Only the outcome leaves it. Loaded data is never changed.
+A draft knows rows and versions but no verbs. Only the outcome leaves it. Loaded data is never changed. The
+work of each command is counted separately, so that its limit does not depend on the rest of its group. A
+command with many parts is applied in slices: a slice ends between two parts, and what was done stays. The
+results are the same as in one piece, as what a command checks before its first write is not checked again in
+a later slice.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from holdfast.decide.account import Account, Items
+from holdfast import rules
 from holdfast.decide.policies import check_quota
 from holdfast.decide.weights import COUNTER, record_weight, row_weight
 from holdfast.errors import DatabaseError, HoldfastError, Timeout
 from holdfast.model import Policy
 from holdfast.rows import KV, OVERHEAD, UPLOAD, Address, Ends, Namespace, Overdue, Record, Row, Run
+from holdfast.stored import SeenEntry, SeenItem, attributes_of
+from holdfast.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from holdfast.audit.chain import Head, SigningKeys
     from holdfast.commands import Command, Result
+
+ENVELOPE: Final = 256
+"""Bytes that an entry or an item in a reply counts for, in addition to its value."""
+DECODED_BYTES: Final = 1_048_576
+"""Maximum bytes of text of the decoded items that are kept for a group."""
+
+
+_NOTHING: Final = Overdue()
+TOO_LATE: Final = "the deadline passed before the request could be carried out: nothing was written"
+Apply: TypeAlias = "Callable[[Draft, Command], Result]"
+T = TypeVar("T")
+PARTS_IN_A_SLICE: Final = 100
+"""The number of parts in a slice. A hundred small writes take about a millisecond."""
+
+
+class Account(Work):
+    """The work of one command, and the stored data that its refusals show.
+
+    Args:
+        command: The command. Each of its writes raises the limit.
+    """
+
+    __slots__ = ("_read", "_room", "_seen")
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(rules.MAX_WORK + rules.MAX_WORK_PER_WRITE * command.rows)
+        self._room = rules.MAX_TRANSFER_BYTES
+        self._read: set[int] = set()
+        self._seen: dict[int, SeenEntry | SeenItem] = {}
+
+    def follow(self, other: Account) -> None:
+        """Continue from the count of another account."""
+        self.count_on(other)
+        self._read = set(other._read)
+
+    def read(self, row: Row) -> None:
+        """Count the reading of a row, once."""
+        if id(row) not in self._read:
+            self._read.add(id(row))
+            super().read(row)
+
+    def entry(self, key: str, row: Row) -> SeenEntry:
+        """Return an entry for a refusal, with its value as long as the reply has room for it."""
+        if not self._fits(row):
+            return SeenEntry(row, key=key, value=False)
+        seen = self._seen.get(id(row))
+        if seen is None:
+            seen = self._seen[id(row)] = SeenEntry(row, key=key)
+        return cast("SeenEntry", seen)
+
+    def item(self, row: Row) -> SeenItem:
+        """Return an item for a refusal; see `entry`."""
+        if not self._fits(row):
+            return SeenItem(row, value=False)
+        seen = self._seen.get(id(row))
+        if seen is None:
+            seen = self._seen[id(row)] = SeenItem(row)
+        return cast("SeenItem", seen)
+
+    def _fits(self, row: Row) -> bool:
+        self._room -= row.size + ENVELOPE
+        return self._room >= 0 and row.value is not None
+
+
+class Items:
+    """The decoded items of a group, so that each one is decoded once."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Row, dict[str, Any]]] = {}
+        self._bytes = 0
+
+    def attributes(self, row: Row) -> dict[str, Any]:
+        """Return the attributes of the item in a row. Do not modify them.
+
+        Raises:
+            DatabaseError: The item can't be read.
+        """
+        known = self._known.get(id(row))
+        if known is not None:
+            return known[1]
+        attributes = attributes_of(row)
+        self._bytes += row.size
+        if self._bytes > DECODED_BYTES:
+            self._known.clear()
+            self._bytes = row.size
+        self._known[id(row)] = row, attributes
+        return attributes
 
 
 class Needs(msgspec.Struct, eq=False):
@@ -110,13 +203,6 @@ class Outcome(msgspec.Struct, frozen=True):
 def looked_for(addresses: Iterable[Address]) -> dict[Address, bool]:
     """Return whether the value of each row that outcomes look for is needed: only those of uploads are."""
     return {address: address.space == UPLOAD for address in addresses}
-
-
-_NOTHING: Final = Overdue()
-
-TOO_LATE: Final = "the deadline passed before the request could be carried out: nothing was written"
-
-Apply: TypeAlias = "Callable[[Draft, Command], Result]"
 
 
 class Paused(Exception):
@@ -392,3 +478,32 @@ class Draft(msgspec.Struct, eq=False):
                 self._rows[address] = row
             else:
                 del self._rows[address]
+
+
+def each(draft: Draft, phase: int, todo: Sequence[T], apply: Callable[[Draft, T], Any]) -> list[Any]:
+    """Apply a function to each part of the current command.
+
+    Args:
+        draft: The draft.
+        phase: A number that tells this call from others about the same command.
+        todo: The parts.
+        apply: The function.
+
+    Returns:
+        The results, by position.
+
+    Raises:
+        Suspended: The slice is over. The next call goes on behind the last part.
+    """
+    if len(todo) <= PARTS_IN_A_SLICE:
+        return [apply(draft, part) for part in todo]
+    done: list[Any] = draft.slices.setdefault((id(draft.command), phase), [])
+    done.extend(apply(draft, part) for part in todo[len(done) : len(done) + PARTS_IN_A_SLICE])
+    if len(done) < len(todo):
+        raise Suspended
+    return done
+
+
+def begun(draft: Draft, phase: int) -> bool:
+    """Return whether an earlier slice has applied parts of the current command in a phase."""
+    return (id(draft.command), phase) in draft.slices

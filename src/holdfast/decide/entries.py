@@ -1,7 +1,9 @@
-"""Changes of entries, with their counters, quotas, trash and records.
+"""Changes of entries, with their counters, quotas, trash and records, and of the parts of blobs.
 
-Law: every change of an entry goes through here, so that the counters are right by construction. The verbs
-decide which change to make, and whether it is allowed.
+Every change of an entry goes through here, so that the counters are right by construction. The verbs decide
+which change to make, and whether it is allowed. The parts of blobs are shared by all manifests that refer to
+their upload, including those in the trash. The last one that goes hands them to the purge. A part counts
+towards the bytes of its namespace from the moment it is stored until the purge removes it.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.blobs.manifest import UPLOAD_IDLE, Upload, manifest_of, part_space, upload_key, upload_of
 from holdfast.decide.audit import add_record, audit
-from holdfast.decide.parts import release
 from holdfast.decide.policies import audited, lifetime, trash_seconds
 from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
-from holdfast.rows import KV, OVERHEAD, TRASH, Address, Namespace, Record, Row
+from holdfast.rows import DROPPED, KV, OVERHEAD, TRASH, UPLOAD, Address, Namespace, Record, Row
 from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
@@ -203,3 +205,68 @@ def deadline(draft: Draft, ttl: int | None) -> int | None:
     if draft.namespace.policy is not None:
         ttl = lifetime(draft.namespace, ttl)
     return None if ttl is None else draft.now + ttl * 1000
+
+
+def upload_address(namespace: str, upload: int) -> Address:
+    """Return the address of an upload's row."""
+    return Address(namespace, UPLOAD, upload_key(upload))
+
+
+def put_upload(draft: Draft, upload: int, record: Upload) -> None:
+    """Store the record of an upload. One that is not finished has a deadline."""
+    value = msgspec.json.encode(record)
+    row = Row(
+        value=value.decode(),
+        size=len(value),
+        version=upload,
+        created_at=draft.now,
+        updated_at=draft.now,
+        expires_at=None if record.references else draft.now + UPLOAD_IDLE * 1000,
+    )
+    draft.put(upload_address(draft.name, upload), row)
+
+
+def count_part(draft: Draft, key: bytes, row: Row, *, adds: int) -> None:
+    """Count a part that is added (1) or removed (-1)."""
+    namespace = draft.namespace
+    namespace.bytes += adds * (len(key) + row.size)
+    namespace.envelope_bytes += adds * (OVERHEAD + envelope(row))
+
+
+def refer(draft: Draft, upload: int, by: int) -> None:
+    """Count a manifest that refers to the parts of an upload, or no longer does (-1).
+
+    If the record of the upload was not loaded, the outcome requests it, and this is decided again.
+    """
+    row = draft.look(upload_address(draft.name, upload)) if upload else None
+    if row is None:
+        return
+    record = upload_of(row.value)
+    left = record.references + by
+    if left > 0:
+        put_upload(draft, upload, msgspec.structs.replace(record, references=left))
+    else:
+        abandon_upload(draft, upload)
+
+
+def release(draft: Draft, name: str, manifest: str | None) -> None:
+    """Note that a manifest, which is JSON text, is gone."""
+    refer(draft, manifest_of(name, manifest).upload, -1)
+
+
+def abandon_upload(draft: Draft, upload: int) -> None:
+    """Forget an upload and hand its parts to the purge."""
+    draft.put(upload_address(draft.name, upload), None)
+    abandon(draft, part_space(upload))
+
+
+def abandon(draft: Draft, space: str) -> None:
+    """Mark the rows of a space for removal."""
+    row = Row(
+        value="null",
+        size=4,
+        version=draft.namespace.revision,
+        created_at=draft.now,
+        updated_at=draft.now,
+    )
+    draft.put(Address(draft.name, DROPPED, space.encode()), row)

@@ -1,7 +1,14 @@
 """The semantics of the verbs on items.
 
-Law: an item and its index entries change together. An item that has reached its deadline does not exist: the
+An item and its index entries change together. An item that has reached its deadline does not exist: the
 command that finds it records its expiry first. A write's expectations are checked before anything is written.
+
+A condition is evaluated once per row, and an update is computed once, in slices if they take long. Results
+and counts are the same in slices as in one piece. A command that has changed nothing yet is paused by undoing
+it, and applied again later: the results found by then are kept.
+
+Index entries are written and removed without loading the existing ones, except where an index is newer than
+the item and may not have its entry yet.
 """
 
 from __future__ import annotations
@@ -12,11 +19,17 @@ from msgspec import UNSET
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
-from holdfast.decide.index_entries import remove_entries, update_entries
-from holdfast.decide.judging import changed, meets
+from holdfast.decide.draft import Account, Paused
 from holdfast.decide.schemas import schema_address, schema_of, table_of
 from holdfast.decide.weights import envelope
-from holdfast.errors import ConditionFailed, ItemNotFound, TtlNotConfigured, ValidationError, VersionConflict
+from holdfast.errors import (
+    ConditionFailed,
+    ItemNotFound,
+    TooExpensive,
+    TtlNotConfigured,
+    ValidationError,
+    VersionConflict,
+)
 from holdfast.model import ItemConflict
 from holdfast.rows import Address, Record, Row
 from holdfast.tables.commands import (
@@ -33,21 +46,27 @@ from holdfast.tables.commands import (
     UpdateItem,
     WriteItems,
 )
+from holdfast.tables.evaluation import comparisons_in, holds, judged
 from holdfast.tables.images import Images, item_name
+from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
 from holdfast.tables.items import encode_item, keyed_item, known_part, named_key, require_binary
 from holdfast.tables.ttl import attribute_for, deadline_of
-from holdfast.tables.updates import update_of, updated
+from holdfast.tables.updates import actions_in, update_of, updated, updating
+from holdfast.work import SLICE, TEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Mapping
 
     from holdfast.decide.draft import Draft, Loaded, Needs
     from holdfast.origin import Origin
+    from holdfast.tables.conditions import Condition
+    from holdfast.tables.indexes import IndexEntry
     from holdfast.tables.schema import TableSchema
     from holdfast.tables.updates import Update
 
 ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
 OnItem: TypeAlias = ItemWrite | RevealItem
+_SINGLE: Final = (PutItem, UpdateItem, DeleteItem, SetItemTtl, CheckItem)
 
 
 class ItemSlot:
@@ -320,6 +339,148 @@ def _record(
     audit(draft, record, place.row, after, spec_ref=origin.spec_ref)
 
 
+def remove_entries(
+    draft: Draft, schema: TableSchema, item_key: bytes, *, before: Row, item: Mapping[str, Any]
+) -> None:
+    """Remove the entries of an item that is removed."""
+    young = young_spaces(schema, before.version)
+    for space, key in entry_places(item, schema, item_key):
+        remove_entry(draft, Address(draft.name, space, key), item_key, sure=space not in young)
+
+
+def update_entries(
+    draft: Draft,
+    schema: TableSchema,
+    item_key: bytes,
+    *,
+    before: tuple[Row, Mapping[str, Any]] | None,
+    after: tuple[Row, Mapping[str, Any]],
+) -> None:
+    """Update the entries of an item that is stored in place of another, or of none."""
+    row, item = after
+    changes = entry_changes(schema, None if before is None else before[1], item, item_key=item_key)
+    young = set() if before is None else young_spaces(schema, before[0].version)
+    for entry in changes.gone:
+        at = Address(draft.name, entry.space, entry.key)
+        remove_entry(draft, at, entry.item_key, sure=entry.space not in young)
+    for entry in changes.put:
+        if entry.space not in young:
+            put_entry(draft, entry, row, there=entry in changes.moved)
+    for index in schema.indexes if young else ():
+        young_entry = entry_of(item, schema, index, item_key=item_key)
+        if young_entry is not None and young_entry.space in young:
+            put_entry(draft, young_entry, row, there=None)
+
+
+def put_entry(draft: Draft, entry: IndexEntry, row: Row, *, there: bool | None) -> None:
+    """Store an index entry. `there` says whether it replaces one; None if unknown."""
+    address = Address(draft.name, entry.space, entry.key)
+    if there is None:
+        there = draft.look(address) is not None
+    if not there:
+        draft.namespace.index_bytes += entry_weight(entry.key, entry.item_key)
+    draft.put(address, entry.row(row))
+
+
+def remove_entry(draft: Draft, address: Address, item_key: bytes, *, sure: bool) -> None:
+    """Remove an index entry; `sure` if it exists."""
+    assert isinstance(address.key, bytes)
+    if sure or draft.look(address) is not None:
+        draft.namespace.index_bytes -= entry_weight(address.key, item_key)
+    draft.remove_unseen(address)
+
+
+class Sliced:
+    """Work on a row in progress, and its result. It keeps alive the objects whose ids identify it."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        about: tuple[object, Row],
+        work: Callable[[dict[str, Any], Account], Generator[None, None, Any]],
+    ) -> None:
+        assert draft.command is not None
+        self.about = about
+        self.account: Account = Account(draft.command)
+        self.account.follow(draft.account)
+        self.answer: Any = None
+        self._slices = self._begin(draft, about[1], work)
+
+    def _begin(
+        self,
+        draft: Draft,
+        row: Row,
+        work: Callable[[dict[str, Any], Account], Generator[None, None, Any]],
+    ) -> Generator[None, None, Any]:
+        self.account.read(row)
+        item: dict[str, Any] = draft.items.attributes(row)
+        if self.account.pausing():
+            yield
+        return (yield from work(item, self.account))
+
+    def go_on(self) -> bool:
+        """Do one more slice of work if there is no answer yet. Returns whether there is one now."""
+        if self.answer is None:
+            try:
+                next(self._slices)
+            except StopIteration as end:
+                self.answer = end.value
+            except TooExpensive as refusal:
+                self.answer = refusal
+        return self.answer is not None
+
+
+def meets(draft: Draft, row: Row | None, condition: Condition) -> bool:
+    """Return whether a row meets a condition.
+
+    Raises:
+        TooExpensive: This takes more work than the command may do.
+        Paused: The slice of work ended before the answer was known.
+    """
+    if row is None:
+        return holds(condition, None, work=draft.account)
+    if comparisons_in(condition) * (16 * TEST + row.size) <= SLICE:
+        draft.account.read(row)
+        return holds(condition, draft.items.attributes(row), work=draft.account)
+    return _in_slices(draft, condition, row, lambda item, account: judged(condition, item, account)) is True
+
+
+def changed(draft: Draft, command: UpdateItem, row: Row, update: Update) -> dict[str, Any]:
+    """Return the item of a row after an update.
+
+    Raises:
+        ValidationError: See `updated`.
+        TooExpensive: This takes more work than the command may do.
+        Paused: The slice of work ended before the item was computed.
+    """
+    if actions_in(update) * (16 * TEST + row.size) <= SLICE:
+        draft.account.read(row)
+        return updated(draft.items.attributes(row), update, work=draft.account)
+    after: dict[str, Any] = _in_slices(
+        draft, command, row, lambda item, account: updating(item, update, account)
+    )
+    return after
+
+
+def _in_slices(
+    draft: Draft,
+    what: object,
+    row: Row,
+    work: Callable[[dict[str, Any], Account], Generator[None, None, Any]],
+) -> Any:
+    name = id(what), id(row)
+    sliced = draft.slices.get(name)
+    if sliced is None:
+        sliced = draft.slices[name] = Sliced(draft, (what, row), work)
+    while not sliced.go_on():
+        if draft.unchanged:
+            raise Paused
+    draft.account.follow(sliced.account)
+    if isinstance(sliced.answer, TooExpensive):
+        raise sliced.answer
+    return sliced.answer
+
+
 def needs_table(wanted: Needs, command: Any) -> None:
     """Request the definition of a command's table."""
     wanted.row(schema_address(command.namespace, command.table), value=True)
@@ -353,8 +514,6 @@ def _need_items(more: Needs, command: TransactWrite | WriteItems, loaded: Loaded
     for write in command.writes:
         need_item(more, write, loaded)
 
-
-_SINGLE: Final = (PutItem, UpdateItem, DeleteItem, SetItemTtl, CheckItem)
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     **dict.fromkeys(_SINGLE, needs_table),

@@ -1,7 +1,8 @@
 """The semantics of the verbs on keys.
 
-Law: each verb is one function over a draft, found in `APPLY`; `key_needs` names the rows that it reads. An
-entry that has reached its deadline does not exist: the command that finds it records its expiry first.
+Each verb is one function over a draft, found in `APPLY`. `NEEDS` names the rows that it reads, and `FURTHER`
+more of them if those that were loaded show that they are needed. An entry that has reached its deadline does
+not exist: the command that finds it records its expiry first.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from holdfast.commands import (
     Versions,
     Written,
 )
-from holdfast.decide.entries import deadline, live, put, record, remove, to_trash, trashed
+from holdfast.decide.draft import begun, each
+from holdfast.decide.entries import deadline, live, need_trash, put, record, remove, to_trash, trashed
 from holdfast.decide.policies import check_endless, check_value
-from holdfast.decide.slices import begun, each
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import Conflict
 from holdfast.origin import Origin
@@ -44,9 +45,10 @@ from holdfast.rules import MAX_VALUE_BYTES
 from holdfast.stored import purpose_of, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from holdfast.decide.draft import Draft
+    from holdfast.commands import WriteCommand
+    from holdfast.decide.draft import Draft, Loaded, Needs
 
 
 def _get(draft: Draft, command: Get) -> Got:
@@ -329,3 +331,88 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Many: _many,
     Load: _load,
 }
+
+
+def _needs_key(wanted: Needs, command: Any) -> None:
+    """Request the entry, with its value if a reply or the trash may need it."""
+    blind = isinstance(command, Set) and command.expected is None and not command.origin.repeatable
+    wanted.row(Address(command.namespace, KV, command.key), value=not blind)
+
+
+def _needs_restore(wanted: Needs, command: Restore) -> None:
+    _needs_key(wanted, command)
+    wanted.row(Address(command.namespace, TRASH, command.key.encode()), value=True)
+
+
+def _needs_batch(wanted: Needs, command: Batch) -> None:
+    for check in command.checks:
+        wanted.row(Address(command.namespace, KV, check.key))
+    for write in command.writes:
+        NEEDS[type(write)](wanted, write)
+
+
+def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
+    """Request the values of entries that fail a check, as far as the reply has room for them."""
+    _need_trash_of(more, command.writes, loaded)
+    room = rules.MAX_TRANSFER_BYTES
+    for check in command.checks:
+        address = Address(command.namespace, KV, check.key)
+        row = loaded.rows.get(address)
+        if row is None or address in more.rows:
+            continue
+        if row.version != check.version or not check.version:
+            room -= row.size
+            if room < 0:
+                return
+            more.row(address, value=True)
+
+
+def _need_trash(more: Needs, command: Delete, loaded: Loaded) -> None:
+    need_trash(more, command.namespace, command.key, loaded)
+
+
+def _need_trash_of_many(more: Needs, command: Many, loaded: Loaded) -> None:
+    _need_trash_of(more, command.items, loaded)
+
+
+def _need_trash_of(more: Needs, writes: Iterable[WriteCommand], loaded: Loaded) -> None:
+    for write in writes:
+        if isinstance(write, Delete):
+            need_trash(more, write.namespace, write.key, loaded)
+
+
+def _needs_many(wanted: Needs, command: Many) -> None:
+    for item in command.items:
+        _needs_key(wanted, item)
+
+
+def _needs_load(wanted: Needs, command: Load) -> None:
+    for key, _ in command.entries:
+        wanted.row(Address(command.namespace, KV, key))
+
+
+def _needs_guard(wanted: Needs, command: Guard) -> None:
+    """Request the guard, because its size is counted."""
+    wanted.row(Address(command.namespace, GUARD, command.lock.encode()))
+
+
+NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
+    Get: _needs_key,
+    Set: _needs_key,
+    Delete: _needs_key,
+    Incr: _needs_key,
+    SetTtl: _needs_key,
+    Touch: _needs_key,
+    Restore: _needs_restore,
+    Guard: _needs_guard,
+    Batch: _needs_batch,
+    Many: _needs_many,
+    Load: _needs_load,
+}
+
+FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
+    Batch: _need_conflicts,
+    Delete: _need_trash,
+    Many: _need_trash_of_many,
+}
+"""Functions that request more rows, once the first ones are loaded."""

@@ -13,9 +13,8 @@ import msgspec
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
-from holdfast.decide.index_entries import put_entry
-from holdfast.decide.items import count_item
-from holdfast.decide.parts import abandon, count_part
+from holdfast.decide.entries import abandon, count_part
+from holdfast.decide.items import count_item, put_entry
 from holdfast.decide.schemas import put_table, schema_address, table_of
 from holdfast.decide.weights import row_weight
 from holdfast.errors import TableExists

@@ -13,8 +13,7 @@ import msgspec
 from holdfast.audit.chain import Head, address_of, record_of
 from holdfast.commands import Done, Removed, SetPolicy
 from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
-from holdfast.decide.entries import expire, expire_run, need_trash, release_trashed
-from holdfast.decide.parts import abandon_upload
+from holdfast.decide.entries import abandon_upload, expire, expire_run, need_trash, release_trashed
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
 from holdfast.families import has_blobs
 from holdfast.rows import REQUEST, TRASH, UPLOAD, Address, Record, Row

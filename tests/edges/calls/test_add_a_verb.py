@@ -20,8 +20,7 @@ from holdfast import rules
 from holdfast.commands import KeyChange, Stored
 from holdfast.decide import decision
 from holdfast.decide.draft import Draft
-from holdfast.decide.key_needs import _needs_key
-from holdfast.decide.keys import _expected, _store
+from holdfast.decide.keys import _expected, _needs_key, _store
 from holdfast.declare import DECLARED, Says, verb
 from holdfast.edges.calls import Verb, keys, reading
 from holdfast.edges.calls.key_fields import KeyFields
@@ -89,7 +88,7 @@ class InKV(KV):
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verb is there, as it would be if these lines stood in the files that the page names."""
-    monkeypatch.setitem(decision._NEEDS, Multiply, _needs_key)  # which has all of `decide.key_needs.NEEDS`
+    monkeypatch.setitem(decision._NEEDS, Multiply, _needs_key)  # which has all of `decide.keys.NEEDS`
     monkeypatch.setitem(decision._APPLY, Multiply, _multiply)
     monkeypatch.setattr(KV, "multiply", InKV.multiply, raising=False)
     assert Multiply.declaration is not None
