@@ -17,7 +17,7 @@ SECONDS: Final = 60.0
 LIMITS: Final = (
     "holdfast.compat.rosey.STORE_PATIENCE",
     "holdfast.edges.cli.commands.doctor.PATIENCE",
-    "holdfast.edges.cli.commands.completion.PATIENCE",
+    "holdfast.edges.cli.commands.commands.PATIENCE",
     "holdfast.edges.http.app.PATIENCE",
     "holdfast.edges.monitoring.gauges.PATIENCE",
     "holdfast.edges.monitoring.outage.PATIENCE",

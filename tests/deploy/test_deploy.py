@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.edges.cli.exit_codes import exit_code
+from holdfast.edges.cli.output import exit_code
 from holdfast.edges.settings.read import read_config
 from holdfast.edges.settings.table import SETTINGS
 from holdfast.errors import ValidationError

@@ -10,7 +10,7 @@ from email.parser import HeaderParser
 from typing import TYPE_CHECKING, Any, Final
 
 import holdfast
-from holdfast.edges.cli.commands.config import example_toml
+from holdfast.edges.cli.commands.up import example_toml
 from holdfast.extras import DISTRIBUTION
 from tests.distribution.environments import ROOT, Built, build
 

@@ -99,7 +99,7 @@ def test_commands_do_what_the_page_says(
     monkeypatch.setenv("HOLDFAST_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("EDITOR", "sed -i s/alice/bob/")
-    monkeypatch.setattr("holdfast.edges.cli.commands.edit.at_terminal", lambda: True)
+    monkeypatch.setattr("holdfast.edges.cli.commands.keys.at_terminal", lambda: True)
     text = page.read_text(encoding="utf-8")
     if DATABASE_VARIABLE in text:
         monkeypatch.setenv(DATABASE_VARIABLE, database())

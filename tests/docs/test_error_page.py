@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from holdfast.advice import ADVICE
-from holdfast.edges.cli.exit_codes import EXIT_CODES
+from holdfast.edges.cli.output import EXIT_CODES
 from holdfast.errors import error_classes
 from holdfast.wire.errors import NUMBERS
 from tests.docs.sources import trees

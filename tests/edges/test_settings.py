@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.edges.cli.commands.config import example_json, example_toml
-from holdfast.edges.cli.commands.up import up
+from holdfast.edges.cli.commands.up import example_json, example_toml, up
 from holdfast.edges.configured import defaults_of, settings_of
 from holdfast.edges.nats.service import Settings
 from holdfast.edges.settings.read import ignored_settings, read_config, shown

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.edges.cli.raw import reading, writing
+from holdfast.edges.cli.commands.stores import reading, writing
 from holdfast.engine.raw import StoreInfo
 from holdfast.errors import Unsupported
 from holdfast.moves.backup_file import BackupHeader, BackupReader, BackupWriter

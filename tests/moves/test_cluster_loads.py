@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.edges.cli.raw import reading, writing
+from holdfast.edges.cli.commands.stores import reading, writing
 from holdfast.engine.raw import Positioned, Section, StoreInfo
 from holdfast.engines.cluster import engine as cluster_engine
 from holdfast.engines.cluster import moves

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.cli.raw import reading, writing
+from holdfast.edges.cli.commands.stores import reading, writing
 from holdfast.moves import copying
 from holdfast.moves.copying import Copier
 from holdfast.moves.transfers import StoreTransfer

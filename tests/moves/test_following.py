@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.cli.raw import reading, writing
+from holdfast.edges.cli.commands.stores import reading, writing
 from holdfast.moves import transfers
 from holdfast.moves.transfers import Ended, StoreTransfer
 from tests.moves.contents import KEY, differing, fill

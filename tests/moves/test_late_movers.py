@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.cli.raw import reading, writing
+from holdfast.edges.cli.commands.stores import reading, writing
 from holdfast.moves.transfers import Ended, StoreTransfer, place_in
 from tests.cluster import Nodes, engine_of
 from tests.jetstream import servers_running

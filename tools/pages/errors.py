@@ -7,7 +7,7 @@ from textwrap import dedent, fill
 from typing import TYPE_CHECKING, Final
 
 from holdfast.advice import ADVICE
-from holdfast.edges.cli.exit_codes import EXIT_CODES
+from holdfast.edges.cli.output import EXIT_CODES
 from holdfast.errors import (
     ConditionFailed,
     Defect,

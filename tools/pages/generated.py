@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.edges.cli.commands.config import example_json, example_toml
+from holdfast.edges.cli.commands.up import example_json, example_toml
 from tools import dashboard, layers
 from tools.pages import asyncapi, cli, errors, http, mcp, schema, settings, verbs
 

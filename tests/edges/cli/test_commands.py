@@ -12,7 +12,7 @@ from cyclopts import App
 
 from holdfast.edges.cli.app import app
 from holdfast.edges.cli.commands.commands import known_commands, shown_command
-from holdfast.edges.cli.exit_codes import EXIT_CODES
+from holdfast.edges.cli.output import EXIT_CODES
 from tests.parsing import ASSEMBLE
 
 if TYPE_CHECKING:

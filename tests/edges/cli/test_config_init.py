@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.cli.commands.config import example_json, example_toml
+from holdfast.edges.cli.commands.up import example_json, example_toml
 from holdfast.edges.settings.read import read_config
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDITOR", f"{sys.executable} {script}")
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "drafts"))
-    monkeypatch.setattr("holdfast.edges.cli.commands.edit.at_terminal", lambda: True)
+    monkeypatch.setattr("holdfast.edges.cli.commands.keys.at_terminal", lambda: True)
     (tmp_path / "drafts").mkdir()
     return tmp_path
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.edges.cli import exit_codes
-from holdfast.edges.cli.exit_codes import EXIT_CODES, exit_code
+from holdfast.edges.cli import output as exit_codes
+from holdfast.edges.cli.output import EXIT_CODES, exit_code
 
 if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli

@@ -175,7 +175,7 @@ def test_a_copy_that_is_not_complete(cli: Cli, full: Path, tmp_path: Path) -> No
 
 async def _begun(source: Path, target: Path) -> None:
     """Leave what a switch leaves that was killed before its end."""
-    from holdfast.edges.cli.raw import reading, writing
+    from holdfast.edges.cli.commands.stores import reading, writing
     from holdfast.moves.transfers import StoreTransfer
 
     async with (
@@ -190,7 +190,7 @@ async def _begun(source: Path, target: Path) -> None:
 
 async def test_the_switch_of_a_store_in_use(tmp_path: Path, full: Path) -> None:
     """A program that has the store open is refused with the new place, and can still read."""
-    from holdfast.edges.cli.raw import reading, writing
+    from holdfast.edges.cli.commands.stores import reading, writing
     from holdfast.moves.transfers import StoreTransfer
 
     async with holdfast.open(full, audit_key=KEY) as store:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.edges.cli.drawing import EDGES, GAP, READABLE, fitted
+from holdfast.edges.cli.output import EDGES, GAP, READABLE, fitted
 from tests.edges.cli.conftest import fill
 from tests.edges.cli.test_terminal import DRAWING, Terminal
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast.bus.connection import Connection
-from holdfast.edges.cli.commands.changes import CLOSED
+from holdfast.edges.cli.commands.listing import CLOSED
 from holdfast.edges.nats.credentials import new_credentials
 from holdfast.edges.nats.server_config import SERVICE, Permissions
 from holdfast.edges.nats.service import NatsService, Settings

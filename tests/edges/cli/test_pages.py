@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.edges.cli.exit_codes import EXIT_CODES
+from holdfast.edges.cli.output import EXIT_CODES
 
 pytestmark = pytest.mark.unmeasured
 

@@ -181,7 +181,7 @@ def test_completion_is_installed(
     assert "already exists; --force replaces it" in cli(*to_file).err
     assert (home / "file").read_bytes() == b""
     assert cli(*to_file, "--force").code == 0
-    monkeypatch.setattr("holdfast.edges.cli.commands.completion.detect_shell", _undetected)
+    monkeypatch.setattr("holdfast.edges.cli.commands.commands.detect_shell", _undetected)
     assert cli("completion").err == "holdfast: which shell? Name bash, zsh, fish or powershell\n"
 
 
@@ -191,7 +191,7 @@ def test_version_and_help(program: Program, cli: Cli) -> None:
     for command in ("get: Print the value", "migrate: ", "ttl: ", "doctor: ", "up: "):
         assert f"  {command}" in listed
     assert cli.did("--version").out.strip().count(".") == 2
-    assert "  remove: Remove an entry's deadline" in cli.did("ttl", "--help").out
+    assert "  remove: Let an entry live for ever" in cli.did("ttl", "--help").out
     assert "--if-version" in cli.did("set", "--help").out
 
 

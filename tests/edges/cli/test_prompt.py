@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.cli.commands import completion, shell
+from holdfast.edges.cli.commands import commands as completion
+from holdfast.edges.cli.commands import shell
 from holdfast.edges.cli.commands.shell import KeptStore
 from holdfast.edges.cli.target import HERE
 from holdfast.edges.screen import HARMFUL

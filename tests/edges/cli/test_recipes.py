@@ -83,7 +83,7 @@ def test_a_program_runs_while_a_lock_is_held(program: Program) -> None:
 
 def test_a_program_ends_when_its_lock_is_lost(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program whose lock is gone is told to end, and killed if it does not listen; the command fails."""
-    monkeypatch.setattr("holdfast.edges.cli.commands.lock.GRACE", 0.1)
+    monkeypatch.setattr("holdfast.edges.cli.commands.recipes.GRACE", 0.1)
     inside = (
         "import signal, sqlite3, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"store = sqlite3.connect({url!r}, isolation_level=None, timeout=30); "

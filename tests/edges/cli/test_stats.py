@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import moment
-from holdfast.edges.cli.commands import stats as observe
+from holdfast.edges.cli.commands import operators as observe
 from holdfast.model import Stats
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.edges.cli.raw import writing
+from holdfast.edges.cli.commands.stores import writing
 from holdfast.engine.raw import UNFINISHED, StoreInfo
 from holdfast.engines.cluster import moves
 from holdfast.engines.cluster.messages import load_statements, put_facts

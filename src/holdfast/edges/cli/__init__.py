@@ -12,9 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, PIPE_CLOSED, exit_code
 from holdfast.edges.cli.fast_parser import plain_call, wants_json
-from holdfast.edges.cli.output import complain
+from holdfast.edges.cli.output import INTERRUPTED, OK, PIPE_CLOSED, complain, exit_code
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:

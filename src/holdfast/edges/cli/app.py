@@ -90,78 +90,207 @@ for _flag in (*app.help_flags, *app.version_flags):
     app[_flag].group = (OWN,)
 
 
-def _commands(group: Group, commands: dict[str, str]) -> None:
-    """Register the commands of a group with their aliases; help shows them in this order."""
-    for number, (names, path) in enumerate(commands.items()):
-        name, *alias = names.split()
-        app.command(
-            f"holdfast.edges.cli.commands.{path}", name=name, alias=alias, group=group, sort_key=number
-        )
-
-
-_commands(START, {"up": "up:up", "mcp": "mcp:mcp"})
-_commands(
-    KEYS,
-    {
+_COMMANDS: Final[dict[Group, dict[str, Any]]] = {
+    START: {
+        "up": "up:up",
+        "mcp": "mcp:mcp",
+        "config": ("The settings of holdfast up.", {"init": "up:config_init", "show": "up:config_show"}),
+        "nats": ("Set up a NATS server for Holdfast.", {"config": "nats:config"}),
+    },
+    KEYS: {
         "get": "get:get",
         "exists": "get:exists",
-        "reveal": "reveal:reveal",
+        "reveal": "keys:reveal",
         "set put": "keys:set_value",
         "delete rm": "keys:delete",
-        "list ls": "list:list_keys",
-        "tree": "tree:tree",
-        "edit": "edit:edit",
-        "batch": "batch:batch",
+        "list ls": "listing:list_keys",
+        "tree": "listing:tree",
+        "edit": "keys:edit",
+        "batch": "keys:batch",
+        "ttl": ("Print, set or remove the time an entry has left to live.", {"get": "get:get_ttl"}),
     },
-)
-_commands(
-    CHANGES,
-    {
-        "watch": "changes:watch",
-        "history": "changes:history",
+    CHANGES: {
+        "watch": "listing:watch",
+        "history": "listing:history",
         "restore": "keys:restore",
+        "trash": ("List removed entries that can be restored.", {"list ls": "listing:list_trash"}),
     },
-)
-_commands(
-    OPERATE,
-    {
+    RECIPES: {
+        "lock": (
+            "Run a program while holding a lock.",
+            {"run": "recipes:lock_run", "show": "recipes:lock_show"},
+        ),
+        "flag": (
+            "Feature flags.",
+            {
+                "get": "recipes:flag_get",
+                "list ls": "recipes:flag_list",
+                "set": "recipes:flag_set",
+                "use": "recipes:flag_use",
+                "clear": "recipes:flag_clear",
+            },
+        ),
+        "checkpoint": (
+            "Saved progress of a job.",
+            {"get": "recipes:checkpoint_get", "set": "recipes:checkpoint_set"},
+        ),
+        "counter": ("Shared counters.", {"get": "recipes:counter_get", "add": "recipes:counter_add"}),
+    },
+    TABLES: {
+        "table": (
+            "Tables, their items and their indexes.",
+            {
+                "create": "table:create",
+                "drop": "table:drop",
+                "list ls": "table:list_tables",
+                "describe": "table:describe",
+                "sweep": "table:sweep",
+                "put": "table:put",
+                "get": "table:get",
+                "reveal": "table:reveal",
+                "update": "table:update",
+                "delete": "table:delete",
+                "query": "table:query",
+                "scan": "table:scan",
+                "changes": "table:changes",
+                "index": (
+                    "Indexes on a table.",
+                    {
+                        "create": "table:create_index",
+                        "drop": "table:drop_index",
+                        "check": "table:check_index",
+                        "query": "table:query_index",
+                    },
+                ),
+                "ttl": (
+                    "Print, set or remove the time an item has left to live.",
+                    {"get": "table:get_ttl", "set": "table:set_ttl", "remove": "table:remove_ttl"},
+                ),
+            },
+        ),
+    },
+    BLOBS: {
+        "blob": (
+            "Store and fetch bytes of any size.",
+            {
+                "put": "blob:put",
+                "get": "blob:get",
+                "reveal": "blob:reveal",
+                "head": "blob:head",
+                "list ls": "blob:list_blobs",
+                "delete": "blob:delete",
+            },
+        ),
+    },
+    OPERATE: {
         "doctor": "doctor:doctor",
-        "stats": "stats:stats",
-        "ping": "stats:ping",
-        "top": "stats:top",
-        "slowlog": "slowlog:slowlog",
+        "stats": "operators:stats",
+        "ping": "operators:ping",
+        "top": "operators:top",
+        "slowlog": "operators:slowlog",
+        "namespace": (
+            "Namespaces and their policies.",
+            {
+                "list ls": "operators:list_namespaces",
+                "show": "operators:show_namespace",
+                "set": "operators:set_policy",
+                "recount": "operators:recount",
+            },
+        ),
+        "deadletter": (
+            "Inspect, retry or drop failed writes.",
+            {
+                "list ls": "operators:list_letters",
+                "show": "operators:show_letter",
+                "retry": "operators:retry_letters",
+                "drop": "operators:drop_letters",
+            },
+        ),
+        "token": (
+            "Tokens for callers over HTTP.",
+            {
+                "create": "operators:create_token",
+                "list ls": "operators:list_tokens",
+                "revoke": "operators:revoke_tokens",
+            },
+        ),
+        "audit": (
+            "Read, verify and export the record of who changed what.",
+            {
+                "log": "audit:log",
+                "verify": "audit:verify",
+                "anchor": "audit:anchor",
+                "rotate": "audit:rotate",
+            },
+        ),
+        "cluster": (
+            "The nodes, log and snapshots of a cluster.",
+            {
+                "status": "cluster:status",
+                "verify": "cluster:verify",
+                "snapshot": "cluster:snapshot",
+                "grow": "cluster:grow",
+                "add": "cluster:add",
+                "remove": "cluster:remove",
+            },
+        ),
     },
-)
-_commands(
-    MOVE,
-    {
-        "adopt": "adopt:adopt",
-        "backup": "backup:backup",
-        "copy": "copy:copy",
-        "diff": "diff:diff",
+    MOVE: {
+        "adopt": "migrate:adopt",
+        "backup": "stores:backup",
+        "copy": "stores:copy",
+        "diff": "stores:diff",
         "export": "transfer:export_entries",
         "import": "transfer:import_entries",
-        "rescue": "rescue:rescue",
+        "rescue": "stores:rescue",
+        "migrate": (
+            "Upgrade or downgrade the schema of a store.",
+            {
+                "up": "migrate:up",
+                "down": "migrate:down",
+                "current": "migrate:current",
+                "check": "migrate:check",
+                "--reset-clock": "migrate:reset_clock",
+            },
+        ),
     },
-)
-_commands(
-    OWN,
-    {
+    OWN: {
         "help": "commands:show_help",
         "shell": "shell:shell",
         "commands": "commands:commands",
-        "completion": "completion:completion",
-        "--install-completion": "completion:install",
+        "completion": "commands:completion",
+        "--install-completion": "commands:install",
+        "context": (
+            "Short names for stores.",
+            {
+                "add": "context:add",
+                "use": "context:use",
+                "list ls": "context:list_contexts",
+                "remove rm": "context:remove",
+            },
+        ),
     },
-)
+}
+"""Each command with its aliases and its function, or a group with its help, in the order that help shows."""
 
-app.command("holdfast.edges.cli.commands.completion:complete", name="complete", show=False)
-app.command(
-    ttl := App(name="ttl", group=KEYS, help="Print, set or remove the time an entry has left to live.")
-)
-ttl.default(get_ttl)
+
+def _register(parent: App, commands: dict[str, Any], **shown: Any) -> None:
+    for number, (names, command) in enumerate(commands.items()):
+        name, *alias = names.split()
+        order = shown | {"sort_key": number} if shown else {}
+        if isinstance(command, str):
+            parent.command(f"holdfast.edges.cli.commands.{command}", name=name, alias=alias, **order)
+        else:
+            described, members = command
+            parent.command(group := App(name=name, help=described, **order))
+            _register(group, members)
+
+
+for _group, _members in _COMMANDS.items():
+    _register(app, _members, group=_group)
+app.command("holdfast.edges.cli.commands.commands:complete", name="complete", show=False)
+app["ttl"].default(get_ttl)
 get.__annotations__["long"] = Annotated[bool, Long]
-ttl.command("holdfast.edges.cli.commands.get:get_ttl", name="get")
 
 
 def add_verbs() -> None:
@@ -179,115 +308,6 @@ def add_verbs() -> None:
 
 
 add_verbs()
-app.command(lock := App(name="lock", group=RECIPES, help="Run a program while holding a lock."))
-lock.command("holdfast.edges.cli.commands.lock:run", name="run")
-lock.command("holdfast.edges.cli.commands.lock:show", name="show")
-
-app.command(flag := App(name="flag", group=RECIPES, help="Feature flags."))
-flag.command("holdfast.edges.cli.commands.recipes:flag_get", name="get")
-flag.command("holdfast.edges.cli.commands.recipes:flag_list", name="list", alias="ls")
-flag.command("holdfast.edges.cli.commands.recipes:flag_set", name="set")
-flag.command("holdfast.edges.cli.commands.recipes:flag_use", name="use")
-flag.command("holdfast.edges.cli.commands.recipes:flag_clear", name="clear")
-
-app.command(checkpoint := App(name="checkpoint", group=RECIPES, help="Saved progress of a job."))
-checkpoint.command("holdfast.edges.cli.commands.recipes:checkpoint_get", name="get")
-checkpoint.command("holdfast.edges.cli.commands.recipes:checkpoint_set", name="set")
-
-app.command(counter := App(name="counter", group=RECIPES, help="Shared counters."))
-counter.command("holdfast.edges.cli.commands.recipes:counter_get", name="get")
-counter.command("holdfast.edges.cli.commands.recipes:counter_add", name="add")
-
-app.command(table := App(name="table", group=TABLES, help="Tables, their items and their indexes."))
-table.command("holdfast.edges.cli.commands.table:create", name="create")
-table.command("holdfast.edges.cli.commands.table:drop", name="drop")
-table.command("holdfast.edges.cli.commands.table:list_tables", name="list", alias="ls")
-table.command("holdfast.edges.cli.commands.table:describe", name="describe")
-table.command("holdfast.edges.cli.commands.table:sweep", name="sweep")
-table.command("holdfast.edges.cli.commands.table:put", name="put")
-table.command("holdfast.edges.cli.commands.table:get", name="get")
-table.command("holdfast.edges.cli.commands.reveal:reveal_item", name="reveal")
-table.command("holdfast.edges.cli.commands.table:update", name="update")
-table.command("holdfast.edges.cli.commands.table:delete", name="delete")
-table.command("holdfast.edges.cli.commands.table:query", name="query")
-table.command("holdfast.edges.cli.commands.table:scan", name="scan")
-table.command("holdfast.edges.cli.commands.table:changes", name="changes")
-
-table.command(index := App(name="index", help="Indexes on a table."))
-index.command("holdfast.edges.cli.commands.table:create_index", name="create")
-index.command("holdfast.edges.cli.commands.table:drop_index", name="drop")
-index.command("holdfast.edges.cli.commands.table:check_index", name="check")
-index.command("holdfast.edges.cli.commands.table:query_index", name="query")
-
-app.command(blob := App(name="blob", group=BLOBS, help="Store and fetch bytes of any size."))
-blob.command("holdfast.edges.cli.commands.blob:put", name="put")
-blob.command("holdfast.edges.cli.commands.blob:get", name="get")
-blob.command("holdfast.edges.cli.commands.reveal:reveal_blob", name="reveal")
-blob.command("holdfast.edges.cli.commands.blob:head", name="head")
-blob.command("holdfast.edges.cli.commands.blob:list_blobs", name="list", alias="ls")
-blob.command("holdfast.edges.cli.commands.blob:delete", name="delete")
-
-table.command(item_ttl := App(name="ttl", help="Print, set or remove the time an item has left to live."))
-item_ttl.command("holdfast.edges.cli.commands.table:get_ttl", name="get")
-item_ttl.command("holdfast.edges.cli.commands.table:set_ttl", name="set")
-item_ttl.command("holdfast.edges.cli.commands.table:remove_ttl", name="remove")
-
-app.command(trash := App(name="trash", group=CHANGES, help="List removed entries that can be restored."))
-trash.command("holdfast.edges.cli.commands.trash:list_trash", name="list", alias="ls")
-
-app.command(deadletter := App(name="deadletter", group=OPERATE, help="Inspect, retry or drop failed writes."))
-deadletter.command("holdfast.edges.cli.commands.deadletter:list_letters", name="list", alias="ls")
-deadletter.command("holdfast.edges.cli.commands.deadletter:show", name="show")
-deadletter.command("holdfast.edges.cli.commands.deadletter:retry", name="retry")
-deadletter.command("holdfast.edges.cli.commands.deadletter:drop", name="drop")
-
-app.command(migrate := App(name="migrate", group=MOVE, help="Upgrade or downgrade the schema of a store."))
-migrate.command("holdfast.edges.cli.commands.migrate:up", name="up")
-migrate.command("holdfast.edges.cli.commands.migrate:down", name="down")
-migrate.command("holdfast.edges.cli.commands.migrate:current", name="current")
-migrate.command("holdfast.edges.cli.commands.migrate:check", name="check")
-migrate.command("holdfast.edges.cli.commands.migrate:reset_clock", name="--reset-clock")
-
-app.command(namespace := App(name="namespace", group=OPERATE, help="Namespaces and their policies."))
-namespace.command("holdfast.edges.cli.commands.namespace:list_namespaces", name="list", alias="ls")
-namespace.command("holdfast.edges.cli.commands.namespace:show", name="show")
-namespace.command("holdfast.edges.cli.commands.namespace:set_policy", name="set")
-namespace.command("holdfast.edges.cli.commands.namespace:recount", name="recount")
-
-app.command(
-    audit := App(name="audit", group=OPERATE, help="Read, verify and export the record of who changed what.")
-)
-audit.command("holdfast.edges.cli.commands.audit:log", name="log")
-audit.command("holdfast.edges.cli.commands.audit:verify", name="verify")
-audit.command("holdfast.edges.cli.commands.audit:anchor", name="anchor")
-audit.command("holdfast.edges.cli.commands.audit:rotate", name="rotate")
-
-app.command(token := App(name="token", group=OPERATE, help="Tokens for callers over HTTP."))
-token.command("holdfast.edges.cli.commands.token:create", name="create")
-token.command("holdfast.edges.cli.commands.token:list_tokens", name="list", alias="ls")
-token.command("holdfast.edges.cli.commands.token:revoke", name="revoke")
-
-app.command(cluster := App(name="cluster", group=OPERATE, help="The nodes, log and snapshots of a cluster."))
-cluster.command("holdfast.edges.cli.commands.cluster:status", name="status")
-cluster.command("holdfast.edges.cli.commands.cluster:verify", name="verify")
-cluster.command("holdfast.edges.cli.commands.cluster:snapshot", name="snapshot")
-cluster.command("holdfast.edges.cli.commands.cluster:grow", name="grow")
-cluster.command("holdfast.edges.cli.commands.cluster:add", name="add")
-cluster.command("holdfast.edges.cli.commands.cluster:remove", name="remove")
-
-app.command(config := App(name="config", group=START, help="The settings of holdfast up."))
-config.command("holdfast.edges.cli.commands.config:init", name="init")
-config.command("holdfast.edges.cli.commands.config:show", name="show")
-
-app.command(nats := App(name="nats", group=START, help="Set up a NATS server for Holdfast."))
-nats.command("holdfast.edges.cli.commands.nats:config", name="config")
-
-
-app.command(context := App(name="context", group=OWN, help="Short names for stores."))
-context.command("holdfast.edges.cli.commands.context:add", name="add")
-context.command("holdfast.edges.cli.commands.context:use", name="use")
-context.command("holdfast.edges.cli.commands.context:list_contexts", name="list", alias="ls")
-context.command("holdfast.edges.cli.commands.context:remove", name="remove", alias="rm")
 
 
 def obey(arguments: Sequence[str]) -> int:

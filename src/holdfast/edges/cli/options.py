@@ -1,19 +1,34 @@
-"""The declarations of shared options for the library that parses the command line.
+"""What commands take: shared options, values as JSON, and confirmation before something is destroyed.
 
-Everything that this library must know about more than one command is here, so that `target` does not need it.
+Everything that the parsing library must know about more than one command is here, so that `target` does not
+need it. A value that is not JSON is refused with a hint and never taken as text; the rules decide whether a
+JSON value is allowed. A person at a terminal is asked before data is lost, and only a clear yes continues. A
+script passes `--yes`, or nothing is done.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
 
+from holdfast.edges.cli.output import file_trouble
 from holdfast.edges.cli.target import SHORT, Place, Target
+from holdfast.edges.screen import harmless
+from holdfast.errors import ValidationError
+from holdfast.rules import MAX_DIGITS, MAX_NESTING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +98,10 @@ Ttl = Annotated[
     Parameter(converter=seconds, help="Expire the entry after this long: seconds, or 30s, 1h, 2d."),
 ]
 Long = Parameter(alias="-l")
+Why = Annotated[
+    str | None, Parameter(help="Why you look at it. Required in a namespace with an audit, which records it.")
+]
+Viewer = Annotated[str | None, Parameter(help="Name of the person who looks; `cli` if not given.")]
 
 
 @Parameter(name="*", group=WHO)
@@ -121,3 +140,137 @@ def _are_options(kind: type[Place]) -> None:
 
 _are_options(Place)
 _are_options(Target)
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Yes = Annotated[bool, Parameter(alias="-y", help="Do not ask for confirmation.")]
+_DESTROYS: Final = "__holdfast_destroys__"
+_AGREED: Final = frozenset({"y", "yes"})
+
+
+def destroys(command: Command) -> Command:
+    """Mark a command that may destroy stored data; `holdfast commands` reports the mark."""
+    setattr(command, _DESTROYS, True)
+    return command
+
+
+def is_destructive(command: object) -> bool:
+    """Return whether a command may destroy stored data."""
+    return getattr(command, _DESTROYS, False)
+
+
+def require_yes(what: str, *, yes: bool) -> None:
+    """Continue only if the user confirms.
+
+    Args:
+        what: The loss, as a sentence without its full stop.
+        yes: Whether `--yes` was given.
+
+    Raises:
+        ValidationError: The answer was no, or there is no terminal to ask at.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ValidationError(f"{what}: add --yes to do it", field="yes")
+    if _answer(f"holdfast: {harmless(what)}. Go on? [y/N] ").strip().lower() not in _AGREED:
+        raise ValidationError("nothing was done", field="yes")
+
+
+def _answer(question: str) -> str:
+    """Read a line from the terminal. Within a loop Ctrl-C would only be recorded while the read continues."""
+    with _interrupting() as signals:
+        print(question, end="", file=sys.stderr, flush=True)
+        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
+            signals.recv(64)
+        return sys.stdin.readline()
+
+
+@contextmanager
+def _interrupting() -> Iterator[socket.socket]:
+    """Make Ctrl-C raise KeyboardInterrupt. Yields a socket that is readable once a signal has arrived.
+
+    A read does not end for a signal that arrives just before it, but `select` does for this socket. The
+    socket stands in for that of a loop, which would take the signal for a Ctrl-C at its next prompt.
+    """
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        previous = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(previous)
+            signal.signal(signal.SIGINT, handler)
+
+
+TEXT: Final = "write text in double quotes within single ones, as in '\"hello\"', or add --text"
+"""The hint for a command whose values may be text."""
+
+
+def read_value(given: str, *, text: bool, hint: str = TEXT) -> Any:
+    """Return the value that an argument stands for.
+
+    Args:
+        given: The value itself, `-` for stdin, or `@` and the name of a file.
+        text: Take it as a string. One line break at the end of stdin or a file is removed.
+        hint: Advice for the error about a value that is not JSON.
+    """
+    if given == "-":
+        found = _decoded(sys.stdin.buffer.read(), "what is on stdin")
+    elif given.startswith("@"):
+        found = _decoded(_content(given[1:]), given[1:])
+    else:
+        return given if text else parse(given, hint=hint)
+    return found.removesuffix("\n") if text else parse(found, hint=hint)
+
+
+def parse(text: str, *, hint: str = TEXT) -> Any:
+    """Parse JSON.
+
+    The fast decoder rejects some JSON that cannot be a value, such as 1e400, without a reason. The slow one
+    passes it on to the rules, which give one.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return _parse_slowly(text, hint)
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _parse_slowly(text: str, hint: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError:
+        shown = ascii(text[:40]) + ("..." if len(text) > 40 else "")
+        raise ValidationError(f"value {shown} is not JSON: {hint}", field="value") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:
+        raise ValidationError(
+            f"value holds an integer with more than {MAX_DIGITS} digits", field="value"
+        ) from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(constant, "", 0)
+
+
+def _too_deep() -> ValidationError:
+    return ValidationError(f"value is nested deeper than {MAX_NESTING} levels", field="value")
+
+
+def _content(name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise file_trouble(error, name, field="value") from None
+
+
+def _decoded(content: bytes, where: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise ValidationError(f"{where} is not UTF-8", field="value") from None

@@ -1,27 +1,91 @@
-"""The output of a command: data to stdout, everything else to stderr.
+"""What a command leaves behind: its output, the files that it writes, and its exit code.
 
-Only terminals get tables and colours; `drawing` draws the tables. Elsewhere a row is a line with tabs between
-its cells, for other programs to read.
+Data goes to stdout, everything else to stderr. Only terminals get tables and colours. Elsewhere a row is a
+line with tabs between its cells, for other programs to read. A table on a terminal is fitted to its width: a
+value is never broken letter by letter. Only the widest column may be folded, down to a readable width. If
+that does not suffice, columns are dropped from the right, and the user is told which.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import msgspec
 
+from holdfast import private
 from holdfast.edges.screen import HARMFUL, colours, harmless
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast.edges.cli.drawing import Cell
+    from rich.table import Table
+
+    from holdfast.engine.raw import Movable
     from holdfast.model import Item
+
+    Cell = str | int | float | None
+
+OK: Final = 0
+ERROR: Final = 1
+"""An error that neither a retry nor a different request fixes."""
+USAGE: Final = 2
+"""The command line is not understood, or asks for something that is not allowed."""
+NOT_FOUND: Final = 3
+CONFLICT: Final = 4
+"""Another writer came first: read again, then decide."""
+UNAVAILABLE: Final = 5
+"""The same command may succeed later."""
+FORBIDDEN: Final = 6
+INTERRUPTED: Final = 130
+"""Ctrl-C, by the convention of shells: 128 plus the number of the signal."""
+PIPE_CLOSED: Final = 141
+"""The reader of the output has gone; numbered in the same way."""
+
+EXIT_CODES: Final[dict[str, int]] = {
+    "INVALID_JSON": USAGE,
+    "MISSING_FIELD": USAGE,
+    "INVALID_SUBJECT": USAGE,
+    "INVALID_PLUGIN_NAME": USAGE,
+    "VALIDATION_ERROR": USAGE,
+    "VALUE_TOO_LARGE": USAGE,
+    "TOO_EXPENSIVE": USAGE,
+    "KEY_NOT_FOUND": NOT_FOUND,
+    "TABLE_NOT_FOUND": NOT_FOUND,
+    "ITEM_NOT_FOUND": NOT_FOUND,
+    "INDEX_NOT_FOUND": NOT_FOUND,
+    "VERSION_CONFLICT": CONFLICT,
+    "CONDITION_FAILED": CONFLICT,
+    "FENCED": CONFLICT,
+    "TABLE_EXISTS": CONFLICT,
+    "RATE_LIMITED": UNAVAILABLE,
+    "BUSY": UNAVAILABLE,
+    "TIMEOUT": UNAVAILABLE,
+    "UNAVAILABLE": UNAVAILABLE,
+    "STORAGE_FULL": UNAVAILABLE,
+    "OUTCOME_UNKNOWN": UNAVAILABLE,
+    "PERMISSION_DENIED": FORBIDDEN,
+    "TTL_NOT_CONFIGURED": ERROR,
+    "QUOTA_EXCEEDED": ERROR,
+    "UNSUPPORTED": ERROR,
+    "DATABASE_ERROR": ERROR,
+    "INTERNAL_ERROR": ERROR,
+}
+"""The exit code of every error."""
+
+
+def exit_code(error: HoldfastError) -> int:
+    """Return the exit code of a command that failed with this error."""
+    return EXIT_CODES[error.code]
+
 
 _COLOURS: Final = {"red": "31", "green": "32", "yellow": "33"}
 _DELICATE: Final = re.compile(f'^"|{HARMFUL.pattern}')
@@ -59,6 +123,22 @@ def line(text: object) -> None:
     print(harmless(str(text), lines=True))
 
 
+def answer(as_json: bool, content: object, text: object) -> None:
+    """Print the answer of a command: as a document, or else as a line of text."""
+    if as_json:
+        document(content)
+    else:
+        line(text)
+
+
+def report(as_json: bool, content: object, message: str) -> None:
+    """Print the same as a document, or else tell the user what was done."""
+    if as_json:
+        document(content)
+    else:
+        say(message)
+
+
 def say(text: str, *, colour: str | None = None) -> None:
     """Print a message for the user, which is not data, to stderr."""
     name = "holdfast:" if colour is None else coloured("holdfast:", colour, sys.stderr)
@@ -78,9 +158,6 @@ def on_terminal() -> bool:
 def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
     """Print rows: as a table on a terminal, else with tabs and without a heading."""
     if on_terminal():
-        # late: it takes 30 ms, and only a terminal needs it
-        from holdfast.edges.cli.drawing import draw
-
         left_out = draw(columns, cells)
         if left_out:
             say(f"the screen is too narrow for: {', '.join(left_out)}; --json shows everything")
@@ -140,3 +217,192 @@ def file_trouble(error: OSError, path: object, *, field: str) -> HoldfastError:
         return StorageFull(f"there is no room left for {path}", field=field)
     reason = (error.strerror or "it can't be used").lower()
     return ValidationError(f"{path}: {reason}", field=field)
+
+
+READABLE: Final = 20
+"""Minimum width of a folded column."""
+GAP: Final = 3
+"""The space between two columns."""
+EDGES: Final = 2
+"""The space at both sides of a table."""
+_MILLISECONDS: Final = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{3}Z$")
+"""A time as JSON and pipes have it; a table shows it to the second, so that it fits."""
+
+
+def draw(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> Sequence[str]:
+    """Draw a table. Returns the names of the columns that did not fit."""
+    # late: it takes 30 ms, and only a terminal needs it
+    from rich.console import Console
+
+    console = Console()
+    drawn = table(columns, cells, width=console.width)
+    console.print(drawn)
+    return columns[len(drawn.columns) :]
+
+
+def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]], *, width: int) -> Table:
+    """Return a table of at most this width; columns of numbers are right-aligned."""
+    # late: it takes 30 ms, and only a terminal needs it
+    from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    all_rows = [list(row) for row in cells]
+    texts = [[_text(cell) for cell in row] for row in all_rows]
+    natural = [
+        max(cell_len(text) for text in (name, *(row[position] for row in texts)))
+        for position, name in enumerate(columns)
+    ]
+    widths = fitted(natural, width)
+    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for position, wide in enumerate(widths):
+        numeric = all(not isinstance(row[position], str) for row in all_rows)
+        drawn.add_column(
+            columns[position], justify="right" if numeric else "left", overflow="fold", width=wide
+        )
+    for row in texts:
+        drawn.add_row(*map(Text, row[: len(widths)]))
+    return drawn
+
+
+def fitted(natural: Sequence[int], width: int) -> list[int]:
+    """Return the widths of the leading columns that fit."""
+    for kept in range(len(natural), 1, -1):
+        wanted = list(natural[:kept])
+        widest = wanted.index(max(wanted))
+        room = width - EDGES - GAP * (kept - 1) - (sum(wanted) - wanted[widest])
+        if room >= min(wanted[widest], READABLE):
+            wanted[widest] = min(wanted[widest], room)
+            return wanted
+    return [min(one, width - EDGES) for one in natural[:1]]
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, (int, float)):
+        return str(cell)
+    return _MILLISECONDS.sub(r"\1Z", harmless(cell))
+
+
+_LONGEST: Final = 16 * 1024 * 1024
+"""Maximum number of bytes of a line. No entry has so many, even if each of its characters is escaped."""
+
+
+def lines_of(file: IO[bytes], *, field: str) -> Iterator[bytes]:
+    """Yield the lines of a file, of which memory holds one at a time.
+
+    Raises:
+        ValidationError: A line is too long to be one of ours.
+    """
+    number = 1
+    while line := file.readline(_LONGEST + 1):
+        if len(line) > _LONGEST:
+            raise ValidationError(f"line {number} has more than {_LONGEST} bytes", field=field)
+        yield line
+        number += 1
+
+
+def require_free(name: str | Path | None, *, force: bool, field: str = "out") -> None:
+    """Refuse to overwrite a file before any work is done for it.
+
+    Raises:
+        ValidationError: The file exists, and `force` is not set.
+    """
+    if name is not None and not force and os.path.lexists(name):
+        raise ValidationError(f"{name} already exists; --force replaces it", field=field)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, *, field: str = "out", force: bool = True) -> Iterator[IO[bytes]]:
+    """Open a file that gets its name once it is complete, and that only its owner can read.
+
+    Raises:
+        ValidationError: The file can't be written, or it exists and `force` is not set.
+    """
+    unfinished = path.parent / f".{path.name}.{os.getpid()}"
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with open(private.create(unfinished), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        require_free(path, force=force, field=field)
+        unfinished.replace(path)
+    except OSError as error:
+        raise file_trouble(error, path, field=field) from None
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+@contextlib.contextmanager
+def opened_output(name: str | None, *, force: bool) -> Iterator[Output]:
+    """Open stdout, or a file that gets its name once it is complete."""
+    if name is None:
+        yield _Screen() if on_terminal() else sys.stdout.buffer
+        return
+    with whole_file(Path(name), force=force) as file:
+        yield file
+
+
+class Output(Protocol):
+    """A destination for lines of JSON."""
+
+    def write(self, line: bytes, /) -> object:
+        """Write a line."""
+
+    def writelines(self, lines: Iterable[bytes], /) -> object:
+        """Write several lines."""
+
+
+class _Screen:
+    """A terminal, to which text is written escaped."""
+
+    def write(self, line: bytes, /) -> None:
+        sys.stdout.write(harmless(line.decode(), lines=True))
+
+    def writelines(self, lines: Iterable[bytes], /) -> None:
+        for line in lines:
+            self.write(line)
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """Yield a function that counts entries or bytes, with a progress bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    # late: it takes 35 ms, and only a terminal needs it
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    far = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), far, TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+            done, most = bar.tasks[task].completed, bar.tasks[task].total
+            if most is not None and done > most:  # the store grows meanwhile
+                bar.update(task, total=done)
+
+        yield advance
+
+
+async def counted(store: Movable) -> int | None:
+    """Return how many things a store holds, for a progress bar; None where no bar is shown."""
+    if not sys.stderr.isatty():
+        return None
+    async with store.snapshot() as snapshot:
+        return await snapshot.count()

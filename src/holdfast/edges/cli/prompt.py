@@ -16,8 +16,8 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.layout.processors import Processor, Transformation
 
 from holdfast import private
-from holdfast.edges.cli.commands.completion import offers
-from holdfast.edges.cli.commands.completion import typed as taken_apart
+from holdfast.edges.cli.commands.commands import offers
+from holdfast.edges.cli.commands.commands import typed as taken_apart
 from holdfast.edges.cli.output import say
 from holdfast.edges.screen import HARMFUL, harmless
 

@@ -14,12 +14,20 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.declare import DECLARED, Members
-from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
-from holdfast.edges.cli.exit_codes import NOT_FOUND, OK
-from holdfast.edges.cli.options import UNNAMED, IfVersion, Seconds, WriteOptions, number, seconds
-from holdfast.edges.cli.output import document, line
+from holdfast.edges.cli.options import (
+    UNNAMED,
+    IfVersion,
+    Seconds,
+    WriteOptions,
+    Yes,
+    destroys,
+    number,
+    read_value,
+    require_yes,
+    seconds,
+)
+from holdfast.edges.cli.output import NOT_FOUND, OK, document, line
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.edges.cli.values import read_value
 from holdfast.replies import EnvelopeReply
 
 if TYPE_CHECKING:

@@ -22,14 +22,15 @@ from holdfast.audit.keyring import FileKeyring, add_key
 from holdfast.audit.results import AuditEntry
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds, moment
-from holdfast.edges.cli.exit_codes import ERROR, OK
-from holdfast.edges.cli.files import lines_of
 from holdfast.edges.cli.options import number
 from holdfast.edges.cli.output import (
+    ERROR,
+    OK,
     document,
     document_text,
     file_trouble,
     line,
+    lines_of,
     rows,
     say,
     shown_key,

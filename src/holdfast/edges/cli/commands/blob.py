@@ -13,20 +13,35 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from mimetypes import guess_type
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
-from holdfast.edges.cli.files import opened_output, require_free
-from holdfast.edges.cli.options import UNNAMED, WHERE, IfVersion, Ttl, WriteOptions, number
-from holdfast.edges.cli.output import document, line, on_terminal, rows, shown_time
+from holdfast.edges.cli.options import (
+    UNNAMED,
+    WHERE,
+    IfVersion,
+    Ttl,
+    Viewer,
+    Why,
+    WriteOptions,
+    Yes,
+    destroys,
+    number,
+    require_yes,
+)
+from holdfast.edges.cli.output import (
+    document,
+    line,
+    on_terminal,
+    opened_output,
+    require_free,
+    rows,
+    shown_time,
+)
 from holdfast.edges.cli.target import Place
-
-if TYPE_CHECKING:
-    pass
 
 Name = Annotated[str, Parameter(help="The blob's name.")]
 _RANGE: Final = re.compile(r"(\d+)-(\d*)", re.ASCII)
@@ -125,6 +140,31 @@ async def get(
     require_output(output, force=force)
     async with owner.look() as store:
         reader = await owner.blobs(store).get(name, start=start, end=end)
+        await write_blob(name, reader, output, force=force)
+
+
+async def reveal(
+    name: Name,
+    /,
+    *,
+    why: Why = None,
+    writer: Viewer = None,
+    output: Annotated[str | None, Parameter(alias="-o")] = None,
+    force: bool = False,
+    owner: BlobOwner = HERE,
+) -> None:
+    """Write a blob to stdout or to a file; an audit records who looked at it and why.
+
+    Parameters
+    ----------
+    output
+        The file. It appears when all bytes have arrived, and only its owner can read it.
+    force
+        Replace the file if it exists.
+    """
+    require_output(output, force=force)
+    async with owner.open() as store:
+        reader = await owner.blobs(store).reveal(name, why, writer=writer)
         await write_blob(name, reader, output, force=force)
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
-from holdfast.edges.cli.exit_codes import ERROR, OK
 from holdfast.edges.cli.options import seconds
-from holdfast.edges.cli.output import document, line, rows, say, shown_time
+from holdfast.edges.cli.output import ERROR, OK, document, line, rows, say, shown_time
 from holdfast.edges.cli.target import STORE, Place
 from holdfast.edges.nats.cluster_server import system_login
 from holdfast.edges.settings.read import read_config

@@ -15,8 +15,8 @@ from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast import families, masking
-from holdfast.edges.cli.contexts import Context, context_of, read_contexts, require_name, write_contexts
 from holdfast.edges.cli.output import document, rows, say
+from holdfast.edges.cli.target import Context, context_of, read_contexts, require_name, write_contexts
 from holdfast.registry import engine_for
 
 Json = Annotated[bool, Parameter(alias="-j", help="Print JSON.")]

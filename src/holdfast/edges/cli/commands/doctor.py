@@ -29,8 +29,7 @@ import msgspec
 from holdfast import masking, private
 from holdfast.audit.keyring import FileKeyring, parse_keys
 from holdfast.clock import ManualClock, SystemClock
-from holdfast.edges.cli.exit_codes import ERROR, OK
-from holdfast.edges.cli.output import coloured, document
+from holdfast.edges.cli.output import ERROR, OK, coloured, document
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless

@@ -8,8 +8,17 @@ from __future__ import annotations
 import msgspec
 
 import holdfast
-from holdfast.edges.cli.exit_codes import NOT_FOUND, OK
-from holdfast.edges.cli.output import document, line, raw_value, rows, shown_key, shown_time, value
+from holdfast.edges.cli.output import (
+    NOT_FOUND,
+    OK,
+    document,
+    line,
+    raw_value,
+    rows,
+    shown_key,
+    shown_time,
+    value,
+)
 from holdfast.edges.cli.target import HERE, Target
 
 

@@ -1,19 +1,47 @@
-"""`holdfast set`, `delete` and `restore`: the verbs that change one key."""
+"""`holdfast set`, `delete`, `restore`, `batch`, `edit` and `reveal`: commands about single keys.
+
+An edited value replaces exactly the version that was read. Nothing typed is lost: if it can't be written, it
+stays in a file that only its owner can read.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+import difflib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
-from holdfast.edges.cli.options import UNNAMED, IfVersion, Key, Ttl, WriteOptions
+from holdfast.edges.cli.commands.get import print_entry, require_one_form
+from holdfast.edges.cli.options import (
+    UNNAMED,
+    IfVersion,
+    Key,
+    Long,
+    Ttl,
+    Viewer,
+    Why,
+    WriteOptions,
+    Yes,
+    destroys,
+    parse,
+    read_value,
+    require_yes,
+)
 from holdfast.edges.cli.output import document, line, say, shown_key
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.edges.cli.values import read_value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import holdfast
     from holdfast.edges.cli.options import WriteOptions
     from holdfast.edges.cli.target import Target
@@ -127,7 +155,7 @@ async def restore(
         The key, or the file of a backup.
     """
     # late: it takes a while, and most restores are of keys
-    from holdfast.edges.cli.commands.backup import is_backup, is_file, restore_backup
+    from holdfast.edges.cli.commands.stores import is_backup, is_file, restore_backup
 
     if not target.named and is_backup(key_or_file):
         await restore_backup(key_or_file, yes=yes, target=target)
@@ -188,3 +216,180 @@ async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Targ
 
 def _keys(count: int) -> str:
     return "1 key" if count == 1 else f"{count} keys"
+
+
+_BATCH_HINT: Final = 'write a list such as \'[{"key": "a", "value": 1}]\', or @FILE to read it from a file'
+
+
+@destroys
+async def batch(
+    content: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *,
+    yes: Yes = False,
+    origin: WriteOptions = UNNAMED,
+    target: Target = HERE,
+) -> None:
+    """Write several keys, all or none, and print the version of each on a line.
+
+    A write is {"key": …, "value": …} with the fields of set, {"key": …, "delete": true} or
+    {"key": …, "incr": 1}. With checks, {"checks": [{"key": …, "version": 3}], "writes": […]}, nothing is
+    written unless each key has that version; 0 means that it is not there. A batch that deletes keys asks
+    first.
+
+    Parameters
+    ----------
+    content
+        A list of writes as JSON, or an object with checks and writes; - reads stdin, @FILE a file.
+    """
+    checks, writes = _parts(read_value(content, text=False, hint=_BATCH_HINT))
+    if count := _deletions(writes):
+        keys = "1 key" if count == 1 else f"{count} keys"
+        require_yes(f"the batch deletes {keys} of {target.owner}", yes=yes)
+    async with target.open() as store:
+        done = await target.keys(store).batch(checks=checks, writes=writes, **origin.fields)
+    if target.json:
+        document(done)
+        return
+    for version in done.versions:
+        line("-" if version is None else version)
+
+
+def _deletions(writes: Any) -> int:
+    """Return how many of the writes delete a key."""
+    if not isinstance(writes, list):
+        return 0
+    return sum(isinstance(one, dict) and one.get("delete") is True for one in writes)
+
+
+def _parts(content: Any) -> tuple[Any, Any]:
+    if isinstance(content, list):
+        return (), content
+    if not isinstance(content, dict) or "writes" not in content or content.keys() - {"checks", "writes"}:
+        raise holdfast.ValidationError(
+            'a batch is a list of writes, or {"checks": [...], "writes": [...]}', field="writes"
+        )
+    return content.get("checks", ()), content["writes"]
+
+
+_EDIT_HINT: Final = 'write text in double quotes, as in "hello"'
+
+
+async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = HERE) -> None:
+    """Open the value of a key in $VISUAL or $EDITOR as JSON, write it back, and print the new version.
+
+    A key that does not exist starts empty. The entry keeps its deadline and its semantics. If another writer
+    has changed the key meanwhile, nothing is written, both values are shown, and your text stays in a file.
+    """
+    if not at_terminal():
+        raise holdfast.ValidationError(
+            "edit needs a terminal for the editor: use holdfast get and holdfast set instead", field="editor"
+        )
+    async with target.look() as store:
+        entry = await target.keys(store).get(key)
+    before = "" if entry is None else _text(entry.value)
+    with _draft(before) as draft:
+        _open_editor(draft)
+        after = draft.read_text(encoding="utf-8")
+        if after.strip() == before.strip():
+            draft.unlink()
+            say("nothing was changed")
+            return
+        try:
+            stored = await _written(key, parse(after, hint=_EDIT_HINT), entry, origin, target)
+        except holdfast.VersionConflict as conflict:
+            _show_both(conflict.current, after)
+            raise
+    print_stored(stored, target)
+
+
+def at_terminal() -> bool:
+    """Return whether an editor has a terminal to read from."""
+    return sys.stdin.isatty()
+
+
+async def _written(
+    key: str, value: Any, entry: holdfast.Entry | None, origin: WriteOptions, target: Target
+) -> holdfast.Entry:
+    async with target.open() as store:
+        return await target.keys(store).set(
+            key,
+            value,
+            ttl=None if entry is None else holdfast.KEEP,
+            expected_version=0 if entry is None else entry.version,
+            semantics=None if entry is None else entry.semantics,
+            **origin.fields,
+        )
+
+
+@contextlib.contextmanager
+def _draft(text: str) -> Iterator[Path]:
+    """Yield a file for the editor. It is removed on success, and kept otherwise if it was edited."""
+    number, name = tempfile.mkstemp(prefix="holdfast-", suffix=".json")
+    with open(number, "w", encoding="utf-8") as file:
+        file.write(text)
+    try:
+        yield Path(name)
+    except BaseException:
+        if Path(name).read_text(encoding="utf-8") != text:
+            say(f"what you typed is in {name}")
+        else:
+            Path(name).unlink()
+        raise
+    Path(name).unlink(missing_ok=True)
+
+
+def _open_editor(draft: Path) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        code = subprocess.run([*shlex.split(editor), str(draft)], check=False).returncode
+    except OSError:
+        raise holdfast.ValidationError(
+            f"the editor {editor!a} can't be started: set EDITOR to one that is installed", field="editor"
+        ) from None
+    if code:
+        raise holdfast.ValidationError(
+            f"the editor ended with code {code}: nothing was written", field="editor"
+        )
+
+
+def _show_both(current: holdfast.Entry | None, mine: str) -> None:
+    theirs = "" if current is None else _text(current.value)
+    name = "no entry" if current is None else f"version {current.version} of {current.last_writer}"
+    for difference in difflib.unified_diff(
+        theirs.splitlines(), mine.splitlines(), fromfile=name, tofile="yours", lineterm=""
+    ):
+        say(difference)
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+async def reveal(
+    key: str,
+    /,
+    *,
+    why: Why = None,
+    writer: Viewer = None,
+    long: Annotated[bool, Long] = False,
+    raw: bool = False,
+    target: Target = HERE,
+) -> None:
+    """Print the value of a key; an audit records who looked at it and why.
+
+    The policy `reveal` of the namespace decides whether a reason is needed, and may refuse.
+
+    Parameters
+    ----------
+    key
+        The key.
+    long
+        Print the whole entry: also version, times, writer and semantics.
+    raw
+        Print a string without JSON quotes.
+    """
+    require_one_form(target, long=long, raw=raw)
+    async with target.open() as store:
+        entry = await target.keys(store).reveal(key, why, writer=writer)
+    print_entry(key, entry, target, long=long, raw=raw)

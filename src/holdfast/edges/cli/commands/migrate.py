@@ -1,8 +1,9 @@
-"""`holdfast migrate up`, `down`, `current`, `check` and `--reset-clock`: the revisions of a store's schema.
+"""`holdfast migrate` and `adopt`: the revisions of a store's schema, and a database of another program.
 
 Opening a store upgrades it, so an upgrade is done by opening it. A downgrade may lose data and always needs a
 confirmation. Only `--reset-clock` turns a store's time back, and no process may have the store open
-meanwhile: a running process would continue with its own time and store it again.
+meanwhile: a running process would continue with its own time and store it again. Adopting a table is done as
+a whole or not at all, and the table is kept under another name.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.clock import moment
-from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
-from holdfast.edges.cli.exit_codes import ERROR, OK
-from holdfast.edges.cli.options import WHERE
-from holdfast.edges.cli.output import document, line, say
+from holdfast.edges.cli.options import WHERE, Yes, destroys, require_yes
+from holdfast.edges.cli.output import ERROR, OK, document, line, say
 from holdfast.edges.cli.schema import BASE, schema_of, writing
 from holdfast.edges.cli.target import Place
 from holdfast.edges.settings.read import read_config
+from holdfast.engines.sql.adopting import OLD_TABLE, TABLE
 from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
 from holdfast.engines.sqlite import setup
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.edges.cli.schema import Schema
+    from holdfast.engines.sql.adopting import Report
 
 
 @Parameter(name="*", group=WHERE)
@@ -177,3 +178,39 @@ async def _in_database(dsn: str) -> tuple[int, int, int]:
         return await connections.use(reset_clock)
     finally:
         await connections.aclose()
+
+
+async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None:
+    """Turn a database with another program's table plugin_kv_storage into a store that has its rows.
+
+    Values, times and deadlines come along; times without a timezone are in UTC. Rows that break a rule, such
+    as that of plugin names, are left out and printed, each with the reason. Rows past their deadline are left
+    out too. The old table is kept as holdfast_adopted, with all of its rows. Run a second time, the command
+    does nothing.
+
+    Parameters
+    ----------
+    dry_run
+        Only say what would be brought and left out, and change nothing.
+    """
+    report = await schema_of(database.address).adopt(dry_run=dry_run)
+    if database.json:
+        document(report)
+        return
+    for one in report.left_out:
+        line(f"{one.plugin}\t{one.key}\t{one.reason}")
+    say(_summary(report))
+
+
+def _summary(report: Report) -> str:
+    if not report.found:
+        return f"{report.place} has no table {TABLE} of another program: there was nothing to do"
+    brought, kept = (
+        ("would be", "") if report.dry_run else ("were", f"; the old table is kept as {OLD_TABLE}")
+    )
+    plugins = ", ".join(sorted(report.plugins))
+    of_plugins = f" (of the plugins {plugins})" if plugins else ""
+    return (
+        f"of {report.rows} rows {report.adopted} {brought} brought, {report.skipped} left out because "
+        f"they break a rule{of_plugins}, and {report.expired} left out because they have expired{kept}"
+    )

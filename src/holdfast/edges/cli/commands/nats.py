@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from holdfast import private
-from holdfast.edges.cli.files import whole_file
 from holdfast.edges.cli.options import Whole
-from holdfast.edges.cli.output import document, file_trouble, say
+from holdfast.edges.cli.output import document, file_trouble, say, whole_file
 from holdfast.edges.nats.credentials import Credentials, Kind, credentials_of, new_credentials
 from holdfast.edges.nats.grants import tokens
 from holdfast.edges.nats.server import DEFAULT_PORT

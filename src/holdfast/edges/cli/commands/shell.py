@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import extras
 from holdfast.edges.cli.app import app, command_first, obey_within
-from holdfast.edges.cli.commands.completion import options_of
-from holdfast.edges.cli.exit_codes import INTERRUPTED, OK, exit_code
+from holdfast.edges.cli.commands.commands import options_of
 from holdfast.edges.cli.fast_parser import wants_json
-from holdfast.edges.cli.output import complain, say
+from holdfast.edges.cli.output import INTERRUPTED, OK, complain, exit_code, say
 from holdfast.edges.cli.schema import schema_of
 from holdfast.edges.cli.target import HERE, Target, kept_by
 from holdfast.errors import DatabaseError, HoldfastError, Unavailable, Unsupported, ValidationError

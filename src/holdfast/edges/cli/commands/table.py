@@ -14,11 +14,23 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.edges.cli.confirmation import Yes, destroys, require_yes
-from holdfast.edges.cli.options import UNNAMED, WHERE, Long, Seconds, WriteOptions, number
+from holdfast.edges.cli.options import (
+    UNNAMED,
+    WHERE,
+    Long,
+    Seconds,
+    Viewer,
+    Why,
+    WriteOptions,
+    Yes,
+    destroys,
+    number,
+    parse,
+    read_value,
+    require_yes,
+)
 from holdfast.edges.cli.output import document, item_document, line, rows, say, shown_time, value
 from holdfast.edges.cli.target import Place
-from holdfast.edges.cli.values import parse, read_value
 from holdfast.errors import DatabaseError
 from holdfast.handles.tables import Tables
 
@@ -370,6 +382,31 @@ def print_item(table: str, item: holdfast.Item | None, owner: Owner, *, long: bo
         document(item_document(item))
     else:
         rows(("field", "content"), _described(item))
+
+
+async def reveal(
+    table: Table,
+    partition_key: PartitionKey,
+    sort_key: SortKey = None,
+    /,
+    *,
+    why: Why = None,
+    writer: Viewer = None,
+    long: Annotated[bool, Long] = False,
+    owner: Owner = HERE,
+) -> None:
+    """Print an item as JSON; an audit records who looked at it and why.
+
+    Parameters
+    ----------
+    long
+        Print its version and deadline too.
+    """
+    async with owner.open() as store:
+        tables = owner.tables(store)
+        key = await key_of(tables, table, partition_key, sort_key)
+        item = await tables.reveal_item(table, *key, why=why, writer=writer)
+    print_item(table, item, owner, long=long)
 
 
 async def update(

@@ -22,9 +22,16 @@ from cyclopts import Parameter
 import holdfast
 from holdfast import families, rules
 from holdfast.clock import moment
-from holdfast.edges.cli.commands.list import pages
-from holdfast.edges.cli.files import lines_of, opened_output, progress, require_free
-from holdfast.edges.cli.output import document, file_trouble, say
+from holdfast.edges.cli.commands.listing import pages
+from holdfast.edges.cli.output import (
+    document,
+    file_trouble,
+    lines_of,
+    opened_output,
+    progress,
+    require_free,
+    say,
+)
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.errors import HoldfastError, TableNotFound, Unsupported, ValidationError
 from holdfast.model import Entry
