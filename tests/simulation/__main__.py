@@ -1,0 +1,190 @@
+"""`./dev simulate`: runs the product in simulated worlds, seed after seed, and shows what was found."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets must not differ between processes
+    os.environ["PYTHONHASHSEED"] = "0"
+    os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+
+from tests.simulation import seams
+from tests.simulation.page import page
+from tests.simulation.runs import Job, Runner, Shrinker
+from tests.simulation.simulation import TARGETS, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.simulation import Result
+
+USUAL: Final = 20
+"""The seeds of each target, if none are asked for."""
+EVERY: Final = 50
+"""Of so many seeds one is run again, to see whether it takes the same way."""
+MOST_SHRUNK: Final = 10
+"""The seeds with findings that are made smaller."""
+OPS: Final = {"sqlite": 360, "cluster": 150}
+RECORDS: Final = Path(".dev/simulation")
+
+
+class Tally:
+    """What the seeds of a target have come to."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.counts: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
+        self.virtual = self.cpu = 0.0
+        self.hashes: dict[int, str] = {}
+
+    def add(self, result: Result) -> None:
+        """Count a run. The second run of a seed must have the hash of the first."""
+        self.cpu += result.cpu
+        if result.seed in self.hashes:
+            self.counts["replayed"] += 1
+            self.counts["equal"] += result.hash == self.hashes[result.seed]
+            if result.hash != self.hashes[result.seed]:
+                print(f"  seed {result.seed}: a second run took another way")
+            return
+        self.hashes[result.seed] = result.hash
+        self.counts["seeds"] += 1
+        self.counts["ops"] += result.operations
+        self.counts["findings"] += bool(result.findings)
+        self.faults.update(result.faults)
+        self.outcomes.update(result.outcomes)
+        self.virtual += result.virtual
+
+    def __str__(self) -> str:
+        counts, faults = self.counts, self.faults.total()
+        share = 1000 * faults / max(1, counts["ops"])
+        again = f"   {counts['replayed']} replayed, {counts['equal']} equal" if counts["replayed"] else ""
+        return (
+            f"{self.target:<8} {counts['seeds']:,} seeds   {counts['ops']:,} ops   {faults:,} faults "
+            f"({share:.0f} per 1,000)   {self.virtual:,.0f} virtual s   {self.cpu:.0f} CPU s   "
+            f"{counts['findings']} findings{again}"
+        )
+
+    def record(self) -> dict[str, object]:
+        """What is kept of it."""
+        return {
+            **{"target": self.target, **self.counts, "virtual": round(self.virtual), "cpu": round(self.cpu)},
+            **{"faults": dict(self.faults), "outcomes": dict(self.outcomes)},
+        }
+
+
+def main() -> int:
+    """Run what was asked for; 1 if anything was found."""
+    arguments = _arguments()
+    seams.prepare()
+    targets = [arguments.target] if arguments.target else list(TARGETS)
+    if arguments.bugs is not None:
+        # late: the bugs import most of the library and pytest
+        from tests.simulation.bugs import look_for_bugs
+
+        return look_for_bugs(arguments, OPS)
+    with Runner(arguments.jobs) as runner:
+        if arguments.seed is not None:
+            return _replay(runner, arguments, targets[0])
+        return max(_campaign(runner, arguments, target) for target in targets)
+
+
+def _campaign(runner: Runner, arguments: argparse.Namespace, target: str) -> int:
+    tally, found = Tally(target), []
+    for job, result in runner.run(_jobs(arguments, target)):
+        first = result.seed not in tally.hashes
+        tally.add(result)
+        if result.findings and first:
+            found.append((job, result))
+            print(f"  seed {job.seed}: {result.findings[0].kind}", flush=True)
+    print(tally, flush=True)
+    for job, result in found[:MOST_SHRUNK]:
+        _explain(runner, job, result)
+    RECORDS.mkdir(parents=True, exist_ok=True)
+    with (RECORDS / "nights.jsonl").open("a") as file:
+        file.write(
+            json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **tally.record()}) + "\n"
+        )
+    return int(tally.counts["findings"] > 0 or tally.counts["equal"] < tally.counts["replayed"])
+
+
+def _jobs(arguments: argparse.Namespace, target: str) -> Iterator[Job]:
+    began, number = seams.real_time(), 0
+    while True:
+        over = arguments.minutes is not None and seams.real_time() - began > 60 * arguments.minutes
+        if over or (arguments.minutes is None and number >= (arguments.seeds or USUAL)):
+            return
+        job = Job(target, arguments.first + number, ops=arguments.ops or OPS[target])
+        yield job
+        every = 1 if arguments.twice else arguments.again
+        if number % every == every - 1:
+            yield job
+        number += 1
+
+
+def _explain(runner: Runner, job: Job, result: Result) -> None:
+    """Make the run smaller, and print what it found and how to see it."""
+    shrinker = Shrinker(runner, job, result)
+    shrinker.shrink()
+    plan, finding = shrinker.plan, shrinker.result.findings[0]
+    faults = len(plan.faults) if plan.faults is not None else len(result.struck)
+    print(f"  seed {job.seed}: {finding.kind}: {finding.text}")
+    print(f"    shrunk to {faults} faults, {plan.ops or job.ops} operations in {shrinker.tries} runs")
+    print(f"    replay: ./dev simulate --target {job.target} --seed {job.seed} --plan {plan}", flush=True)
+
+
+def _replay(runner: Runner, arguments: argparse.Namespace, target: str) -> int:
+    plan = Plan.parse(arguments.plan or [])
+    ops = arguments.ops or OPS[target]
+    job = Job(target, arguments.seed, plan, ops, tracing=True, stop_at=arguments.stop_at)
+    result = runner.one(job)
+    RECORDS.mkdir(parents=True, exist_ok=True)
+    file = RECORDS / f"{target}-{job.seed}.txt"
+    file.write_text("\n".join(f"{note.time:.6f} {note.machine} {note.text}" for note in result.notes))
+    if result.findings:
+        print(page(result))
+        print()
+    for finding in result.findings:
+        print(f"seed {job.seed}: {finding.kind}: {finding.text}")
+    print(f"{result.operations} ops, {result.virtual:.2f} virtual s, hash {result.hash}, trace in {file}")
+    if not arguments.twice:
+        return int(bool(result.findings))
+    again = runner.one(job)
+    print("a second run took the same way" if again.hash == result.hash else f"second hash {again.hash}")
+    return int(bool(result.findings) or again.hash != result.hash)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev simulate", description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("seeds", nargs="?", type=int, help=f"how many seeds of each target; {USUAL} if nothing is said")
+    add("--minutes", type=float, help="run for so long instead")
+    add("--first", type=int, default=1, help="the first seed")
+    add("--jobs", type=int, default=1, help="how many at a time")
+    add("--target", choices=list(TARGETS), help="all if none is named")
+    add("--ops", type=int, help="the operations of a seed")
+    add("--seed", type=int, help="run this seed with a trace, and show what happened")
+    add("--plan", nargs="+", metavar="NAME=VALUE", help="of that seed: faults=1,2 ops=N clients=N keys=N")
+    add("--stop-at", type=float, default=float("inf"), help="stop that seed in the debugger at this second")
+    add("--twice", action="store_true", help="run every seed twice and compare")
+    add("--again", type=int, default=EVERY, metavar="N", help=f"run one seed of N twice; {EVERY}")
+    add("--bugs", nargs="*", metavar="NAME", help="plant bugs of ./dev mutate and count the seeds to each")
+    arguments = parser.parse_args()
+    if arguments.plan:
+        try:
+            Plan.parse(arguments.plan)
+        except ValueError as error:
+            parser.error(str(error))
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,292 @@
+"""The faults of a run: a list that the seed draws beforehand.
+
+A fault waits for a time, and mostly for some messages after that, so that it strikes while something is under
+way. Faults do not know of each other and each mends what it broke. So any of them can be left out, and the
+others stay as they are: that is how a run that found something is made smaller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from tests.simulation.network import NatsServer
+    from tests.simulation.target import Target
+    from tests.simulation.world import Machine
+
+MOST: Final = 80
+BEGIN: Final = 0.4
+"""The virtual second before which no fault strikes."""
+BACK: Final = (0.02, 0.3, 1.5)
+"""The seconds until a machine is back."""
+
+COMMON: Final = (
+    *("kill", "power cut", "cut while writing", "cut while writing", "kill in a turn", "stop"),
+    *("pause", "pause client", "pause server", "reset", "reset all", "server", "partition", "one way"),
+    *("lost messages", "clock jump", "full disk", "slow disk", "write error", "sync error", "kill client"),
+)
+CLUSTER: Final = (
+    *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
+)
+
+
+class Fault(NamedTuple):
+    """A fault: when it strikes, what it is, and the number that everything else about it is drawn from."""
+
+    number: int
+    time: float
+    messages: int
+    kind: str
+
+    def __str__(self) -> str:
+        after = f" and {self.messages} messages" if self.messages else ""
+        return f"fault {self.number}: {self.kind} after {self.time:.2f} s{after}"
+
+
+def draw(seed: int, kinds: Sequence[str]) -> list[Fault]:
+    """The faults of a seed. Each seed has another choice of kinds and another pace."""
+    chance = Random(f"faults {seed}")
+    chosen = [kind for kind in kinds if chance.random() < 0.5] or ["cut while writing"]
+    pause = chance.choice((0.05, 0.15, 0.4))
+    time, faults = BEGIN, []
+    for number in range(MOST):
+        time += chance.expovariate(1 / pause)
+        messages = chance.randint(1, 25) if chance.random() < 0.7 else 0
+        faults.append(Fault(number, time, messages, chance.choice(chosen)))
+    return faults
+
+
+class Strike(NamedTuple):
+    """A fault that strikes now, with what it may strike and the seconds until a machine is back."""
+
+    kind: str
+    chance: Random
+    service: Machine
+    client: Machine
+    server: NatsServer
+    back: float
+
+
+class Nemesis:
+    """Lets faults strike.
+
+    Args:
+        target: What they strike.
+        faults: Those to strike.
+    """
+
+    def __init__(self, target: Target, faults: Sequence[Fault]) -> None:
+        self._target = target
+        self._world = target.world
+        self._faults = faults
+        self._under_way = 0
+
+    def start(self) -> None:
+        """Begin."""
+        for fault in self._faults:
+            self._world.outside.spawn(self._strike(fault), name=str(fault))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is broken at the moment."""
+        return not self._under_way
+
+    async def _strike(self, fault: Fault) -> None:
+        await asyncio.sleep(fault.time)
+        if fault.messages:
+            passed = asyncio.Event()
+            self._world.network.after_messages(fault.messages, passed.set)
+            try:
+                async with asyncio.timeout(2):
+                    await passed.wait()
+            except TimeoutError:
+                pass
+        if self._target.workload.finished:
+            return
+        self._under_way += 1
+        try:
+            await self._do(fault, Random(f"fault {self._world.seed} {fault.number}"))
+        finally:
+            self._under_way -= 1
+
+    async def _do(self, fault: Fault, chance: Random) -> None:
+        target = self._target
+        strike = Strike(
+            fault.kind,
+            chance,
+            service=chance.choice(target.services),
+            client=chance.choice(target.clients),
+            server=chance.choice(target.servers),
+            back=chance.choice(BACK),
+        )
+        await _STRIKES[fault.kind](self, strike)
+
+    # Processes
+
+    async def _down(self, machine: Machine, seconds: float, *, power: bool = False) -> None:
+        self._world.crash(machine, power=power)
+        await asyncio.sleep(seconds)
+        self._target.start(machine)
+
+    async def _kill(self, strike: Strike) -> None:
+        await self._down(strike.service, strike.back, power=strike.kind == "power cut")
+
+    async def _kill_client(self, strike: Strike) -> None:
+        await self._down(strike.client, strike.back)
+
+    async def _kill_server(self, strike: Strike) -> None:
+        servers = self._target.servers if strike.kind == "all servers" else [strike.server]
+        await asyncio.gather(*(self._down(one.machine, strike.back) for one in servers))
+
+    async def _kill_within(self, strike: Strike) -> None:
+        """Let the process die in the middle of a turn of its loop, or between two accesses to its disk."""
+        machine, chance = strike.service, strike.chance
+        life = machine.life
+        if strike.kind == "kill in a turn":
+            machine.doom = chance.randint(1, 60)
+        else:
+            machine.cut = (chance.randint(1, 25), chance.random() < 0.8)
+        await asyncio.sleep(strike.back + 0.2)
+        if machine.life == life:  # it has done less than that
+            machine.doom = machine.cut = None
+        else:
+            self._target.start(machine)
+
+    async def _stop(self, strike: Strike) -> None:
+        machine = strike.service
+        if machine.up and machine.stopping is not None:
+            self._world.fault(strike.kind, machine.name)
+            self._world.soon(machine, machine.stopping)
+
+    async def _pause(self, strike: Strike) -> None:
+        machines = {
+            "pause": strike.service,
+            "pause client": strike.client,
+            "pause server": strike.server.machine,
+        }
+        machine = machines[strike.kind]
+        seconds = strike.chance.choice((0.05, 0.5, 2.5, *([12.0] if strike.kind == "pause server" else [])))
+        self._world.fault("pause", machine.name, f"{seconds} s")
+        self._world.pause(machine, seconds)
+
+    # The network
+
+    async def _reset(self, strike: Strike) -> None:
+        wires = strike.server.wires
+        if wires and strike.kind == "reset":
+            wires = [strike.chance.choice(wires)]
+        for wire in wires:
+            self._world.fault("reset", strike.server.machine.name, f"by {wire.machines[0].name}")
+            wire.reset()
+
+    async def _partition(self, strike: Strike) -> None:
+        one, server = (
+            strike.chance.choice([*self._target.services, *self._target.clients]),
+            strike.server.machine,
+        )
+        ways = [(one, server), (server, one)]
+        if strike.kind == "one way":
+            ways = [strike.chance.choice(ways)]
+        await self._apart(ways, strike.chance)
+
+    async def _partition_servers(self, strike: Strike) -> None:
+        others = [one.machine for one in self._target.servers if one is not strike.server]
+        ways = [(strike.server.machine, one) for one in others]
+        both = strike.chance.random() < 0.7
+        await self._apart([*ways, *((b, a) for a, b in ways if both)], strike.chance)
+
+    async def _apart(self, ways: Sequence[tuple[Machine, Machine]], chance: Random) -> None:
+        network = self._world.network
+        for sender, receiver in ways:
+            self._world.fault("partition", sender.name, f"from {receiver.name}")
+            network.cut(sender, receiver)
+        await asyncio.sleep(chance.choice((0.1, 0.5, 4.0)))
+        for sender, receiver in ways:
+            network.heal(sender, receiver)
+
+    async def _lose_messages(self, strike: Strike) -> None:
+        network, share = self._world.network, strike.chance.choice((0.02, 0.3))
+        self._world.note("", f"servers lose {share:.0%} of all messages")
+        network.losing += share
+        await asyncio.sleep(strike.chance.choice((0.1, 0.6)))
+        network.losing = max(0.0, network.losing - share)
+
+    # Clocks and disks
+
+    async def _jump(self, strike: Strike) -> None:
+        target, chance = self._target, strike.chance
+        machine = chance.choice([*target.services, *target.clients])
+        seconds = chance.choice(target.jumps)
+        self._world.fault(strike.kind, machine.name, f"{seconds} s")
+        machine.wall_offset += seconds
+        await asyncio.sleep(chance.uniform(0.1, 1.5))
+        if chance.random() < 0.5 or not target.jumps_stay:
+            machine.wall_offset -= seconds
+
+    async def _fill_disk(self, strike: Strike) -> None:
+        room, number = self._world.disk.room, strike.service.number
+        self._world.fault(strike.kind, strike.service.name)
+        room[number] = strike.chance.choice((0, 20_000))
+        await asyncio.sleep(strike.chance.uniform(0.05, 1.0))
+        room.pop(number, None)
+
+    async def _slow_disk(self, strike: Strike) -> None:
+        self._world.fault(strike.kind, strike.service.name)
+        strike.service.slow = strike.chance.choice((0.005, 0.05))
+        await asyncio.sleep(strike.chance.uniform(0.1, 1.0))
+        strike.service.slow = 0.0
+
+    async def _fail_write(self, strike: Strike) -> None:
+        self._world.fault(strike.kind, strike.service.name)
+        self._world.disk.failing_writes[strike.service.number] = strike.chance.randint(1, 12)
+
+    async def _fail_sync(self, strike: Strike) -> None:
+        chance = strike.chance
+        self._world.fault(strike.kind, strike.service.name)
+        self._world.disk.failing_syncs[strike.service.number] = 1
+        if chance.random() < 0.7:
+            await asyncio.sleep(chance.choice((0.001, 0.01, 0.1)))
+            await self._down(strike.service, strike.back, power=chance.random() < 0.3)
+
+    # The log of a cluster
+
+    async def _step_down(self, strike: Strike) -> None:
+        self._world.fault(strike.kind, "")
+        self._target.step_down()
+
+    async def _lose_acks(self, strike: Strike) -> None:
+        self._world.fault(strike.kind, "")
+        with self._target.losing_acks(strike.chance.choice((0.05, 0.5))):
+            await asyncio.sleep(strike.chance.uniform(0.1, 1.0))
+
+
+_STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
+    "kill": Nemesis._kill,
+    "power cut": Nemesis._kill,
+    "kill client": Nemesis._kill_client,
+    "server": Nemesis._kill_server,
+    "all servers": Nemesis._kill_server,
+    "kill in a turn": Nemesis._kill_within,
+    "cut while writing": Nemesis._kill_within,
+    "stop": Nemesis._stop,
+    "pause": Nemesis._pause,
+    "pause client": Nemesis._pause,
+    "pause server": Nemesis._pause,
+    "reset": Nemesis._reset,
+    "reset all": Nemesis._reset,
+    "partition": Nemesis._partition,
+    "one way": Nemesis._partition,
+    "partition of servers": Nemesis._partition_servers,
+    "lost messages": Nemesis._lose_messages,
+    "clock jump": Nemesis._jump,
+    "full disk": Nemesis._fill_disk,
+    "slow disk": Nemesis._slow_disk,
+    "write error": Nemesis._fail_write,
+    "sync error": Nemesis._fail_sync,
+    "step down": Nemesis._step_down,
+    "lost acks": Nemesis._lose_acks,
+}

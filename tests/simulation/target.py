@@ -1,0 +1,135 @@
+"""What is simulated: a service on a SQLite file, with its NATS server and its clients."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import DatabaseError, HoldfastError, InternalError
+from tests.simulation import faults, seams
+from tests.simulation.judge import Finding
+from tests.simulation.network import HOST, NatsServer, Network
+from tests.simulation.workload import Limits, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.world import Machine, World
+
+CLIENTS: Final = 3
+DRIFT: Final = 200e-6
+"""By how much the clock of a machine may be too fast or too slow."""
+AGAIN: Final = 0.3
+"""The seconds until a service that has stopped is started again."""
+
+
+class Target:
+    """A service on a SQLite file.
+
+    Attributes:
+        kinds: The faults that may strike it.
+        jumps: The seconds by which a wall clock may jump.
+        jumps_stay: Whether a wall clock may stay wrong.
+        services: The machines of the services.
+        servers: The NATS servers.
+        clients: The machines of the clients.
+        broken: What was found to be wrong with the service itself.
+    """
+
+    kinds: tuple[str, ...] = faults.COMMON
+    jumps: tuple[float, ...] = (-3600, -5, 5, 3600)
+    jumps_stay = True
+    nodes = 1
+
+    def __init__(self, world: World, folder: str, limits: Limits) -> None:
+        self.world = world
+        self.folder = folder
+        self.network = Network(world)
+        self.broken: list[Finding] = []
+        self.starts = 0
+        peers: list[NatsServer] = []
+        self.servers = [
+            NatsServer(self.network, world.machine(name), 4222 + number, peers)
+            for number, name in enumerate(self._names("nats"))
+        ]
+        self.services = [world.machine(name) for name in self._names("service")]
+        self.clients = [world.machine(f"client{number}") for number in range(CLIENTS)]
+        chance = Random(f"clocks {world.seed}")
+        for machine in (*self.services, *self.clients):
+            machine.rate = 1.0 + chance.uniform(-DRIFT, DRIFT)
+            machine.wall_offset = chance.uniform(-0.1, 0.1)
+        self.workload = Workload(world, self.clients, self.client_url, limits)
+        del self.clients[limits.clients :]
+
+    def _names(self, kind: str) -> list[str]:
+        return [kind] if self.nodes == 1 else [f"{kind}{number}" for number in range(self.nodes)]
+
+    @property
+    def client_url(self) -> str:
+        """What clients open."""
+        servers = ",".join(f"nats://{HOST}:{server.port}" for server in self.servers)
+        return f"{servers}?timeout={2 if self.nodes == 1 else 4}"
+
+    def store_url(self, machine: Machine) -> str:
+        """What a service serves."""
+        return f"{self.folder}/store.db"
+
+    def begin(self) -> None:
+        """Start everything."""
+        for service in self.services:
+            self.start(service, first=True)
+        for client in self.clients:
+            self.world.after(client, 0.2, self.workload.start, client)
+
+    def start(self, machine: Machine, *, first: bool = False) -> None:
+        """Start the process of a machine, unless it runs."""
+        if machine.up and not first:
+            return
+        machine.up = True
+        if machine in self.clients:
+            self.workload.start(machine)
+        elif machine in self.services:
+            self.starts += 1
+            self.world.note(machine.name, f"starts, life {machine.life}")
+            machine.spawn(self._serve(machine), name="serve")
+
+    async def _serve(self, machine: Machine) -> None:
+        life, place = machine.life, self.services.index(machine)
+        ports = [self.servers[(place + step) % len(self.servers)].port for step in range(len(self.servers))]
+        nats = ",".join(f"nats://{HOST}:{port}" for port in ports)
+        try:
+            await seams.serve(self.store_url(machine), nats=nats, folder=self.folder)
+            self.world.note(machine.name, "has stopped")
+        except (DatabaseError, InternalError) as error:
+            self.world.note(machine.name, f"does not start: {error.message}")
+            if "I/O" not in error.message and "full" not in error.message:
+                self.broken.append(Finding("does not start", f"{machine.name}: {error.message}"))
+        except HoldfastError as error:
+            self.world.note(machine.name, f"does not start: {error.code} {error.message}")
+        except Exception as error:
+            text = f"{machine.name}: {error!r}\n{traceback.format_exc()}"
+            self.broken.append(Finding("service failed", text))
+        if machine.life == life:
+            machine.life += 1
+            machine.up = False
+            machine.stopping = None
+            self.world.after(self.world.outside, AGAIN, self.start, machine)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every machine is up."""
+        return all(one.up for one in (*self.services, *self.clients, *(one.machine for one in self.servers)))
+
+    def step_down(self) -> None:
+        """Let the leader of the log step down."""
+        raise NotImplementedError
+
+    def losing_acks(self, share: float) -> contextlib.AbstractContextManager[None]:
+        """Lose acknowledgements of the log."""
+        raise NotImplementedError
+
+    def compare(self) -> Iterator[Finding]:
+        """Look at the services' files after the run."""
+        return iter(())

@@ -1,0 +1,49 @@
+"""The product keeps its promises in simulated worlds, and a seed always takes the same way.
+
+Each test runs in a process of its own, since a simulation replaces clocks, threads and files of the whole
+process. `./dev simulate` runs more seeds.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.disk import NoDisk, library
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = {"sqlite": (20, 90)}
+"""How many seeds of each target, and the operations of each."""
+
+
+def simulate(*arguments: str, expected: int = 0) -> str:
+    """Run `./dev simulate` and return what it prints."""
+    try:
+        library()
+    except NoDisk as missing:
+        pytest.skip(str(missing))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=570,
+        check=False,
+    )
+    assert done.returncode == expected, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", SEEDS)
+def test_the_promises_hold_in_every_world(target: str) -> None:
+    """Whatever fails, no promise is broken, and a seed that runs twice takes the same way."""
+    seeds, ops = SEEDS[target]
+    said = simulate(str(seeds), "--target", target, "--ops", str(ops), "--again", "5")
+    assert f"{seeds} seeds" in said
+    assert "0 findings   4 replayed, 4 equal" in said
