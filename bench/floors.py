@@ -44,7 +44,6 @@ VERBS: Final = (
     "commands.py",
     "declare.py",
     "pipeline/listing.py",
-    "pipeline/view.py",
 )
 WHOLE: Final = ("decide/", "rules/", "errors.py")
 

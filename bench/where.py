@@ -48,12 +48,11 @@ PARTS: Final = {
         "holdfast/edges/intake/",
         "holdfast/edges/nats/",
         "holdfast/pipeline/batcher",
-        "holdfast/pipeline/commits",
+        "holdfast/pipeline/executor",
+        "holdfast/pipeline/pipeline",
         "holdfast/store",
-        "holdfast/operators/operations",
         "holdfast/pipeline/rates",
         "holdfast/clock",
-        "holdfast/pipeline/view",
     ),
 }
 WAITING: Final = ("Writer._next (", "_worker (concurrent/futures/thread.py")

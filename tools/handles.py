@@ -22,6 +22,7 @@ FOR_EDGES: Final = frozenset(
     {
         *("start", "aclose", "table_calls", "measure", "rescues", "announce", "outage", "overdue"),
         *("survey", "examine", "key_trouble", "bind_keys", "suspected_audits", "require_able", "may_move"),
+        *("capabilities", "now", "ready"),
     }
 )
 """Methods of a store that programs do not call; `close` replaces `aclose`."""

@@ -1,43 +1,58 @@
-"""The store, which callers hold. It opens and closes the pipeline and hands out handles on it.
+"""The store, which programs hold. It opens and closes the pipeline and hands out handles on it.
 
-Law: everything asynchronous here has an owner, and closing waits for it. Nothing below this module imports
-it, not even for types.
+Everything asynchronous here has an owner, and closing waits for it. Nothing below this module imports it, not
+even for types.
 """
 
 from __future__ import annotations
 
 import asyncio
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import families, operators, rules, upkeep
+from holdfast.clock import SystemClock
+from holdfast.commands import Removed, Written
+from holdfast.decide.policies import policy_of
+from holdfast.engine import LocalFile, Movable, service_of
+from holdfast.errors import Unsupported, ValidationError
 from holdfast.handles.kv import KV
-from holdfast.operators.operations import Operations
-from holdfast.pipeline.entrance import CLOSED
+from holdfast.model import Policy
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.rows import KV as KV_SPACE
+from holdfast.rows import SYSTEM
+from holdfast.upkeep_commands import Recount
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
-    from holdfast.engine import Engine, ServiceEngine, Swept
+    from holdfast.engine import Capabilities, Checkup, Engine, ServiceEngine, Swept
     from holdfast.errors import HoldfastError
 
     # late: tables take 12 ms to import, blobs some more, and few programs have any
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.tables import Tables
-    from holdfast.model import Policy
+    from holdfast.model import Entry, Rescued, SlowPage, Stats, TrashPage
+    from holdfast.operators.audit import Audit
+    from holdfast.operators.letters import Letters
     from holdfast.operators.rescues import Rescues
+    from holdfast.operators.store_stats import StoreStats
+    from holdfast.operators.tokens import Tokens
+    from holdfast.pipeline.outage import Outage
     from holdfast.upkeep.reaper import Reaper
+    from holdfast.verbs.fields import Provenance
 
 
-class Store(Operations):
+class Store:
     """Everything behind one URL. Use it as an asynchronous context manager.
 
-    Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. The methods
-    that take commands, queries or addresses are for edges and recipes.
+    Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. Handles and
+    doors hold its `pipeline`, which takes commands and answers reads. Most other methods are for operators.
 
     Args:
         engine: Where rows are kept.
@@ -59,17 +74,20 @@ class Store(Operations):
         reap: bool = True,
         defaults: Policy | None = None,
     ) -> None:
-        super().__init__(engine, self._make_room, clock=clock, writer=writer, defaults=defaults)
+        self._engine = engine
+        self._clock = SystemClock() if clock is None else clock
+        self.pipeline = Pipeline(engine, self._make_room, clock=self._clock, writer=writer, defaults=defaults)
         self._reap = reap
         self._sweep_interval = sweep_interval
         self._tasks: list[asyncio.Task[None]] = []
+        self._engine_at: Callable[[str], object] | None = None
 
     @cached_property
     def _reaper(self) -> Reaper:
         """The reaper, imported on first use: a process that only reads does not need it."""
-        reaper = upkeep.Reaper(self._engine, self.execute, self._clock, interval=self._sweep_interval)
-        reaper.found = self._rates.learn
-        reaper.steady = lambda: self.timekeeper.steady
+        reaper = upkeep.Reaper(self._engine, self.pipeline.call, self._clock, interval=self._sweep_interval)
+        reaper.found = self.pipeline.rates.learn
+        reaper.steady = lambda: self.pipeline.timekeeper.steady
         return reaper
 
     async def start(self) -> None:
@@ -78,34 +96,22 @@ class Store(Operations):
         Raises:
             HoldfastError: The storage can't be opened.
         """
-        await self._engine.start()
-        self._refusal = None
-        try:
-            await self.timekeeper.open()
-        except BaseException:  # nobody closes a store that was not opened
-            self._refusal = CLOSED
-            await self._engine.aclose()
-            raise
-        self._tasks.append(asyncio.create_task(self.timekeeper.run(), name="holdfast clock"))
+        await self.pipeline.open()
+        self._tasks.append(asyncio.create_task(self.pipeline.timekeeper.run(), name="holdfast clock"))
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
             if not self.capabilities.owns_reaper:
-                finishing = upkeep.keep_finishing(self, self._sweep_interval)
+                finishing = upkeep.keep_finishing(self.pipeline, self._sweep_interval)
                 self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
 
     async def aclose(self) -> None:
         """Close the store: refuse new calls, and finish those that were accepted."""
-        self._refusal = CLOSED
+        self.pipeline.refuse()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        await self._batcher.aclose()
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.close()
-        await self.timekeeper.close()
-        await self._engine.aclose()
+        await self.pipeline.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -115,6 +121,23 @@ class Store(Operations):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The properties of this store's engine."""
+        return self._engine.capabilities
+
+    def now(self) -> int:
+        """Get the store's time, in milliseconds since 1970."""
+        return self._clock.now()
+
+    async def ready(self) -> None:
+        """Check that a write would be accepted now.
+
+        Raises:
+            HoldfastError: The error that would refuse it.
+        """
+        await self.pipeline.ready()
 
     def kv(self, plugin: str) -> KV:
         """Get the keys of a plugin.
@@ -131,7 +154,7 @@ class Store(Operations):
         Example:
             `kv = store.kv("trivia")`
         """
-        return KV(self, self.verbs(families.plain(rules.plugin_name(plugin))))
+        return KV(self.pipeline, self.pipeline.verbs(families.plain(rules.plugin_name(plugin))))
 
     def semantic(self, tenant: str, project: str) -> KV:
         """Get the keys of a tenant's project. Keys may be given relative or in full, and are shown in full.
@@ -152,7 +175,7 @@ class Store(Operations):
         tenant = rules.tenant_part(tenant, field="tenant")
         project = rules.tenant_part(project, field="project")
         namespace = families.semantic(tenant, project)
-        return KV(self, self.verbs(namespace, root=rules.semantic_root(namespace)))
+        return KV(self.pipeline, self.pipeline.verbs(namespace, root=rules.semantic_root(namespace)))
 
     def tables(self, plugin: str) -> Tables:
         """Get the tables of a plugin.
@@ -190,7 +213,7 @@ class Store(Operations):
         # late: blobs take a few ms to import, and few programs have any
         from holdfast.handles.blobs import Blobs
 
-        return Blobs(self, self.verbs(families.blobs(rules.plugin_name(plugin))))
+        return Blobs(self.pipeline, self.pipeline.verbs(families.blobs(rules.plugin_name(plugin))))
 
     def table_calls(
         self, namespace: str, *, writer: str | None = None, principal: str | None = None
@@ -209,13 +232,13 @@ class Store(Operations):
         from holdfast.handles.table_calls import TableCalls
         from holdfast.verbs.tables import TableVerbs
 
-        if (service := self._service) is not None:
+        if (service := service_of(self._engine)) is not None:
             return partial(self._ask_service, service, namespace)
-        verbs = TableVerbs(namespace, self.verbs(namespace, writer=writer, principal=principal).origin)
-        return TableCalls(self, verbs, self.purge).call
+        origin = self.pipeline.verbs(namespace, writer=writer, principal=principal).origin
+        return TableCalls(self.pipeline, TableVerbs(namespace, origin), self.purge).call
 
     async def _finish_indexes(self) -> None:
-        await upkeep.finish_indexes(self)
+        await upkeep.finish_indexes(self.pipeline)
 
     async def _ask_service(
         self, service: ServiceEngine, namespace: str, verb: str, fields: Mapping[str, Any]
@@ -224,8 +247,8 @@ class Store(Operations):
         # late: tables take 12 ms to import, and few programs have any
         from holdfast.verbs.tables import WRITES
 
-        if verb in WRITES and self._writer and fields.get("last_writer") is None:
-            fields = {**fields, "last_writer": self._writer}
+        if verb in WRITES and self.pipeline.writer and fields.get("last_writer") is None:
+            fields = {**fields, "last_writer": self.pipeline.writer}
         return await service.table(namespace, verb, fields)
 
     @cached_property
@@ -239,7 +262,7 @@ class Store(Operations):
         self._tasks.append(task)
 
     async def _make_room(self, namespace: str, excess: int) -> Swept:
-        self._reading()
+        self.pipeline.require_engine()
         return await self._reaper.sweep_inline(namespace, excess=excess)
 
     async def sweep(self) -> int:
@@ -248,14 +271,14 @@ class Store(Operations):
         Returns:
             The number of entries removed.
         """
-        return await (self.service or self._reaper).sweep()
+        return await (self.pipeline.service or self._reaper).sweep()
 
     async def upkeep(self) -> None:
         """Drop what the trash, the remembered requests and the journal have kept long enough, now.
 
         Interrupted work continues: dropping tables and indexes, and filling indexes.
         """
-        if (service := self.service) is not None:
+        if (service := self.pipeline.service) is not None:
             await service.upkeep()
         else:
             await self._reaper.upkeep()
@@ -270,7 +293,7 @@ class Store(Operations):
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        self._reading()
+        self.pipeline.require_engine()
         await self._reaper.purge(rules.namespace(namespace))
 
     def measure(
@@ -293,8 +316,378 @@ class Store(Operations):
                 `retried`, `fatal` or `escalated`, and with the code of the error. With `decided`, a write
                 that is kept as a dead letter in this store is reported there alone, as an `Escalate`.
         """
-        self._batcher.grouped = grouped
+        self.pipeline.observe(grouped=grouped, decided=decided, retried=retried)
         self._reaper.swept = swept
         self._reaper.failed = failed
-        self._groups.decided = decided
-        self._retried = retried
+
+    def may_move(self, engine_at: Callable[[str], object]) -> None:
+        """Note how this process gets the engine of another URL, because it follows a store that moves.
+
+        Args:
+            engine_at: Returns the engine of a URL, not started.
+        """
+        self._engine_at = engine_at
+
+    async def namespaces(self) -> list[Stats]:
+        """List what every namespace holds, ordered by name."""
+        named = ((one.namespace.name, one) for one in await self.pipeline.require_engine().totals(self.now()))
+        return [operators.stats_of(name, totals) for name, totals in named if not name.startswith(SYSTEM)]
+
+    async def stats(self, namespace: str) -> Stats:
+        """Get what one namespace holds, at a cost that does not grow with it.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            Its numbers. A namespace that was never written to is empty.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+
+        Example:
+            `stats = await store.stats("kv/trivia")`
+        """
+        return operators.stats_of(namespace, await self.pipeline.totals(rules.namespace(namespace)))
+
+    async def policy(self, namespace: str) -> Policy:
+        """Get the policy of a namespace.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            Its policy, in which a field that was never set is None.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
+        engine = self.pipeline.require_engine()
+        totals = await engine.totals(self.now(), namespace=rules.namespace(namespace))
+        return policy_of(totals[0].namespace.policy if totals else None)
+
+    async def defaults(self, namespace: str) -> Policy:
+        """Get the quota and the rate that hold for a namespace whose policy has none.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            A policy with the defaults.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
+        engine = self.pipeline.require_engine()
+        totals = await engine.totals(self.now(), namespace=rules.namespace(namespace))
+        return (totals[0].defaults if totals else None) or self.pipeline.defaults
+
+    async def set_policy(
+        self,
+        namespace: str,
+        policy: Policy | dict[str, Any],
+        *,
+        principal: str | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Policy:
+        """Replace the policy of a namespace. It applies to every caller.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            policy: The new policy, or its fields.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The policy as it is stored.
+
+        Raises:
+            ValidationError: The policy has a field that does not exist or a value that is not allowed.
+
+        Example:
+            `await store.set_policy("kv/trivia", {"quota_bytes": 10_000_000, "trash": True})`
+        """
+        verbs = self.pipeline.verbs(rules.namespace(namespace), principal=principal)
+        command = verbs.set_policy(policy, **provenance)
+        await self.pipeline.call(command)
+        return policy_of(command.policy)
+
+    async def load(
+        self,
+        namespace: str,
+        entries: Sequence[Entry],
+        *,
+        keep_versions: bool,
+        principal: str | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> int:
+        """Put entries with their whole envelopes, as another store had them, except those that have expired.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            entries: At most 1,000 entries.
+            keep_versions: Whether an entry keeps its version if that is greater than the namespace's last
+                one, which then continues from there. Otherwise every entry gets a new version.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The number of entries that were put.
+
+        Raises:
+            ValidationError: One of the entries breaks a rule; nothing was written.
+            ValueTooLarge: The entries have more than 524,288 bytes together.
+        """
+        root = rules.semantic_root(rules.namespace(namespace))
+        if families.has_blobs(namespace):
+            raise ValidationError(
+                "the entries of blobs can't be loaded without their bytes", field="namespace"
+            )
+        verbs = self.pipeline.verbs(namespace, root=root, principal=principal)
+        result = await self.pipeline.call(verbs.load(entries, keep_versions=keep_versions, **provenance))
+        assert isinstance(result, Written)
+        return result.count
+
+    async def recount(self, namespace: str) -> int:
+        """Count what a namespace keeps and correct its counters.
+
+        This is needed only after rows were changed with SQL. It reads everything that the namespace keeps,
+        and writes to it wait until it has ended.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            The number of counters that were wrong.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
+        service, name = self.pipeline.service, rules.namespace(namespace)
+        if service is not None:
+            return await service.recount(name)
+        result = await self.pipeline.call(Recount(namespace=name))
+        assert isinstance(result, Removed)
+        return result.count
+
+    async def rescue(self, path: str | Path) -> Rescued:
+        """Copy everything into a new file while the store is in use, also when its own file has vanished.
+
+        Args:
+            path: File to create, on the machine of the store. A relative path starts at the folder of the
+                store's file.
+
+        Returns:
+            What the copy holds.
+
+        Raises:
+            ValidationError: The path can't be used, for example because there is a file.
+            Unsupported: The store is not a SQLite file.
+        """
+        engine = self.pipeline.require_engine()
+        service = service_of(engine)
+        if service is not None:
+            return await service.rescue(str(path))
+        if isinstance(engine, LocalFile):
+            return await engine.rescue(str(path))
+        raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
+
+    async def examine(self, *, seconds: float | None = None) -> Checkup | None:
+        """Check the storage for corruption.
+
+        Args:
+            seconds: Seconds after which to stop; None examines everything.
+
+        Returns:
+            What was found, or None if this storage can't be examined.
+        """
+        engine = self.pipeline.require_engine()
+        return await engine.examine(seconds=seconds) if isinstance(engine, Movable) else None
+
+    def announce(self, url: str) -> None:
+        """Announce to other processes of this machine where this store is served.
+
+        They can then write through the service.
+
+        Args:
+            url: The service's URL.
+        """
+        engine = self.pipeline.require_engine()
+        if isinstance(engine, LocalFile):
+            engine.announce(url)
+
+    @property
+    def outage(self) -> Outage:
+        """The time for which the storage has refused writes, as far as is known."""
+        return self.pipeline.outage
+
+    async def overdue(self) -> float:
+        """Get the seconds for which the longest overdue entry has been due; 0 if none is."""
+        now = self.now()
+        due = await self.pipeline.require_engine().due(KV_SPACE, now, limit=1)
+        return (now - due[0].expires_at) / 1000 if due else 0.0
+
+    def survey(self) -> StoreStats:
+        """Get the numbers that monitoring needs, at a bounded cost."""
+        return operators.StoreStats(self.pipeline.require_engine(), self.now)
+
+    async def trash(
+        self,
+        namespace: str,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        values: bool = False,
+    ) -> TrashPage:
+        """List the entries that were removed and can be restored, in the order of their keys.
+
+        A page ends as that of `KV.list` does. An entry that has expired is in the trash once its expiry was
+        noticed.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            prefix: The beginning of the keys; empty for all keys.
+            limit: Largest number of entries in the page, from 1 to 10,000; 1,000 if not given.
+            cursor: The cursor of the page before.
+            values: Whether the entries have their values. A service masks them if the policy `reveal` of the
+                namespace is `audited` or `never`.
+
+        Returns:
+            A page of removed entries.
+
+        Raises:
+            ValidationError: An argument breaks its rule.
+        """
+        verbs = self.pipeline.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        query = operators.trash_query(
+            namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values
+        )
+        async with self.pipeline.view(namespace):
+            return await operators.trash_page(self.pipeline.require_engine(), query, self.now())
+
+    async def slowlog(
+        self, *, before: int | None = None, limit: int | None = None, instance: str | None = None
+    ) -> SlowPage:
+        """List the slow requests of a running service, newest first. For operators.
+
+        Args:
+            before: Return older requests than this number, the `next` of an earlier page. Then also pass the
+                instance of that page.
+            limit: Return at most this many, 1 to 10,000. A page never has more than 200.
+            instance: The instance of the service to ask, if there are several. By default, any answers.
+
+        Returns:
+            A page of slow requests.
+
+        Raises:
+            Unsupported: The store is not reached through a service.
+        """
+        service = self.pipeline.service
+        if service is None:
+            raise Unsupported(
+                "only a running service has a slow log: open the store through one, at its NATS URL"
+            )
+        if before is not None:
+            rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)
+        return await service.slowlog(before=before, limit=rules.limit(limit), instance=instance)
+
+    def audit(self, namespace: str) -> Audit:
+        """Get the audit of a namespace: the record of who changed what.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+
+        Returns:
+            A handle that reads and verifies the audit.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+
+        Example:
+            `verdict = await store.audit("kv/trivia").verify()`
+        """
+        return operators.Audit(self.pipeline.require_engine(), rules.namespace(namespace), self.now)
+
+    async def audits(self) -> list[str]:
+        """List the names of the namespaces that have an audit or should have one, in order."""
+        return await operators.audits(self.pipeline.require_engine(), self.now)
+
+    async def audit_heads(self) -> dict[str, str]:
+        """Get the heads of all audits, as `number:signature`, by namespace, without verifying anything.
+
+        Keep them elsewhere: `Audit.verify` takes them later, and finds what was cut off since.
+
+        Returns:
+            The heads. A store behind a service returns none: the service logs them.
+        """
+        engine = self.pipeline.require_engine()
+        return {} if service_of(engine) is not None else await operators.heads(engine, self.now)
+
+    async def suspected_audits(self) -> dict[str, str]:
+        """Get the audits that were tampered with at first sight, each with the reason.
+
+        Returns:
+            The reasons, by namespace; that of "" is about the store as a whole. A store behind a service
+            returns none: the service logs them.
+        """
+        engine = self.pipeline.require_engine()
+        return {} if service_of(engine) is not None else await operators.suspects(engine, self.now)
+
+    async def require_able(self, place: str) -> None:
+        """Check that this process, or the service of this store, has the driver for a store at another place.
+
+        Args:
+            place: The URL of the other store. Nothing is opened.
+
+        Raises:
+            Unsupported: The driver is missing; the message names the extra that brings it.
+        """
+        if (service := service_of(self.pipeline.require_engine())) is not None:
+            await service.require_able(place)
+        elif self._engine_at is not None:
+            self._engine_at(place)
+
+    async def key_trouble(self) -> HoldfastError | None:
+        """Get the error that would refuse audited writes for lack of a key; None if there is none."""
+        return await operators.key_trouble(self.pipeline.require_engine(), self.now)
+
+    async def bind_keys(self) -> int:
+        """Sign every audit with the newest key, and retire the others.
+
+        A store with a reaper does this when it is opened and with every upkeep.
+
+        Returns:
+            The number of audits that changed their key.
+        """
+        return await operators.bind_keys(self.pipeline.require_engine(), self.pipeline.call, self.now)
+
+    def tokens(self) -> Tokens:
+        """Get the tokens that let callers in over HTTP.
+
+        Returns:
+            A handle that makes, lists and revokes tokens.
+
+        Example:
+            `made = await store.tokens().create(plugin="trivia", verbs=["get", "list"], ttl=86_400)`
+        """
+        return operators.tokens_of(self.pipeline.require_engine(), self.pipeline)
+
+    def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
+        """Get the dead letters of a namespace.
+
+        Args:
+            namespace: Full name: `kv/<plugin>`, `table/<plugin>` or `semantic/<tenant>/<project>`.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+
+        Returns:
+            A handle that lists, retries and drops the letters.
+
+        Raises:
+            Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
+        """
+        root = rules.semantic_root(rules.namespace(namespace))
+        verbs = self.pipeline.verbs(namespace, root=root, principal=principal)
+        return operators.Letters(
+            self.pipeline.require_engine(), verbs, now=self.now, call=self.pipeline.call, policy=self.policy
+        )

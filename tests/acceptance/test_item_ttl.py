@@ -62,7 +62,7 @@ class Noticed:
     def __init__(self, store: Store) -> None:
         self.keys: set[str] = set()
         self._more = asyncio.Event()
-        store.listen(self._hear)
+        store.pipeline.listen(self._hear)
 
     def _hear(self, records: list[Record]) -> None:
         self.keys |= {record.key for record in records if record.op == "expired"}

@@ -43,7 +43,7 @@ async def test_one_of_two_instances_has_a_wrong_wall_clock(database: Storage, wo
 
 def sure(store: Store) -> bool:
     """Whether a store is sure of the time."""
-    return store.timekeeper.sure
+    return store.pipeline.timekeeper.sure
 
 
 async def until_unsure(storage: Storage, store: Store) -> None:
@@ -77,7 +77,7 @@ async def test_the_database_jumps_for_two_seconds(
         assert await store.sweep() == 0
         assert len((await kv.list(limit=1000)).keys) == 100
         assert await kv.get_ttl("k1") == 1800 - world.elapsed
-        assert store.timekeeper.jumps["database"] == 1
+        assert store.pipeline.timekeeper.jumps["database"] == 1
         assert f"{jump:+.1f} s from where it was expected" in caplog.text
 
 
@@ -124,7 +124,7 @@ async def test_the_database_is_set_back_for_good(database: Storage, world: World
         world.database = 0
         await database.passes(40)
         assert sure(one)
-        assert one.timekeeper.ahead == 0
+        assert one.pipeline.timekeeper.ahead == 0
         assert one.now() - began == pytest.approx(142_000, abs=1)
 
 
@@ -156,7 +156,7 @@ async def test_small_differences(database: Storage, world: World) -> None:
         await database.passes(10)
         assert store.now() - began == pytest.approx(13_000, abs=1)
         assert sure(store)
-        assert store.timekeeper.jumps["database"] == 0
+        assert store.pipeline.timekeeper.jumps["database"] == 0
 
 
 async def test_a_database_that_is_away(
@@ -235,7 +235,7 @@ async def test_a_quota_makes_no_room_while_the_time_is_not_known(
 
         async def doubting(commands: Any, now: Any) -> Any:
             world.database, world.elapsed = HOUR, world.elapsed + 31
-            await store.timekeeper.beat()
+            await store.pipeline.timekeeper.beat()
             return await transact(commands, now)
 
         with monkeypatch.context() as patch:
@@ -261,7 +261,7 @@ async def test_no_items_are_swept_while_the_time_is_not_known(
     monkeypatch.setattr(tables, "BEAT", 0.001)
     monkeypatch.setattr(tables, "sweep_tables", sweep)
     async with database.opened(world.machine()) as store:
-        reaping = asyncio.create_task(tables.reap_tables(store, HOUR))
+        reaping = asyncio.create_task(tables.reap_tables(store.pipeline, HOUR))
         await asyncio.sleep(0.05)
         assert not swept.is_set()
         await database.passes(6)

@@ -66,7 +66,7 @@ async def test_the_wall_jumps_an_hour_for_two_seconds(
         told = [record for record in caplog.records if "jumped" in record.getMessage()]
         assert [record.levelno for record in told] == [logging.WARNING] * 2
         assert ["+3600.0 s" in told[0].getMessage(), "-3600.0 s" in told[1].getMessage()] == [True] * 2
-        assert store.timekeeper.jumps == {"wall": 2, "database": 0}
+        assert store.pipeline.timekeeper.jumps == {"wall": 2, "database": 0}
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR, 4.0, -4.0])
@@ -95,7 +95,7 @@ async def test_a_wall_that_is_slewed_is_no_jump(storage: Storage, world: World) 
         for _ in range(60):
             machine.off += 0.5
             await storage.passes(1)
-        assert store.timekeeper.jumps["wall"] == 0
+        assert store.pipeline.timekeeper.jumps["wall"] == 0
         assert store.now() - began == pytest.approx(60_000, abs=1)
 
 
@@ -127,7 +127,7 @@ async def test_a_restart_with_the_clock_set_back(
         await lasts_a_second(lasting, kv)
         assert "ahead of the" in caplog.text
         assert "holdfast migrate --reset-clock" in caplog.text
-        assert store.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=2000)
+        assert store.pipeline.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=2000)
 
 
 async def test_a_killed_store_remembers_within_a_second(lasting: Storage, world: World) -> None:
@@ -166,7 +166,7 @@ async def test_a_killed_store_goes_on_from_its_time(file: Storage, world: World,
     async with left.opened(machine) as store:
         assert store.now() == last + 7_000
         assert await store.kv("a").get("gone") is None
-        assert store.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=1)
+        assert store.pipeline.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=1)
     async with left.opened(machine) as store:  # it was closed: its time stood still meanwhile
         assert store.now() == last + 7_000
     machine.off = 0
@@ -347,7 +347,7 @@ async def test_a_reading_process_remembers_nothing(
             before = _remembered(tmp_path)
             world.elapsed += 100
             assert await reader.kv("a").get("k") is None
-            await reader.timekeeper.beat()
+            await reader.pipeline.timekeeper.beat()
             assert _remembered(tmp_path) == before
 
 
@@ -397,7 +397,7 @@ async def test_a_defect_does_not_stop_the_looking(
                 again.set()
             raise RuntimeError("a defect")
 
-        monkeypatch.setattr(store.timekeeper, "beat", fail)
+        monkeypatch.setattr(store.pipeline.timekeeper, "beat", fail)
         async with asyncio.timeout(60):
             await again.wait()
     assert "reading the clocks failed" in caplog.text

@@ -100,7 +100,7 @@ class Storage:
             self.world.elapsed += step
             seconds -= step
             for store in self.stores:
-                await store.timekeeper.beat()
+                await store.pipeline.timekeeper.beat()
 
 
 class TellingEngine(PostgresEngine):

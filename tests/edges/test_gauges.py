@@ -252,7 +252,7 @@ async def test_no_more_locks_are_known_than_the_bound(at: InMemory, monkeypatch:
 
 async def test_a_scrape_lets_others_have_their_turn(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many namespaces and locks there are, requests are served while they are looked at."""
-    monkeypatch.setattr("holdfast.operators.holdings.PART", 1)
+    monkeypatch.setattr("holdfast.operators.store_stats.PART", 1)
     for number in range(5):
         await at.store.kv(f"p{number}").set("lock/x", 1, semantics={"purpose": "lock"})
     turns = 0
@@ -300,7 +300,7 @@ async def test_dead_letters_are_counted(at: InMemory, monkeypatch: pytest.Monkey
             code="BUSY",
             attempts=5,
         )
-        result = await at.store.execute(command)
+        result = await at.store.pipeline.call(command)
         assert isinstance(result, Kept)
         return result.number
 
@@ -309,7 +309,7 @@ async def test_dead_letters_are_counted(at: InMemory, monkeypatch: pytest.Monkey
     for _ in range(2):
         await escalate("b")
     assert await at.values("dead_letters") == {'plugin="a"': 1, 'plugin="b"': 2}
-    await at.store.execute(DropLetter(namespace="kv/a", origin=ORIGIN, number=number))
+    await at.store.pipeline.call(DropLetter(namespace="kv/a", origin=ORIGIN, number=number))
     assert await at.values("dead_letters") == {'plugin="b"': 2}
     monkeypatch.setattr(at.engine, "read", spoiled(at.engine))
     assert await at.values("dead_letters") == {}
@@ -393,7 +393,7 @@ async def test_what_is_looked_up_is_there_on_postgresql(pg_url: str) -> None:
         command = Escalate(
             namespace="kv/a", origin=ORIGIN, request="r", key="k", letter="{}", code="BUSY", attempts=5
         )
-        await store.execute(command)
+        await store.pipeline.call(command)
         names = ("kv_keys_total", "quota_ratio", "locks", "dead_letters", "audit_head")
         found = {name: await at.values(name) for name in names}
     assert found == {

@@ -18,7 +18,7 @@ from holdfast.edges.intake.request_log import Operation
 from holdfast.edges.monitoring.metrics import VERBS, Metrics
 from holdfast.engine import ClusterFigures
 from holdfast.handles.recipes.retry import Retry
-from holdfast.operators.holdings import Survey
+from holdfast.operators.store_stats import StoreStats
 from holdfast.pace import IN_COMPANY
 from tests.edges.measuring import measured
 from tests.edges.nats.ground import until
@@ -195,13 +195,13 @@ async def test_what_waits_and_is_under_way_shows(
     """Requests that the storage has not answered yet are under way, and those behind them wait."""
     async with measured(nats_server, tmp_path) as at:
         go_on = asyncio.Event()
-        begun = at.store.select
+        begun = at.store.pipeline.select
 
         async def hesitate(*query: Any) -> Any:
             await go_on.wait()
             return await begun(*query)
 
-        monkeypatch.setattr(at.store, "select", hesitate)
+        monkeypatch.setattr(at.store.pipeline, "select", hesitate)
         inbox = at.client.new_inbox()
         replies = await at.client.subscribe(inbox)
         await ask(at.client, "db.kv.quotes.get", key="k")
@@ -318,7 +318,7 @@ async def test_buckets_are_cumulative(tmp_path: Path) -> None:
 async def test_the_reference_lists_every_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page names every metric of ours with its type and labels' meaning, and none that is not there."""
     figures = ClusterFigures(nodes=1, skew=0.0, behind={0: 0}, leads={0: True}, stopped={0: False})
-    monkeypatch.setattr(Survey, "cluster", lambda survey: figures)
+    monkeypatch.setattr(StoreStats, "cluster", lambda survey: figures)
     async with holdfast.open(tmp_path / "state.db", reap=False) as store:
         text = (await Metrics("holdfast", store).exposition()).decode()
     shown = dict(re.findall(r"^# TYPE (holdfast_\S+) (\S+)$", text, re.MULTILINE))

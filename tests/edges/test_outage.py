@@ -166,7 +166,7 @@ async def test_the_storage_goes_away(
 
         async def pass_time(seconds: int) -> None:
             for _ in range(seconds // 10):
-                await store.timekeeper.beat()
+                await store.pipeline.timekeeper.beat()
                 await watch.look()
                 clock.advance(10)
 
@@ -186,7 +186,7 @@ async def test_the_storage_goes_away(
         await storage.bring_back()
         async with asyncio.timeout(PATIENCE):
             while store.outage.seconds:
-                await store.timekeeper.beat()
+                await store.pipeline.timekeeper.beat()
                 await watch.look()
         assert (await store.kv("trivia").set("k", 1)).version == 1
         await pass_time(60)
@@ -211,13 +211,13 @@ async def test_an_outage_that_only_writes_notice(
             with pytest.raises((holdfast.Unavailable, holdfast.OutcomeUnknown)):
                 await kv.set("k", number)
             clock.advance(10)
-            await store.timekeeper.beat()
+            await store.pipeline.timekeeper.beat()
         assert 590 <= store.outage.seconds < 700
         assert b"\nholdfast_store_up 0.0\n" in await metrics.exposition()
         await asyncio.to_thread(pg_alone.start)
         async with asyncio.timeout(PATIENCE):
             while store.outage.seconds:
-                await store.timekeeper.beat()
+                await store.pipeline.timekeeper.beat()
                 with contextlib.suppress(holdfast.Unavailable, holdfast.OutcomeUnknown):
                     await kv.set("k", "back")
     assert len(critical(caplog)) == 1

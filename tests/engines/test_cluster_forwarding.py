@@ -93,8 +93,8 @@ async def test_changes_are_told_where_they_were_asked_for(nodes: Nodes) -> None:
     """Listeners of a node hear of the changes of its own callers alone, also of those that were forwarded."""
     one, other = await nodes.open(1), await nodes.open(2)
     heard: dict[str, list[str]] = {"one": [], "other": []}
-    one.listen(lambda records: heard["one"].extend(record.key for record in records))
-    other.listen(lambda records: heard["other"].extend(record.key for record in records))
+    one.pipeline.listen(lambda records: heard["one"].extend(record.key for record in records))
+    other.pipeline.listen(lambda records: heard["other"].extend(record.key for record in records))
     await one.kv("trivia").set("a", 0)
     await at_one_place([one, other])
     await other.kv("trivia").set("b", 1)

@@ -91,11 +91,11 @@ async def test_a_journal_is_given_up_to_so_many_bytes(make: Callable[[], Engine]
                 query = JournalQuery(
                     namespace="table/x", start="t:", limit=9, max_bytes=most, newest_first=newest_first
                 )
-                page = await store.journal(query)
+                page = await store.pipeline.journal(query)
                 assert (len(page.records), page.complete) == (given, given == 5)
                 versions = [record.version for record in page.records]
                 assert versions == sorted(versions, reverse=newest_first)
-        short = await store.journal(
+        short = await store.pipeline.journal(
             JournalQuery(namespace="table/x", start="t:", limit=2, max_bytes=1_000_000)
         )
         assert (len(short.records), short.complete) == (2, False)

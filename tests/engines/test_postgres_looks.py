@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast.engine import Swept
 from holdfast.engines.postgres.transaction import Group
-from holdfast.pipeline.commits import Groups
+from holdfast.pipeline.executor import Executor
 from holdfast.testing import AUDIT_KEY
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ async def test_a_refusal_that_was_never_true(
     async def found_nothing(*given: object) -> Swept:
         return Swept(journal=[], freed=False)
 
-    monkeypatch.setattr(Groups, "_swept", found_nothing)  # else a refusal is judged again, and can't be seen
+    monkeypatch.setattr(
+        Executor, "_swept", found_nothing
+    )  # else a refusal is judged again, and can't be seen
     async with between_looks(monkeypatch, lambda: others.delete_item("t", 1)):
         await tables.put_item("t", {"id": 1, "value": "again"})
     item = await others.get_item("t", 1)

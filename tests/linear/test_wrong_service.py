@@ -15,7 +15,7 @@ from holdfast.decide import decision, keys
 from holdfast.engines.memory import MemoryEngine
 from holdfast.errors import Timeout
 from holdfast.pipeline.batcher import _Lane
-from holdfast.store import Store
+from holdfast.pipeline.pipeline import Pipeline
 from tests.edges.nats.ground import serving
 from tests.linear.checker import judge
 from tests.linear.history import load
@@ -63,15 +63,15 @@ def checks_skipped(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
 
 def timeout_after_the_effect(patch: pytest.MonkeyPatch, chance: random.Random) -> None:
     """Now and then a write that was done is answered with TIMEOUT."""
-    right = Store.hand_over
+    right = Pipeline.submit
 
-    def wrong(store: Store, command: Any, tell: Callable[[Any], None], *rest: Any, **more: Any) -> None:
+    def wrong(pipeline: Pipeline, command: Any, tell: Callable[[Any], None], *rest: Any, **more: Any) -> None:
         def tell_wrongly(result: Any) -> None:
             tell(Timeout("too late") if chance.random() < SELDOM else result)
 
-        right(store, command, tell_wrongly, *rest, **more)
+        right(pipeline, command, tell_wrongly, *rest, **more)
 
-    patch.setattr(Store, "hand_over", wrong)
+    patch.setattr(Pipeline, "submit", wrong)
 
 
 async def history_of(server: NatsServer, folder: Path, storage: str = "memory://") -> list[Operation]:
@@ -113,8 +113,8 @@ async def test_two_groups_of_a_namespace_at_a_time_are_caught(
 ) -> None:
     """If large calls are decided beside earlier ones of their namespace, clients see it in the codes."""
     if planted:
-        take_dear = _Lane.take_dear
-        monkeypatch.setattr(_Lane, "take_dear", lambda lane, group: take_dear(lane, ()))
+        take_expensive = _Lane.take_expensive
+        monkeypatch.setattr(_Lane, "take_expensive", lambda lane, group: take_expensive(lane, ()))
     history = await history_of(nats_server, tmp_path, str(tmp_path / "store.db"))
     assert any(operation.beside for operation in history)
     assert ("DATABASE_ERROR" in {operation.code for operation in history}) is planted

@@ -67,7 +67,7 @@ def test_two_groups_of_a_namespace_at_a_time_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large call that is decided beside an earlier call of its namespace shows in the answers on SQLite."""
-    take_dear = _Lane.take_dear
-    monkeypatch.setattr(_Lane, "take_dear", lambda lane, group: take_dear(lane, ()))
+    take_expensive = _Lane.take_expensive
+    monkeypatch.setattr(_Lane, "take_expensive", lambda lane, group: take_expensive(lane, ()))
     with pytest.raises(AssertionError):
         drive(MOST, (Sqlite(tmp_path),))

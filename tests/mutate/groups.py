@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, QuotaExceeded
-from holdfast.pipeline import batcher, commits, watch
-from holdfast.pipeline.batcher import Batcher, _Lane
-from holdfast.pipeline.commits import Groups
-from holdfast.pipeline.pending import PendingCommand
+from holdfast.pipeline import batcher, executor, watch
+from holdfast.pipeline.batcher import Batcher, PendingCommand, _Lane
+from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.watch import Bell
 from holdfast.upkeep.reaper import RUN, Reaper
 from holdfast.upkeep_commands import ExpireRun
@@ -27,7 +26,7 @@ class _Nothing:
     """A kind that no command is of."""
 
 
-# Groups
+# Executor
 
 
 @bug("tests/unit/test_batcher.py")
@@ -61,49 +60,49 @@ def a_new_command_does_not_end_the_wait_for_a_read(patch: Patches) -> None:
 @bug("tests/unit/test_batcher.py")
 def an_expensive_command_shares_its_group(patch: Patches) -> None:
     """A command that takes long does not hold up other namespaces."""
-    patch.set(batcher, "_is_dear", lambda waiting: False)
+    patch.set(batcher, "_is_expensive", lambda waiting: False)
 
 
 @bug("tests/unit/test_store.py")
 def a_command_that_fails_takes_its_group_with_it(patch: Patches) -> None:
     """A command that can't be executed fails alone."""
 
-    async def wrong(groups: Groups, commands: list[Any], error: Exception | None) -> Outcome:
+    async def wrong(executor: Executor, commands: list[Any], error: Exception | None) -> Outcome:
         raise error or AssertionError
 
-    patch.set(Groups, "_one_by_one", wrong)
+    patch.set(Executor, "_one_by_one", wrong)
 
 
 @bug("tests/unit/test_store.py")
 def what_was_executed_one_by_one_is_told_to_nobody(patch: Patches) -> None:
     """Listeners hear of every commit."""
 
-    async def wrong(one_by_one: Any, groups: Groups, *given: Any) -> Any:
-        return _replace(await one_by_one(groups, *given), journal=[])
+    async def wrong(one_by_one: Any, executor: Executor, *given: Any) -> Any:
+        return _replace(await one_by_one(executor, *given), journal=[])
 
-    patch.wrap(Groups, "_one_by_one", wrong)
+    patch.wrap(Executor, "_one_by_one", wrong)
 
 
 @bug("tests/unit/test_policies.py")
 def what_a_sweep_for_a_quota_removed_is_told_to_nobody(patch: Patches) -> None:
     """Listeners hear of entries that expired to make room."""
 
-    async def wrong(sweeping: Any, groups: Groups, commands: Any, outcome: Outcome) -> Any:
-        return _replace(await sweeping(groups, commands, outcome), journal=outcome.journal)
+    async def wrong(sweeping: Any, executor: Executor, commands: Any, outcome: Outcome) -> Any:
+        return _replace(await sweeping(executor, commands, outcome), journal=outcome.journal)
 
-    patch.wrap(Groups, "_after_sweeping", wrong)
+    patch.wrap(Executor, "_after_sweeping", wrong)
 
 
 @bug("tests/unit/test_policies.py")
 def a_quota_refuses_parts_without_a_sweep(patch: Patches) -> None:
     """A quota refuses a part of a command only after expired entries were removed."""
-    patch.set(commits, "_may_be_full", lambda kind: kind is QuotaExceeded)
+    patch.set(executor, "_may_be_full", lambda kind: kind is QuotaExceeded)
 
 
 @bug("tests/unit/test_policies.py")
 def parts_that_were_done_are_done_again_after_a_sweep(patch: Patches) -> None:
     """After a sweep only the refused parts of a command are executed again."""
-    patch.set(commits, "_anew", lambda command, positions: command)
+    patch.set(executor, "_anew", lambda command, positions: command)
 
 
 # Sweeps

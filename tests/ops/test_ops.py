@@ -14,7 +14,7 @@ from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.server import http_server
 from holdfast.engine import ClusterFigures
 from holdfast.letter_commands import Escalate
-from holdfast.operators.holdings import Survey
+from holdfast.operators.store_stats import StoreStats
 from holdfast.origin import Origin
 from tests.edges.measuring import Measured, measured
 from tests.edges.running import PATIENCE, ask, get
@@ -63,7 +63,7 @@ async def busy(at: Measured) -> str:
         code="BUSY",
         attempts=5,
     )
-    await store.execute(letter)
+    await store.pipeline.call(letter)
     lock, other = store.kv("trivia").lock("l"), store.kv("trivia").lock("l")
     assert await lock.acquire(timeout=0)
     waiter = asyncio.create_task(other.acquire(timeout=PATIENCE))
@@ -84,7 +84,7 @@ async def test_every_expression_is_about_something_that_is_there(
 ) -> None:
     """Each metric, label and value that a rule or a panel names is in a scrape of a running service."""
     figures = ClusterFigures(nodes=3, skew=0.1, behind={0: 1}, leads={0: True}, stopped={0: False})
-    monkeypatch.setattr(Survey, "cluster", lambda survey: figures)
+    monkeypatch.setattr(StoreStats, "cluster", lambda survey: figures)
     async with measured(nats_server, tmp_path, slow=0.0) as at:
         scrape = Scrape(await busy(at))
     faults = [fault for alert in alerts() for fault in scrape.faults(alert.expression)]

@@ -269,7 +269,7 @@ class Ground:
         await asyncio.gather(*map(self._set, self._values))
         for table in self._items:
             await self._create(table, ("by", "old") if table == "large" else ())
-        self._store.listen(self._note)
+        self._store.pipeline.listen(self._note)
 
     async def restore(self) -> None:
         """Store what has been changed since."""

@@ -52,7 +52,7 @@ async def write_letters(store: holdfast.Store, rounds: int) -> AsyncIterator[Awa
     kv = store.kv("p")
     for number in range(rounds):
         given_up = kv.verbs.command(Set, key=f"{number}", value=LARGE, request_id=f"{number}")
-        yield store.execute(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
+        yield store.pipeline.call(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
 
 
 async def take_locks(store: holdfast.Store, rounds: int) -> AsyncIterator[Awaitable[Any]]:

@@ -79,7 +79,7 @@ async def _check(store: Store, said: dict[str, tuple[int, int]], clock: ManualCl
 async def _rows(store: Store, space: str) -> dict[Any, Row]:
     start: str | bytes = "" if space == KV else b""
     query = Scan(namespace=SPACE, space=space, start=start, limit=10_000, max_bytes=10_000_000, values=True)
-    found = await store.scan(query)
+    found = await store.pipeline.scan(query)
     assert not found.more
     return dict(zip(found.keys, found.rows, strict=True))
 

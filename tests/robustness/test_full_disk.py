@@ -71,7 +71,7 @@ async def test_letters_can_be_dropped_on_a_full_disk(small_disk: Path) -> None:
     async with holdfast.open(small_disk / "store.db", reap=False) as store:
         verbs = store.kv("p").verbs
         request = verbs.command(Set, key="k", value=1, request_id="r")
-        await store.execute(verbs.escalate(request, error_code="BUSY", message="", attempts=5))
+        await store.pipeline.call(verbs.escalate(request, error_code="BUSY", message="", attempts=5))
         fill(small_disk / "filler")
         for size in (60_000, 1):
             await _set_until_refused(store.kv("p"), {}, "x" * size)

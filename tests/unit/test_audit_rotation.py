@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.audit.keyring import FileKeyring, Keyring, add_key
 from holdfast.commands import Removed
-from holdfast.pipeline.audit_key import bind_keys
+from holdfast.pipeline.audits import bind_keys
 from holdfast.testing import AUDIT_KEY
 from holdfast.upkeep import reaper
 from holdfast.upkeep_commands import BindKey
@@ -96,7 +96,7 @@ async def test_a_broken_audit_does_not_go_over(url: str, caplog: pytest.LogCaptu
     await table.edit(0, lambda head: head.update(number=3))
     async with holdfast.open(url, reap=False, audit_key=f"{AUDIT_KEY},{NEW}") as store:
         assert await store.bind_keys() == 0
-        assert await store.execute(BindKey(namespace="semantic/t/none")) == Removed(0)
+        assert await store.pipeline.call(BindKey(namespace="semantic/t/none")) == Removed(0)
         await table.write(0, "no head")
         assert await store.bind_keys() == 0
     async with holdfast.open(url, reap=False) as store:

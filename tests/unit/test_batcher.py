@@ -17,7 +17,7 @@ from holdfast.commands import LEAST_COST, Batch, Delete, Get, Got, Load, Many, R
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.origin import Origin
 from holdfast.pace import ALONE, MAX_GROUP
-from holdfast.pipeline.batcher import DEAR, MAX_GROUP_BYTES, Batcher, GroupDone
+from holdfast.pipeline.batcher import EXPENSIVE, MAX_GROUP_BYTES, Batcher, GroupDone
 from holdfast.rows import Row
 from holdfast.upkeep_commands import Expire, ExpireRun
 
@@ -83,17 +83,17 @@ def batcher(engine: Engine) -> Batcher:
 
 async def test_a_lone_caller_waits_for_nobody(batcher: Batcher, engine: Engine) -> None:
     """What comes alone goes at once, alone."""
-    assert await batcher.submit(put("a")) == DONE
-    assert await batcher.submit(put("b")) == DONE
+    assert await batcher.call(put("a")) == DONE
+    assert await batcher.call(put("b")) == DONE
     assert engine.groups == [["a"], ["b"]]
 
 
 async def test_a_group_forms_while_the_last_commits(batcher: Batcher, engine: Engine) -> None:
     """Whatever comes while a group is under way goes together in the next, in the order in which it came."""
     engine.door.clear()
-    first = batcher.submit(put("first"))
+    first = batcher.call(put("first"))
     await engine.begun.wait()
-    later = [batcher.submit(put(f"{number}")) for number in range(10)]
+    later = [batcher.call(put(f"{number}")) for number in range(10)]
     assert batcher.waiting == 10
     engine.door.set()
     await asyncio.gather(first, *later)
@@ -105,14 +105,14 @@ async def test_what_results_lead_to_shares_the_next_group(batcher: Batcher, engi
     """Who writes again as soon as it is answered goes with those who waited meanwhile, in one group."""
 
     async def again(key: str) -> None:
-        await batcher.submit(put(key))
-        await batcher.submit(put(f"{key} again"))
+        await batcher.call(put(key))
+        await batcher.call(put(f"{key} again"))
 
     batcher.turns = 4
     engine.door.clear()
     first = [asyncio.create_task(again(key)) for key in "ab"]
     await engine.begun.wait()
-    waiting = batcher.submit(put("waiting"))
+    waiting = batcher.call(put("waiting"))
     engine.door.set()
     await asyncio.gather(*first, waiting)
     assert engine.groups == [["a", "b"], ["waiting", "a again", "b again"]]
@@ -123,16 +123,16 @@ async def test_company_waits_for_more(batcher: Batcher, engine: Engine) -> None:
     batcher.turns = 4
 
     async def gather(first: str, later: str) -> None:
-        begun = [batcher.submit(put(key)) for key in first]
+        begun = [batcher.call(put(key)) for key in first]
         for _ in range(batcher.turns):
             await asyncio.sleep(0)
-        begun.append(batcher.submit(put(later)))
+        begun.append(batcher.call(put(later)))
         await asyncio.gather(*begun)
 
     await gather("ab", "c")
     await gather("d", "e")
-    await batcher.submit(put("alone"))
-    last = batcher.submit(put("alone again"))
+    await batcher.call(put("alone"))
+    last = batcher.call(put("alone again"))
     await asyncio.sleep(0)
     assert engine.groups == [["a", "b", "c"], ["d", "e"], ["alone"], ["alone again"]]
     await last
@@ -146,11 +146,11 @@ async def test_company_does_not_wait_for_long_turns(
     batcher.turns = 4
     spent = 0.0
     monkeypatch.setattr(pace, "time", SimpleNamespace(thread_time=lambda: spent))
-    begun = [batcher.submit(put(key)) for key in "ab"]
+    begun = [batcher.call(put(key)) for key in "ab"]
     for _ in range(batcher.turns):
         await asyncio.sleep(0)
         spent += busy
-    begun.append(batcher.submit(put("c")))
+    begun.append(batcher.call(put("c")))
     await asyncio.gather(*begun)
     assert engine.groups == groups
 
@@ -158,7 +158,7 @@ async def test_company_does_not_wait_for_long_turns(
 async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Engine) -> None:
     """Each caller of a group has its result when the rest of the world is told of it."""
     for key in "ab":
-        batcher.hand_over(put(key), partial(engine.hear, key))
+        batcher.submit(put(key), partial(engine.hear, key))
     await batcher.aclose()
     assert engine.told == [(["a", "b"], ["a", "b"])]
 
@@ -174,7 +174,7 @@ async def test_what_cannot_be_told_stops_nobody(engine: Engine) -> None:
 
     batcher = Batcher(run, lane_per_namespace=False)
     async with asyncio.timeout(60):
-        assert [await batcher.submit(put(key)) for key in "ab"] == [DONE, DONE]
+        assert [await batcher.call(put(key)) for key in "ab"] == [DONE, DONE]
         await batcher.aclose()
 
 
@@ -182,7 +182,7 @@ async def test_who_is_alone_has_an_answer_sent_first(batcher: Batcher, engine: E
     """What the answer of a caller who is alone leads to in the next turn comes before others are told."""
     batcher.turns = 4
     for number in range(ALONE):
-        batcher.hand_over(put(f"{number}"), partial(engine.hear_in_a_turn, f"{number}"))
+        batcher.submit(put(f"{number}"), partial(engine.hear_in_a_turn, f"{number}"))
         async with asyncio.timeout(60):
             while len(engine.told) <= number:  # noqa: ASYNC110 - a turn is what is waited for
                 await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def test_who_is_alone_has_an_answer_sent_first(batcher: Batcher, engine: E
 async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> None:
     """A refusal is that of its command alone."""
     engine.errors["b"] = KeyNotFound("no b")
-    a, b, c = (batcher.submit(put(key)) for key in "abc")
+    a, b, c = (batcher.call(put(key)) for key in "abc")
     assert await a == await c == DONE
     with pytest.raises(KeyNotFound, match="no b"):
         await b
@@ -211,44 +211,44 @@ async def test_who_is_told_by_a_call(
         raise RuntimeError("no ears")
 
     for key, tell in (("a", told.append), ("x", fail), ("b", told.append)):
-        batcher.hand_over(put(key), tell)
-    assert await batcher.submit(put("c")) == DONE
+        batcher.submit(put(key), tell)
+    assert await batcher.call(put("c")) == DONE
     assert told == [DONE, engine.errors["b"]]
     assert "handing a command's result to its caller failed" in caplog.text
-    assert await batcher.submit(put("d")) == DONE
+    assert await batcher.call(put("d")) == DONE
 
 
 async def test_an_error_of_the_group_is_that_of_all(batcher: Batcher, engine: Engine) -> None:
     """When a group as a whole can't be done, each of its callers is told, and the next group is tried."""
     engine.failure = Unavailable("down")
-    answers = await asyncio.gather(*(batcher.submit(put(key)) for key in "abc"), return_exceptions=True)
+    answers = await asyncio.gather(*(batcher.call(put(key)) for key in "abc"), return_exceptions=True)
     assert [type(answer) for answer in answers] == [Unavailable] * 3
     engine.failure = None
-    assert await batcher.submit(put("d")) == DONE
+    assert await batcher.call(put("d")) == DONE
 
 
 async def test_a_defect_does_not_leave_callers_waiting(batcher: Batcher, engine: Engine) -> None:
     """If running a group breaks in a way that nobody foresaw, its callers are told and the lane goes on."""
     engine.failure = RuntimeError("broken")
     async with asyncio.timeout(60):
-        answers = await asyncio.gather(*(batcher.submit(put(key)) for key in "ab"), return_exceptions=True)
+        answers = await asyncio.gather(*(batcher.call(put(key)) for key in "ab"), return_exceptions=True)
         assert [type(answer) for answer in answers] == [InternalError] * 2
         assert not batcher.writing("kv/a", "a")
         engine.failure = None
-        assert await batcher.submit(put("c")) == DONE
+        assert await batcher.call(put("c")) == DONE
         await batcher.aclose()
 
 
 async def test_at_most_so_many_commands(batcher: Batcher, engine: Engine) -> None:
     """A group holds at most 512 commands; the rest goes in the next."""
-    await asyncio.gather(*(batcher.submit(put(f"{number}")) for number in range(MAX_GROUP + 5)))
+    await asyncio.gather(*(batcher.call(put(f"{number}")) for number in range(MAX_GROUP + 5)))
     assert [len(group) for group in engine.groups] == [512, 5]
 
 
 async def test_at_most_as_many_as_the_callers_want(batcher: Batcher, engine: Engine) -> None:
     """Whoever serves others may want smaller groups."""
     batcher.most = 2
-    await asyncio.gather(*(batcher.submit(put(key)) for key in "abcde"))
+    await asyncio.gather(*(batcher.call(put(key)) for key in "abcde"))
     assert engine.groups == [["a", "b"], ["c", "d"], ["e"]]
 
 
@@ -257,17 +257,17 @@ async def test_at_most_so_many_bytes(batcher: Batcher, engine: Engine) -> None:
     size = 65_536
     fit = MAX_GROUP_BYTES // (size + LEAST_COST)
     sizes = [size] * (fit + 1) + [MAX_GROUP_BYTES * 2, 1]
-    await asyncio.gather(*(batcher.submit(put(f"{n}", size=size)) for n, size in enumerate(sizes)))
+    await asyncio.gather(*(batcher.call(put(f"{n}", size=size)) for n, size in enumerate(sizes)))
     assert [len(group) for group in engine.groups] == [fit, 1, 1, 1]
 
 
 async def test_several_writes_count_as_such(batcher: Batcher, engine: Engine) -> None:
     """Batches and lists weigh what their members weigh."""
-    batch = Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("x", size=DEAR),))
-    many = Many(namespace="kv/b", origin=ORIGIN, items=(put("y", size=DEAR),))
+    batch = Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("x", size=EXPENSIVE),))
+    many = Many(namespace="kv/b", origin=ORIGIN, items=(put("y", size=EXPENSIVE),))
     small = Many(namespace="kv/c", origin=ORIGIN, items=(put("y"),))
-    others = [batcher.submit(command) for command in (many, small, put("z", namespace="kv/d"))]
-    await asyncio.gather(batcher.submit(batch), *others)
+    others = [batcher.call(command) for command in (many, small, put("z", namespace="kv/d"))]
+    await asyncio.gather(batcher.call(batch), *others)
     assert [len(group) for group in engine.groups] == [2, 1, 1]
 
 
@@ -278,7 +278,7 @@ async def test_giving_up_gives_up_the_wait_alone(
     engine.door.clear()
 
     async def call(key: str) -> Any:
-        return await batcher.submit(put(key))
+        return await batcher.call(put(key))
 
     running, waiting, other = (asyncio.create_task(call(key)) for key in ("running", "waiting", "other"))
     await engine.begun.wait()
@@ -288,7 +288,7 @@ async def test_giving_up_gives_up_the_wait_alone(
         task.cancel()
     engine.door.set()
     assert await other == DONE
-    assert await batcher.submit(put("end")) == DONE
+    assert await batcher.call(put("end")) == DONE
     assert [key for group in engine.groups for key in group] == ["running", "waiting", "other", "late", "end"]
     for task in (running, waiting, late):
         with pytest.raises(asyncio.CancelledError):
@@ -299,12 +299,12 @@ async def test_giving_up_gives_up_the_wait_alone(
 async def test_closing_waits(batcher: Batcher, engine: Engine) -> None:
     """Closing takes nothing more and ends when all that was taken is done."""
     engine.door.clear()
-    taken = [batcher.submit(put(f"{number}")) for number in range(3)]
+    taken = [batcher.call(put(f"{number}")) for number in range(3)]
     closing = asyncio.create_task(batcher.aclose())
     await engine.begun.wait()
     assert not closing.done()
     with pytest.raises(Unavailable):
-        batcher.submit(put("more"))
+        batcher.call(put("more"))
     engine.door.set()
     await closing
     assert [future.result() for future in taken] == [DONE] * 3
@@ -315,11 +315,11 @@ async def test_what_is_being_written(batcher: Batcher, engine: Engine) -> None:
     """A key counts as being written from the moment its command is handed over until it is done."""
     items = (put("in many"), Delete(namespace="kv/a", origin=ORIGIN, key="deleted"))
     futures = [
-        batcher.submit(put("a")),
-        batcher.submit(put("a")),
-        batcher.submit(Many(namespace="kv/a", origin=ORIGIN, items=items)),
-        batcher.submit(Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("in batch"),))),
-        batcher.submit(Get(namespace="kv/a", key="read")),
+        batcher.call(put("a")),
+        batcher.call(put("a")),
+        batcher.call(Many(namespace="kv/a", origin=ORIGIN, items=items)),
+        batcher.call(Batch(namespace="kv/a", origin=ORIGIN, checks=(), writes=(put("in batch"),))),
+        batcher.call(Get(namespace="kv/a", key="read")),
     ]
     for key in ("a", "in many", "deleted", "in batch"):
         assert batcher.writing("kv/a", key), key
@@ -335,7 +335,7 @@ async def test_a_barrier(batcher: Batcher, engine: Engine) -> None:
     await batcher.settled("kv/a")
     assert engine.groups == []
     engine.door.clear()
-    before = batcher.submit(put("before"))
+    before = batcher.call(put("before"))
     barrier = asyncio.create_task(batcher.settled("kv/a"))
     await engine.begun.wait()
     await batcher.settled("kv/other")
@@ -349,7 +349,7 @@ async def test_a_barrier(batcher: Batcher, engine: Engine) -> None:
 async def test_a_refused_command_settles_too(batcher: Batcher, engine: Engine) -> None:
     """A barrier waits for an end, not for a success."""
     engine.errors["a"] = KeyNotFound("no a")
-    future = batcher.submit(put("a"))
+    future = batcher.call(put("a"))
     await batcher.settled("kv/a")
     assert isinstance(future.exception(), KeyNotFound)
 
@@ -357,10 +357,10 @@ async def test_a_refused_command_settles_too(batcher: Batcher, engine: Engine) -
 async def test_a_write_does_not_overtake_a_read(batcher: Batcher, engine: Engine) -> None:
     """While a read of a key is under way, writes of it that come later wait, and those of others don't."""
     with batcher.reading("kv/a", ["k", "k"]):
-        earlier = batcher.submit(put("other"))
+        earlier = batcher.call(put("other"))
         await earlier
-        later = batcher.submit(put("k"))
-        after = batcher.submit(put("after"))
+        later = batcher.call(put("k"))
+        after = batcher.call(put("after"))
         for _ in range(5):
             await asyncio.sleep(0)
         assert engine.groups == [["other"]]
@@ -372,8 +372,8 @@ async def test_a_write_does_not_overtake_a_read(batcher: Batcher, engine: Engine
 async def test_a_read_of_everything_holds_every_write(batcher: Batcher, engine: Engine) -> None:
     """A listing is not overtaken by any write of its namespace."""
     with batcher.reading("kv/a"):
-        await batcher.submit(put("k", namespace="kv/b"))
-        later = batcher.submit(put("k"))
+        await batcher.call(put("k", namespace="kv/b"))
+        later = batcher.call(put("k"))
         for _ in range(5):
             await asyncio.sleep(0)
         assert engine.groups == [["k"]]
@@ -383,9 +383,9 @@ async def test_a_read_of_everything_holds_every_write(batcher: Batcher, engine: 
 async def test_one_lane_keeps_the_order_of_all(batcher: Batcher, engine: Engine) -> None:
     """With one lane a group holds several namespaces, and groups go one after the other."""
     engine.door.clear()
-    futures = [batcher.submit(put("first"))]
+    futures = [batcher.call(put("first"))]
     await engine.begun.wait()
-    futures += [batcher.submit(put(f"{number}", namespace=f"kv/{number}")) for number in range(3)]
+    futures += [batcher.call(put(f"{number}", namespace=f"kv/{number}")) for number in range(3)]
     engine.door.set()
     await asyncio.gather(*futures)
     assert engine.groups == [["first"], ["0", "1", "2"]]
@@ -395,7 +395,7 @@ async def test_a_lane_for_each_namespace(engine: Engine) -> None:
     """With a lane for each namespace a group holds one alone, and a slow one holds up no other."""
     batcher = Batcher(engine.run, lane_per_namespace=True)
     engine.door.clear()
-    futures = [batcher.submit(put(f"{number}", namespace=f"kv/{number % 2}")) for number in range(4)]
+    futures = [batcher.call(put(f"{number}", namespace=f"kv/{number % 2}")) for number in range(4)]
     for _ in range(5):
         await asyncio.sleep(0)
     assert engine.groups == [["0", "2"], ["1", "3"]]
@@ -413,7 +413,7 @@ async def test_runs_are_grouped_with_runs_alone() -> None:
 
     batcher = Batcher(run, lane_per_namespace=False)
     runs = [ExpireRun(namespace=f"kv/{name}", limit=9) for name in "ab"]
-    await asyncio.gather(*map(batcher.submit, [put("a"), put("b"), *runs, put("c"), runs[0]]))
+    await asyncio.gather(*map(batcher.call, [put("a"), put("b"), *runs, put("c"), runs[0]]))
     assert groups == [[Set, Set], [ExpireRun, ExpireRun], [Set], [ExpireRun]]
 
 
@@ -427,7 +427,7 @@ async def test_a_policy_change_is_the_last_of_its_group() -> None:
 
     batcher = Batcher(run, lane_per_namespace=False)
     change = SetPolicy(namespace="kv/a", origin=ORIGIN, policy="{}")
-    await asyncio.gather(*map(batcher.submit, [put("a"), change, put("b"), change, change, put("c")]))
+    await asyncio.gather(*map(batcher.call, [put("a"), change, put("b"), change, change, put("c")]))
     assert groups == [[Set, SetPolicy], [Set, SetPolicy], [SetPolicy], [Set]]
 
 
@@ -435,7 +435,7 @@ async def test_groups_are_measured(batcher: Batcher) -> None:
     """Whoever wants to know is told how large each group is."""
     sizes: list[int] = []
     batcher.grouped = sizes.append
-    await asyncio.gather(*(batcher.submit(put(key)) for key in "abc"))
+    await asyncio.gather(*(batcher.call(put(key)) for key in "abc"))
     assert sizes == [3]
 
 

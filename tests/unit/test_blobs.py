@@ -36,9 +36,9 @@ async def store() -> AsyncIterator[Store]:
 
 async def call(store: Store, verb: str, **fields: Any) -> dict[str, Any]:
     """A call as a door makes it."""
-    write = WRITES[verb](store.verbs(NAME), fields)
+    write = WRITES[verb](store.pipeline.verbs(NAME), fields)
     assert write.command is not None
-    return write.show(await store.execute(write.command))
+    return write.show(await store.pipeline.call(write.command))
 
 
 async def begun(store: Store) -> int:
@@ -172,7 +172,7 @@ async def test_a_part_is_sent_again(store: Store, monkeypatch: pytest.MonkeyPatc
     """A part that was refused for a moment, or whose outcome is unknown, is sent again a few times."""
     monkeypatch.setattr(blob_upload, "PAUSE", 0)
     execute, failures = (
-        store.execute,
+        store.pipeline.call,
         [holdfast.Busy("a moment", retry_after=0), holdfast.OutcomeUnknown("?")] * 2,
     )
 
@@ -181,7 +181,7 @@ async def test_a_part_is_sent_again(store: Store, monkeypatch: pytest.MonkeyPatc
             raise failures.pop()
         return await execute(command)
 
-    monkeypatch.setattr(store, "execute", failing)
+    monkeypatch.setattr(store.pipeline, "call", failing)
     assert (await store.blobs("p").put("b", FULL + b"x")).size == PART_BYTES + 1
     failures += [holdfast.Busy("for ever", retry_after=0)] * 20
     with refusal(holdfast.Busy, says="for ever"):
@@ -192,7 +192,7 @@ async def test_a_commit_of_unknown_outcome_keeps_the_parts(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parts that may be those of a blob by now are left to the sweep."""
-    execute, asked = store.execute, []
+    execute, asked = store.pipeline.call, []
 
     async def failing(command: Any) -> Any:
         asked.append(type(command).__name__)
@@ -200,7 +200,7 @@ async def test_a_commit_of_unknown_outcome_keeps_the_parts(
             raise holdfast.OutcomeUnknown("?")
         return await execute(command)
 
-    monkeypatch.setattr(store, "execute", failing)
+    monkeypatch.setattr(store.pipeline, "call", failing)
     with refusal(holdfast.OutcomeUnknown):
         await store.blobs("p").put("b", FULL + b"x")
     assert "AbortUpload" not in asked

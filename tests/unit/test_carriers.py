@@ -53,7 +53,7 @@ def setter(namespace: str) -> Verbs:
 def sets(batcher: Batcher, *names: str) -> list[asyncio.Future[Any]]:
     """Submit a set for each namespace and key, written `namespace:key`."""
     made = (name.partition(":") for name in names)
-    return [batcher.submit(setter(namespace).set(key, 1)) for namespace, _, key in made]
+    return [batcher.call(setter(namespace).set(key, 1)) for namespace, _, key in made]
 
 
 async def test_one_group_for_many_namespaces() -> None:
@@ -103,7 +103,7 @@ async def test_only_plain_changes_share() -> None:
     engine = Sharing()
     batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
     many = setter("a").batch(writes=[{"key": "1", "value": 1}])
-    waits = [*sets(batcher, "a:0"), batcher.submit(many), *sets(batcher, "a:2", "b:1")]
+    waits = [*sets(batcher, "a:0"), batcher.call(many), *sets(batcher, "a:2", "b:1")]
     await asyncio.gather(*waits)
     assert engine.groups == [["a:0", "b:1"], ["a:", "a:2"]]
     await batcher.aclose()

@@ -13,7 +13,7 @@ import pytest
 from holdfast.blobs.commands import PutPart
 from holdfast.commands import Batch, Check, Got, Many, Set
 from holdfast.origin import Origin
-from holdfast.pipeline.batcher import DEAR, Batcher, GroupDone
+from holdfast.pipeline.batcher import EXPENSIVE, Batcher, GroupDone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +76,9 @@ class Engine:
     async def behind_a_closed_door(self, commands: Sequence[Command]) -> list[list[str]]:
         """Submit commands while a group commits. Returns the groups that they are executed in."""
         self.door.clear()
-        first = self.batcher.submit(put("first"))
+        first = self.batcher.call(put("first"))
         await turns()
-        futures = [self.batcher.submit(command) for command in commands]
+        futures = [self.batcher.call(command) for command in commands]
         self.door.set()
         await asyncio.gather(first, *futures)
         return self.groups[1:]
@@ -99,10 +99,10 @@ def engine() -> Engine:
 async def test_a_read_of_one_namespace_holds_up_no_write_of_another(engine: Engine) -> None:
     """A write that waits for a listing of its namespace lets the writes of other namespaces pass."""
     with engine.batcher.reading("kv/busy"):
-        held = [engine.batcher.submit(put(name)) for name in ("a", "b")]
-        await engine.batcher.submit(put("c", namespace="kv/quiet"))
+        held = [engine.batcher.call(put(name)) for name in ("a", "b")]
+        await engine.batcher.call(put("c", namespace="kv/quiet"))
         await turns()
-        await engine.batcher.submit(put("d", namespace="kv/quiet"))
+        await engine.batcher.call(put("d", namespace="kv/quiet"))
         assert engine.groups == [["c"], ["d"]]
     await asyncio.gather(*held)
     assert engine.groups[2:] == [["a", "b"]]
@@ -112,8 +112,8 @@ async def test_what_waits_for_a_read_goes_on_after_it(engine: Engine) -> None:
     """Held writes are executed when their own read ends, though another read goes on."""
     with engine.batcher.reading("kv/quiet"):
         with engine.batcher.reading("kv/busy"):
-            other = engine.batcher.submit(put("a", namespace="kv/quiet"))
-            held = engine.batcher.submit(put("b"))
+            other = engine.batcher.call(put("a", namespace="kv/quiet"))
+            held = engine.batcher.call(put("b"))
             await turns()
             assert engine.groups == []
         await held
@@ -125,9 +125,9 @@ async def test_what_waits_for_a_read_goes_on_after_it(engine: Engine) -> None:
 async def test_a_barrier_stays_behind_the_writes_of_its_namespace(engine: Engine) -> None:
     """Waiting for a namespace includes writes that others have passed."""
     with engine.batcher.reading("kv/busy", ["a"]):
-        held = engine.batcher.submit(put("a"))
+        held = engine.batcher.call(put("a"))
         barrier = asyncio.create_task(engine.batcher.settled("kv/busy"))
-        await engine.batcher.submit(put("c", namespace="kv/quiet"))
+        await engine.batcher.call(put("c", namespace="kv/quiet"))
         await turns()
         assert not barrier.done()
     await barrier
@@ -150,10 +150,10 @@ async def test_cheap_commands_do_not_hold_up_a_dear_one(engine: Engine) -> None:
 async def test_a_dear_command_holds_up_no_other_namespace(engine: Engine) -> None:
     """While a thousand writes are under way, other plugins write; those of its own namespace wait for it."""
     engine.slow.add("A")
-    running = engine.batcher.submit(dear("A"))
-    behind = engine.batcher.submit(put("b"))
+    running = engine.batcher.call(dear("A"))
+    behind = engine.batcher.call(put("b"))
     for name in "cd":
-        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+        await engine.batcher.call(put(name, namespace="kv/quiet"))
     barrier = asyncio.create_task(engine.batcher.settled("kv/busy"))
     await turns()
     assert engine.groups == [["c"], ["A"], ["d"]]
@@ -167,11 +167,9 @@ async def test_a_thousand_checks_are_dear(engine: Engine) -> None:
     """A batch that checks a thousand versions holds up no other plugin, whatever it writes."""
     checks = (Check(key="k", version=1),) * 1_000
     engine.slow.add("A")
-    batch = engine.batcher.submit(
-        Batch(namespace="kv/busy", origin=ORIGIN, checks=checks, writes=(put("A"),))
-    )
+    batch = engine.batcher.call(Batch(namespace="kv/busy", origin=ORIGIN, checks=checks, writes=(put("A"),)))
     for name in "bc":
-        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+        await engine.batcher.call(put(name, namespace="kv/quiet"))
     assert engine.groups == [["b"], ["A"], ["c"]]
     engine.finish.set()
     await batch
@@ -190,9 +188,9 @@ async def test_what_a_command_costs_is_summed_up_once(
 
     monkeypatch.setattr(Many, "cost", property(noted))
     engine.slow.add("A")
-    asked = [engine.batcher.submit(dear(name)) for name in "AB"]
+    asked = [engine.batcher.call(dear(name)) for name in "AB"]
     for name in "cdef":
-        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+        await engine.batcher.call(put(name, namespace="kv/quiet"))
     engine.finish.set()
     await asyncio.gather(*asked)
     assert len(weighed) == 2
@@ -201,9 +199,9 @@ async def test_what_a_command_costs_is_summed_up_once(
 async def test_one_dear_command_runs_at_a_time(engine: Engine) -> None:
     """Dear commands of several plugins run one after the other, however many cheap ones there are."""
     engine.slow.add("A")
-    asked = [engine.batcher.submit(dear(name, namespace=f"kv/{name}")) for name in "AB"]
+    asked = [engine.batcher.call(dear(name, namespace=f"kv/{name}")) for name in "AB"]
     for name in "cd":
-        await engine.batcher.submit(put(name, namespace="kv/quiet"))
+        await engine.batcher.call(put(name, namespace="kv/quiet"))
     assert engine.groups == [["c"], ["A"], ["d"]]
     engine.finish.set()
     await asyncio.gather(*asked)
@@ -213,7 +211,7 @@ async def test_one_dear_command_runs_at_a_time(engine: Engine) -> None:
 async def test_closing_waits_for_a_dear_command(engine: Engine) -> None:
     """A store that is closed while a thousand writes are under way waits for them."""
     engine.slow.add("A")
-    running = engine.batcher.submit(dear("A"))
+    running = engine.batcher.call(dear("A"))
     await turns()
     closing = asyncio.create_task(engine.batcher.aclose())
     await turns()
@@ -234,7 +232,7 @@ async def test_a_dear_command_waits_for_the_group_of_its_namespace(lane_per_name
     """A dear command begins only once the commands before it are done, not beside the group they are in."""
     engine = Engine(lane_per_namespace=lane_per_namespace)
     engine.slow.add("a")
-    asked = [engine.batcher.submit(one) for one in (put("a"), dear("B"), put("c"))]
+    asked = [engine.batcher.call(one) for one in (put("a"), dear("B"), put("c"))]
     await turns()
     assert engine.groups == [["a"]]
     engine.finish.set()
@@ -246,7 +244,7 @@ async def test_a_dear_command_of_another_namespace_does_not_wait(engine: Engine)
     """Where the first dear command waits for the group of its namespace, that of another begins beside it."""
     engine.slow.add("a")
     commands = (put("a"), dear("B"), dear("C", namespace="kv/quiet"))
-    asked = [engine.batcher.submit(command) for command in commands]
+    asked = [engine.batcher.call(command) for command in commands]
     await asked[2]
     assert engine.groups == [["a"], ["C"]]
     engine.finish.set()
@@ -257,7 +255,7 @@ async def test_a_dear_command_of_another_namespace_does_not_wait(engine: Engine)
 async def test_the_largest_value_is_not_dear(engine: Engine) -> None:
     """Single keys are grouped, whatever the size of their values, and so are parts of blobs."""
     large = [put(name, size=524_288) for name in "ab"]
-    assert all(one.cost > DEAR for one in large)
+    assert all(one.cost > EXPENSIVE for one in large)
     assert PutPart.bulky
     assert await engine.behind_a_closed_door([*large]) == [["a", "b"]]
 
@@ -265,8 +263,8 @@ async def test_the_largest_value_is_not_dear(engine: Engine) -> None:
 async def test_a_dear_command_waits_for_a_read(engine: Engine) -> None:
     """A dear command does not overtake a listing of its namespace that came before it."""
     with engine.batcher.reading("kv/busy"):
-        held = engine.batcher.submit(dear("A"))
-        await engine.batcher.submit(put("b", namespace="kv/quiet"))
+        held = engine.batcher.call(dear("A"))
+        await engine.batcher.call(put("b", namespace="kv/quiet"))
         await turns()
         assert engine.groups == [["b"]]
     await held
@@ -277,9 +275,9 @@ async def test_a_dear_command_passes_none_of_its_namespace(engine: Engine) -> No
     """Where a dear command of another namespace has to wait, the next one still keeps its place."""
     engine.batcher.most = 1
     with engine.batcher.reading("kv/other"):
-        held = engine.batcher.submit(dear("X", namespace="kv/other"))
+        held = engine.batcher.call(dear("X", namespace="kv/other"))
         asked: list[Command] = [put("a"), put("b"), dear("C")]
-        await asyncio.gather(*(engine.batcher.submit(command) for command in asked))
+        await asyncio.gather(*(engine.batcher.call(command) for command in asked))
         assert engine.groups == [["a"], ["b"], ["C"]]
     await held
 
@@ -289,8 +287,8 @@ async def test_a_dear_command_ends_while_others_are_gathered(engine: Engine, gat
     """However long a batcher gathers before a group, it ends once all commands have, so a store can close."""
     engine.batcher.turns = 6
     engine.slow = {"large"}
-    large = engine.batcher.submit(dear("large"))
-    small = [engine.batcher.submit(put(name, namespace="kv/quiet")) for name in ("a", "b")]
+    large = engine.batcher.call(dear("large"))
+    small = [engine.batcher.call(put(name, namespace="kv/quiet")) for name in ("a", "b")]
     await asyncio.gather(*small)
     for _ in range(gathered):
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from holdfast.commands import Get
 from holdfast.decide import Loaded, decide
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, Timeout
-from holdfast.pipeline.commits import too_late
+from holdfast.pipeline.executor import too_late
 from holdfast.rows import Namespace
 from holdfast.store import Store
 from holdfast.verbs.caller import id_maker

@@ -121,7 +121,7 @@ async def test_requests_letters_and_the_audit(store: holdfast.Store, clock: Manu
     with pytest.raises(holdfast.VersionConflict):
         await kv.set("k", 2, request_id="once")
     given_up = kv.verbs.command(Set, key="k", value=1)
-    kept = await store.execute(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
+    kept = await store.pipeline.call(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
     assert isinstance(kept, Kept)
     found = await parts(store)
     assert set(found) == {"entries", "journal", "requests", "letters", "audit"}
@@ -180,7 +180,7 @@ async def test_an_index_that_is_being_filled(store: holdfast.Store) -> None:
         await tables.put_item("t", {"id": f"{number}", "a": "x" * number})
     key = KeyAttribute(name="a", type="string")
     origin = Origin(writer="w", request_id="id")
-    await store.execute(CreateIndex(namespace=name, origin=origin, table="t", index="by-a", key=key))
+    await store.pipeline.call(CreateIndex(namespace=name, origin=origin, table="t", index="by-a", key=key))
     await tables.delete_item("t", "0")
     await tables.put_item("t", {"id": "1", "a": "x"})
     await tables.put_item("t", {"id": "2", "a": "other"})

@@ -97,7 +97,7 @@ async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualC
     await kv.set("a", 1, ttl=1)
     clock.advance(1)
     told: list[str] = []
-    store.listen(lambda journal: told.extend(record.op for record in journal))
+    store.pipeline.listen(lambda journal: told.extend(record.op for record in journal))
     assert (await kv.set("b", 1)).value == 1
     await kv.get("b")
     assert told == ["expired", "set"]

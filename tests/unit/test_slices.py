@@ -115,7 +115,7 @@ async def test_every_change_of_a_large_call_is_stored_and_published(tmp_path: Pa
     """Hundreds of writes of one call are all there, in order, for readers, journal and listeners."""
     told: list[Record] = []
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
-        store.listen(told.extend)
+        store.pipeline.listen(told.extend)
         kv = store.kv("p")
         await kv.set_many([{"key": f"k{number}", "value": number} for number in range(600)])
         await kv.delete_many([f"k{number}" for number in range(600)])

@@ -90,7 +90,7 @@ async def test_a_poison_command_fails_alone(
     """
     engine.poison = fault
     told: list[str] = []
-    store.listen(lambda journal: told.extend(record.key for record in journal))
+    store.pipeline.listen(lambda journal: told.extend(record.key for record in journal))
     kv = store.kv("a")
     calls = (kv.set("before", 1), kv.set("poison", 1, request_id="r-7"), kv.set("after", 1))
     before, poisoned, after = await asyncio.gather(*calls, return_exceptions=True)
@@ -170,7 +170,7 @@ async def test_who_writes_by_default(engine: Engine) -> None:
     async with Store(engine, writer="agent:x", reap=False) as store:
         assert (await store.kv("a").set("k", 1)).last_writer == "agent:x"
         assert (await store.kv("a").set("k", 1, writer="agent:y")).last_writer == "agent:y"
-        command = store.verbs("kv/a", writer="somebody").command(Set, key="k", value=1)
+        command = store.pipeline.verbs("kv/a", writer="somebody").command(Set, key="k", value=1)
         assert command.origin.writer == "somebody"
 
 
@@ -273,7 +273,7 @@ async def test_a_time_that_can_not_be_read(engine: Engine, caplog: pytest.LogCap
         with refusal(Unavailable, says="measuring"):
             await store.ready()
         engine.forgetful = None
-        await store.timekeeper.beat()
+        await store.pipeline.timekeeper.beat()
         await store.kv("a").set("k", 1)
 
 
@@ -281,7 +281,7 @@ async def test_a_store_that_fails_to_open_is_closed(engine: Engine, monkeypatch:
     """What was opened is closed again if opening fails later on, so that another attempt finds it free."""
     store = Store(engine, reap=False)
     closed = AsyncMock()
-    monkeypatch.setattr(store.timekeeper, "open", AsyncMock(side_effect=asyncio.CancelledError))
+    monkeypatch.setattr(store.pipeline.timekeeper, "open", AsyncMock(side_effect=asyncio.CancelledError))
     monkeypatch.setattr(engine, "aclose", closed)
     with pytest.raises(asyncio.CancelledError):
         await store.start()
@@ -295,14 +295,14 @@ async def test_changes_are_passed_on(store: Store) -> None:
     def listen(records: list[Record]) -> None:
         told.extend((record.op, record.version) for record in records)
 
-    store.listen(listen)
+    store.pipeline.listen(listen)
     kv = store.kv("a")
     await kv.set("k", 1)
     await kv.batch(writes=[{"key": "k", "incr": 1}, {"key": "k", "delete": True}])
     with pytest.raises(VersionConflict):
         await kv.set("k", 1, expected_version=9)
-    store.unlisten(listen)
-    store.unlisten(listen)
+    store.pipeline.unlisten(listen)
+    store.pipeline.unlisten(listen)
     await kv.set("k", 1)
     assert told == [("set", 1), ("set", 2), ("deleted", 3)]
 
@@ -320,7 +320,7 @@ async def test_what_is_told_to_operators(store: Store, engine: Engine) -> None:
     clock.advance(1.5)
     assert await store.overdue() == 0.5
     await store.sweep()
-    assert (groups, sweeps, store.waiting) == ([2, 1], [1], 0)
+    assert (groups, sweeps, store.pipeline.waiting) == ([2, 1], [1], 0)
     await store.ready()
 
 
@@ -328,14 +328,16 @@ async def test_a_glance(store: Store) -> None:
     """Keys are read without waiting, by position; of one that is being written to it is known."""
     kv = store.kv("a")
     entry = await kv.set("k", 1)
-    assert not store.writing("kv/a", "k")
-    rows = store.glance([("kv/a", "k"), ("kv/b", "k"), ("kv/a", "other"), ("kv/a", "k")])
+    assert not store.pipeline.writing("kv/a", "k")
+    rows = store.pipeline.glance([("kv/a", "k"), ("kv/b", "k"), ("kv/a", "other"), ("kv/a", "k")])
     assert rows is not LATER
     assert [row and row.version for row in rows] == [entry.version, None, None, entry.version]
-    write = store.submit(store.verbs("kv/a").command(Set, key="k", value=2))
-    assert store.writing("kv/a", "k")
-    await write
-    assert not store.writing("kv/a", "k")
+    results = list[object]()
+    store.pipeline.submit(store.pipeline.verbs("kv/a").command(Set, key="k", value=2), results.append)
+    assert store.pipeline.writing("kv/a", "k")
+    assert present(await kv.get("k")).value == 2
+    assert len(results) == 1
+    assert not store.pipeline.writing("kv/a", "k")
 
 
 async def test_an_entry_that_expires_while_it_waits(store: Store) -> None:

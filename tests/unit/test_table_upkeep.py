@@ -51,9 +51,9 @@ async def interrupted(store: Store, *, items: int) -> None:
     await tables.create_table("t", partition_key=("id", "number"))
     writes = [{"put": {"item": {"id": number, "team": "red"}}} for number in range(items)]
     await tables.batch_write_item("t", writes)
-    verbs = TableVerbs("table/trivia", store.verbs("table/trivia").origin)
+    verbs = TableVerbs("table/trivia", store.pipeline.verbs("table/trivia").origin)
     key = {"name": "team", "type": "string"}
-    await store.execute(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
+    await store.pipeline.call(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
 
 
 async def state(store: Store) -> str:
@@ -84,8 +84,8 @@ async def test_two_who_fill_the_same_index_do_no_harm(store: Store) -> None:
     await interrupted(store, items=300)
     tables = store.tables("trivia")
     await asyncio.gather(
-        finish_indexes(store),
-        finish_indexes(store),
+        finish_indexes(store.pipeline),
+        finish_indexes(store.pipeline),
         *(tables.delete_item("t", number) for number in range(0, 300, 7)),
         *(tables.put_item("t", {"id": number, "team": "blue"}) for number in range(0, 300, 5)),
     )
@@ -96,8 +96,8 @@ async def test_two_who_fill_the_same_index_do_no_harm(store: Store) -> None:
 async def test_an_index_is_not_filled_with_what_has_expired(store: Store, clock: ManualClock) -> None:
     """An item that expires between being found and being entered gets no entry, which nobody would remove."""
     await expiring(store, "trivia", items=3)
-    verbs = TableVerbs("table/trivia", store.verbs("table/trivia").origin)
-    made = await store.execute(
+    verbs = TableVerbs("table/trivia", store.pipeline.verbs("table/trivia").origin)
+    made = await store.pipeline.call(
         verbs.create_index(
             {"table": "t", "index": "by-end", "index_key": {"name": "expires", "type": "number"}}
         )
@@ -110,7 +110,7 @@ async def test_an_index_is_not_filled_with_what_has_expired(store: Store, clock:
     fill = FillIndex(
         namespace="table/trivia", table="t", index_id=index.id, space=space, keys=keys, last=True
     )
-    assert await store.execute(fill) == Removed(0)
+    assert await store.pipeline.call(fill) == Removed(0)
 
 
 async def test_nothing_is_left_of_a_dropped_table(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_nothing_is_left_of_a_dropped_table(tmp_path: Path) -> None:
             [(index, _), (items, key)] = file.execute(rows).fetchall()
         assert (index.partition("/")[0], items.partition("/")[0]) == ("index", "item")
         purge = Purge(namespace="table/trivia", space=items, keys=(key,), last=True)
-        assert await store.execute(purge) == Removed(0)
+        assert await store.pipeline.call(purge) == Removed(0)
         assert await tables.get_item("stays", 1) is not None
 
 
@@ -174,9 +174,9 @@ async def test_a_sweep_goes_through_all_tables(store: Store, clock: ManualClock)
     await expiring(store, "trivia", items=250)
     await expiring(store, "quotes", items=3)
     await store.kv("trivia").set("k", 1)
-    assert await sweep_tables(store) == 0
+    assert await sweep_tables(store.pipeline) == 0
     clock.advance(1)
-    assert await sweep_tables(store) == 253
+    assert await sweep_tables(store.pipeline) == 253
     assert [(one.namespace, one.keys) for one in await store.namespaces()] == [
         ("kv/trivia", 1),
         ("table/quotes", 2),
@@ -208,16 +208,16 @@ async def test_the_reaper_goes_on_after_an_error(
     clock.advance(1)
     sleeps = Sleeps(2)
     monkeypatch.setattr(holdfast.upkeep.tables, "asyncio", SimpleNamespace(sleep=sleeps.sleep))
-    namespaces, failing = store.namespaces, [True]
+    totals, failing = store._engine.totals, [True]
 
-    async def sometimes() -> Any:
+    async def sometimes(now: int) -> Any:
         if failing.pop() if failing else False:
             raise Unavailable("the disk is away")
-        return await namespaces()
+        return await totals(now)
 
-    monkeypatch.setattr(store, "namespaces", sometimes)
+    monkeypatch.setattr(store._engine, "totals", sometimes)
     with caplog.at_level(logging.INFO, logger="holdfast.reaper"):
-        task = asyncio.create_task(reap_tables(store, 3600))
+        task = asyncio.create_task(reap_tables(store.pipeline, 3600))
         async with asyncio.timeout(PATIENCE):
             await sleeps.over.wait()
         task.cancel()

@@ -146,8 +146,8 @@ async def test_a_watch_that_ends_is_forgotten(store: Store) -> None:
     await store.kv("a").set("k", 1)
     async with asyncio.timeout(60), aclosing(following(store, since=0)) as changes:
         await anext(changes)
-        assert len(store._bells["kv/a"]) == 1
-    assert len(store._bells["kv/a"]) == 0
+        assert len(store.pipeline._bells["kv/a"]) == 1
+    assert len(store.pipeline._bells["kv/a"]) == 0
     await store.kv("a").set("k", 2)
 
 

@@ -153,7 +153,7 @@ class BotDatabase:
                 command = kv.verbs.command(Set, key=key, value=value, ttl=seconds)
             except ValidationError:
                 command = kv.verbs.command(Set, key=key, value=dumped(value), ttl=seconds)
-            await kv.store.execute(command)
+            await kv.store.call(command)
         _log.debug("KV set: plugin=%s key=%s size=%d", plugin_name, shown_key(key), command.size)
 
     async def kv_get(self, plugin_name: str, key: str) -> dict[str, Any]:
@@ -243,7 +243,7 @@ class BotDatabase:
     async def _kv(self, plugin_name: str) -> KV:
         store = await self.store()
         namespace = families.plain(rules.plugin_name(plugin_name))
-        return KV(store, store.verbs(namespace, writer=plugin_name))
+        return KV(store.pipeline, store.pipeline.verbs(namespace, writer=plugin_name))
 
     async def _open(self) -> Store:
         store = Store(self._storage, reap=False)

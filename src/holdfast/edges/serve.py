@@ -422,7 +422,7 @@ async def _table_reaper(config: Config, store: holdfast.Store) -> AsyncIterator[
     if config.table_reaper_interval_seconds is None:
         yield
         return
-    reaping = reap_tables(store, config.table_reaper_interval_seconds)
+    reaping = reap_tables(store.pipeline, config.table_reaper_interval_seconds)
     async with _task(reaping, name="holdfast table reaper"):
         yield
 

@@ -39,7 +39,7 @@ _AGAIN: Final = (Transient, OutcomeUnknown)
 class BlobWriter(Protocol):
     """The part of a store that an upload uses."""
 
-    async def execute(self, command: WriteCommand) -> Result:
+    async def call(self, command: WriteCommand) -> Result:
         """Execute a command."""
         ...
 
@@ -69,7 +69,7 @@ async def store_blob(
 
 
 async def _executed(store: BlobWriter, command: StoreBlob) -> Stored:
-    result = await store.execute(command)
+    result = await store.call(command)
     assert isinstance(result, Stored)
     return result
 
@@ -91,7 +91,7 @@ class _Upload:
         self, wanted: StoreBlob, begun: list[bytes], rest: AsyncIterator[bytes], checksum: str | None
     ) -> Stored:
         """Send the parts, then store the blob."""
-        result = await self._store.execute(self._verbs.begin())
+        result = await self._store.call(self._verbs.begin())
         assert isinstance(result, Begun)
         upload = result.upload
         try:
@@ -112,7 +112,7 @@ class _Upload:
 
     async def _abort(self, upload: int) -> None:
         with contextlib.suppress(HoldfastError):  # the sweep removes what is left
-            await self._store.execute(self._verbs.abort(upload))
+            await self._store.call(self._verbs.abort(upload))
 
     async def _send_all(self, upload: int, begun: list[bytes], rest: AsyncIterator[bytes]) -> None:
         try:
@@ -149,7 +149,7 @@ class _Upload:
         checksum = checksum_of(part)
         for attempt in range(ATTEMPTS):
             try:
-                await self._store.execute(self._verbs.put_part(upload, number, part, checksum))
+                await self._store.call(self._verbs.put_part(upload, number, part, checksum))
                 break
             except _AGAIN as refusal:
                 if attempt == ATTEMPTS - 1:

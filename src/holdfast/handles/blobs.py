@@ -160,7 +160,7 @@ class Blobs:
             PermissionDenied: The policy never reveals values.
         """
         command = self._keys.verbs.reveal(name, why=why, **viewing)
-        row = await revealed(self.store.execute, command, command.key)
+        row = await revealed(self.store.call, command, command.key)
         return None if row is None else self.opened(command.key, row, 0, None)
 
     async def head(self, name: str) -> Blob | None:
@@ -359,7 +359,7 @@ class Blobs:
         return await self._keys.history(name, limit=limit)
 
     async def _stored(self, command: Command) -> Blob:
-        result = await self.store.execute(command)
+        result = await self.store.call(command)
         assert isinstance(result, Stored)
         return _blob(result.key, result.row)
 

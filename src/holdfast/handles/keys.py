@@ -89,7 +89,7 @@ class Keys(KeyWrites):
             `entry = await kv.reveal("game:42", "OPS-12: a player complains")`
         """
         command = self.verbs.reveal(key, why=why, **viewing)
-        row = await revealed(self.store.execute, command, command.key)
+        row = await revealed(self.store.call, command, command.key)
         return None if row is None else _read(command.key, row)
 
     async def exists(self, key: str) -> bool:
@@ -283,12 +283,12 @@ class Keys(KeyWrites):
         return await in_turns(change_of, page.records)
 
     def _perform(self, verb: str, **fields: Any) -> Awaitable[Result]:
-        return self.store.execute(DECLARED[verb].call(self.verbs, **fields))
+        return self.store.call(DECLARED[verb].call(self.verbs, **fields))
 
     async def _results(self, command: Any) -> Sequence[Any]:
         if not command.items:
             return ()
-        result = await self.store.execute(command)
+        result = await self.store.call(command)
         assert isinstance(result, Results)
         return result.items
 

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Result
     from holdfast.handles.table_reads import Shown
-    from holdfast.pipeline.pipeline import Pipeline
-    from holdfast.pipeline.view import View
+    from holdfast.pipeline.pipeline import Pipeline, View
     from holdfast.rows import Row
     from holdfast.tables.schema import Index, TableSchema
 
@@ -135,7 +134,7 @@ class TableCalls:
         command = self._verbs.reveal_item(fields)
         parts = (command.partition_key, command.sort_key)
         key = json.dumps([part for part in parts if part is not None])
-        row = await revealed(self._store.execute, command, f"{command.table} {key}")
+        row = await revealed(self._store.call, command, f"{command.table} {key}")
         return got_fields(None if row is None else stored_item(row))
 
     async def query(self, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,7 +262,7 @@ class TableCalls:
         }
 
     async def _execute(self, command: Any) -> Any:
-        result: Result = await self._store.execute(command)
+        result: Result = await self._store.call(command)
         return result
 
     def _view(self) -> AbstractAsyncContextManager[View]:

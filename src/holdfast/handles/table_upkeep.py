@@ -40,7 +40,7 @@ class Source(Shown, Protocol):
         """Find rows of a space that are past their deadline."""
         ...
 
-    async def execute(self, command: Command) -> Result:
+    async def call(self, command: Command) -> Result:
         """Execute a command."""
         ...
 
@@ -56,7 +56,7 @@ async def fill_index(source: Source, namespace: str, schema: TableSchema, index:
             keys=tuple(found.keys),
             last=not found.more,
         )
-        await source.execute(command)
+        await source.call(command)
 
 
 async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
@@ -79,7 +79,7 @@ def expiry_of(namespace: str, schema: TableSchema, due: Sequence[Due]) -> Expire
 
 
 async def _removed(source: Source, command: ExpireItems) -> int:
-    result = await source.execute(command)
+    result = await source.call(command)
     assert isinstance(result, Removed)
     return result.count
 

@@ -16,10 +16,9 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, VersionConflict
 from holdfast.integrations.entries import AT_ONCE, MOST_RACES, get_all, pause_after
-from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -291,7 +290,12 @@ class OverflowValues:
 def _blobs_beside(kv: KV) -> Blobs | None:
     """Return the blobs of the plugin that a namespace belongs to, if it is a plugin's."""
     family, _, plugin = kv.namespace.partition("/")
-    return kv.store.blobs(plugin) if family == "kv" and isinstance(kv.store, Store) else None
+    if family != "kv":
+        return None
+    # late: blobs take a few ms to import, and few programs have any
+    from holdfast.handles.blobs import Blobs
+
+    return Blobs(kv.store, kv.store.verbs(families.blobs(plugin)))
 
 
 def _longer(ttl: int) -> int:

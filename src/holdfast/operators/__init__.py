@@ -1,6 +1,6 @@
 """Operators' tools: the audit, dead letters, the trash, copies, and the contents of namespaces.
 
-Law: this package reads through the engine and writes by commands. Programs that use a store never need it.
+This package reads through the engine and writes by commands. Programs that use a store never need it.
 """
 
 from typing import TYPE_CHECKING
@@ -9,19 +9,18 @@ from holdfast.late import on_demand
 
 if TYPE_CHECKING:
     from holdfast.operators.audit import Audit
-    from holdfast.operators.holdings import Survey, stats_of
     from holdfast.operators.letters import Letters
     from holdfast.operators.rescues import Rescues
+    from holdfast.operators.store_stats import StoreStats, stats_of
     from holdfast.operators.tokens import tokens_of
     from holdfast.operators.trash import trash_page, trash_query
-    from holdfast.pipeline.audit_key import bind_keys, key_trouble
-    from holdfast.pipeline.audits import audits, heads, suspects
+    from holdfast.pipeline.audits import audits, bind_keys, heads, key_trouble, suspects
 
 __all__ = [
     "Audit",
     "Letters",
     "Rescues",
-    "Survey",
+    "StoreStats",
     "audits",
     "bind_keys",
     "heads",
@@ -40,12 +39,12 @@ __getattr__ = on_demand(
         "Audit": "holdfast.operators.audit",
         "Letters": "holdfast.operators.letters",
         "Rescues": "holdfast.operators.rescues",
-        "Survey": "holdfast.operators.holdings",
+        "StoreStats": "holdfast.operators.store_stats",
         "audits": "holdfast.pipeline.audits",
-        "bind_keys": "holdfast.pipeline.audit_key",
+        "bind_keys": "holdfast.pipeline.audits",
         "heads": "holdfast.pipeline.audits",
-        "key_trouble": "holdfast.pipeline.audit_key",
-        "stats_of": "holdfast.operators.holdings",
+        "key_trouble": "holdfast.pipeline.audits",
+        "stats_of": "holdfast.operators.store_stats",
         "suspects": "holdfast.pipeline.audits",
         "tokens_of": "holdfast.operators.tokens",
         "trash_page": "holdfast.operators.trash",

@@ -45,13 +45,13 @@ class Letters:
         verbs: Verbs,
         *,
         now: Callable[[], int],
-        execute: Callable[[Command], Awaitable[Result]],
+        call: Callable[[Command], Awaitable[Result]],
         policy: Callable[[str], Awaitable[Policy]],
     ) -> None:
         self._engine = engine
         self._verbs = verbs
         self._now = now
-        self._execute = execute
+        self._call = call
         self._policy = policy
 
     async def list(self, *, after: int = 0, limit: int | None = None, masked: bool = False) -> LetterPage:
@@ -128,7 +128,7 @@ class Letters:
         command = self._verbs.reveal_letter(number, why=why, writer=writer, deadline=deadline)
         if (service := service_of(self._engine)) is not None:
             return await service.reveal_letter(command.namespace, command.number, why=why, writer=writer)
-        row = await revealed(self._execute, command, f"dead letter {command.number}")
+        row = await revealed(self._call, command, f"dead letter {command.number}")
         return None if row is None else letter_of(row)
 
     async def retry(self, number: int, *, deadline: int | None = None) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Letters:
         write = write_of(letter.verb, self._verbs, {**letter.request, "deadline": deadline})
         if write is None or write.command is None:
             raise DatabaseError(f"dead letter {number} can't be read", field="number")
-        result = await self._execute(write.command)
+        result = await self._call(write.command)
         for member in result.items if isinstance(result, Results) else ():
             if isinstance(member, HoldfastError):
                 raise member
@@ -180,7 +180,7 @@ class Letters:
         number = rules.positive(number, field="number")
         if (service := service_of(self._engine)) is not None:
             return await service.drop_letter(self._verbs.namespace, number)
-        result = await self._execute(self._verbs.drop_letter(number, deadline=deadline))
+        result = await self._call(self._verbs.drop_letter(number, deadline=deadline))
         assert isinstance(result, Deleted)
         return result.version is not None
 

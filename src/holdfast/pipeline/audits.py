@@ -1,27 +1,40 @@
-"""Finding audited namespaces, and the signs of tampering that show without reading audit records.
+"""The audits of a store as a whole: which namespaces have one, which key signs, and signs of tampering.
 
-Law: nothing is written here, and the cost depends on the number of namespaces, not on their contents.
-`holdfast.operators.audit` verifies records and signatures.
+A store keeps the names of the keys that signed it, the one in force last. A process that lacks that key signs
+nothing. Otherwise a copy of the store, or a second service, could start a second key unnoticed. Only names
+are read and written here, never secrets; `holdfast.decide` decides what a key signs.
+
+Signs of tampering are those that show without reading audit records, at a cost that depends on the number of
+namespaces and not on their contents. `holdfast.operators.audit` verifies records and signatures.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from holdfast.audit.chain import AUDIT, address_of, head_of
+from holdfast.audit.keyring import FileKeyring
+from holdfast.commands import Removed
 from holdfast.decide.policies import audited, changed_outside, policy_of
 from holdfast.engine import KeyKeeper, service_of
-from holdfast.errors import DatabaseError
+from holdfast.errors import Busy, DatabaseError, HoldfastError
+from holdfast.upkeep_commands import BindKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from holdfast.audit.chain import Head
+    from holdfast.commands import Command, Result
     from holdfast.engine import Engine
     from holdfast.rows import Namespace
+
+ATTEMPTS: Final = 10
+"""Number of attempts to store the names while other processes keep changing them first."""
 
 
 async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
@@ -31,26 +44,32 @@ async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
     """
     if (service := service_of(engine)) is not None:
         return await service.audits()
-    asked = {
+    audited_names = {
         totals.namespace.name
         for totals in await engine.totals(now())
         if _policy_trouble(totals.namespace) or totals.namespace.audit_bytes > 0 or audited(totals.namespace)
     }
-    return sorted(asked.union(await engine.owners(AUDIT)))
+    return sorted(audited_names.union(await engine.owners(AUDIT)))
 
 
 async def heads(engine: Engine, now: Callable[[], int]) -> dict[str, str]:
     """Return the heads of all audits that can be read, as `number:signature`, by namespace, unverified."""
+    return {
+        name: f"{head.number}:{head.last}"
+        for name, head in (await _heads(engine, now)).items()
+        if head.number
+    }
+
+
+async def _heads(engine: Engine, now: Callable[[], int]) -> dict[str, Head]:
+    """Return the readable heads of all audits, by namespace. Verification reports the unreadable ones."""
     names = await engine.owners(AUDIT)
-    found = {}
-    for name, row in zip(
-        names, await engine.read([address_of(name, 0) for name in names], now()), strict=True
-    ):
+    rows = await engine.read([address_of(name, 0) for name in names], now())
+    heads: dict[str, Head] = {}
+    for name, row in zip(names, rows, strict=True):
         with suppress(DatabaseError):
-            head = head_of(row)
-            if head.number:
-                found[name] = f"{head.number}:{head.last}"
-    return found
+            heads[name] = head_of(row)
+    return heads
 
 
 async def suspects(engine: Engine, now: Callable[[], int]) -> dict[str, str]:
@@ -70,7 +89,7 @@ async def _look_for_suspects(engine: Engine, now: Callable[[], int]) -> dict[str
     having = set(await engine.owners(AUDIT))
     names = sorted(having | counted)
     heads = await engine.read([address_of(name, 0) for name in names], now())
-    found = {}
+    reasons = {}
     for name, row in zip(names, heads, strict=True):
         try:
             gone = row is None and name in having
@@ -78,10 +97,12 @@ async def _look_for_suspects(engine: Engine, now: Callable[[], int]) -> dict[str
         except DatabaseError:
             reason = "the head can't be read"
         if reason is not None:
-            found[name] = reason
+            reasons[name] = reason
     if not names and isinstance(engine, KeyKeeper) and (signers := await engine.kept_keys()):
-        found[""] = f"this store was audited, with the key {signers[-1]}, and no record of any audit is left"
-    return found
+        reasons[""] = (
+            f"this store was audited, with the key {signers[-1]}, and no record of any audit is left"
+        )
+    return reasons
 
 
 def unlike(head: Head, namespace: Namespace | None) -> str | None:
@@ -102,3 +123,91 @@ def _policy_trouble(namespace: Namespace) -> str | None:
     except msgspec.MsgspecError:
         return "the policy can't be read: it was changed outside Holdfast"
     return None
+
+
+async def settle(engine: Engine, now: Callable[[], int]) -> AbstractContextManager[None]:
+    """Store the name of the key that signs from now on.
+
+    Returns:
+        A context in which that key signs, or in which every audited write is refused with the reason.
+    """
+    assert isinstance(engine, KeyKeeper), "only a store that keeps names is asked for them"
+    return engine.keys.settling(await _refusal(engine, now))
+
+
+async def _refusal(engine: KeyKeeper, now: Callable[[], int]) -> HoldfastError | None:
+    try:
+        for _ in range(ATTEMPTS):
+            kept = await engine.kept_keys()
+            names = kept or await _signers(engine, now)
+            newest = engine.keys.choose(names)
+            wanted = names if newest in names else [*names, newest]
+            if wanted == kept or await engine.keep_keys(wanted, before=kept) == wanted:
+                return None
+    except HoldfastError as refusal:
+        return refusal
+    return Busy("other processes keep changing the audit key")
+
+
+async def key_trouble(engine: Engine, now: Callable[[], int]) -> HoldfastError | None:
+    """Return the error that would refuse audited writes for lack of a key, or None. Creates no key."""
+    if not isinstance(engine, KeyKeeper):
+        return None
+    keys = engine.keys
+    names = await engine.kept_keys() or await _signers(engine, now)
+    if not names and isinstance(keys, FileKeyring) and keys.makes and not keys.path.exists():
+        return None
+    try:
+        keys.choose(names)
+    except HoldfastError as refusal:
+        return refusal
+    return None
+
+
+async def bind_keys(
+    engine: Engine, call: Callable[[Command], Awaitable[Result]], now: Callable[[], int]
+) -> int:
+    """Bind every audit to the newest key, then retire the other keys. Returns the number bound.
+
+    The other keys are retired only once every audit is bound. A broken audit stays as it is: binding it would
+    suggest that the newest key has verified it in full.
+    """
+    if not isinstance(engine, KeyKeeper):
+        return 0
+    heads = await _signed_heads(engine, now)
+    if not heads:
+        return 0
+    engine.keys.refresh()
+    newest, _ = engine.keys.newest()
+    bound = 0
+    for name, head in heads.items():
+        if head.signed_by != newest:
+            result = await call(BindKey(namespace=name))
+            bound += isinstance(result, Removed) and result.count
+    left = (await _signed_heads(engine, now) if bound else heads).values()
+    if all(head.signed_by == newest for head in left):
+        engine.keys.retire(name for name in await engine.kept_keys() if name != newest)
+    return bound
+
+
+async def key_in_force(engine: Engine, now: Callable[[], int]) -> str | None:
+    """Return the name of the key that last signed the store, as the store keeps it, or None."""
+    if not isinstance(engine, KeyKeeper):
+        return None
+    names = await engine.kept_keys() or await _signers(engine, now)
+    return names[-1] if names else None
+
+
+async def _signers(engine: KeyKeeper, now: Callable[[], int]) -> list[str]:
+    """Return the names of the keys that signed a store which does not keep them yet, from its audits' heads.
+
+    The last name is that of a key known here, if any is known; otherwise that of the key that signed most
+    heads.
+    """
+    signed = Counter(head.signed_by for head in (await _signed_heads(engine, now)).values())
+    return sorted(signed, key=lambda name: (engine.keys.secret(name) is not None, signed[name]))
+
+
+async def _signed_heads(engine: Engine, now: Callable[[], int]) -> dict[str, Head]:
+    """Return the heads of all audits that name their key, by namespace."""
+    return {name: head for name, head in (await _heads(engine, now)).items() if head.signed_by}

@@ -1,11 +1,18 @@
 """Grouping of pending commands: callers submit commands one by one, and the engine gets them in groups.
 
-Law: no timers. A group forms while the one before it commits, so one commit serves every command submitted
-meanwhile, and a lone caller waits for no one else. Commands of a namespace keep the order of submission. A
-write does not overtake a slow read that was submitted before it. Commands of one namespace that have to wait
-or that take long do not hold up those of another: a dear one runs beside the groups of other namespaces. No
-namespace is in two groups at a time.
-Callers get their results before listeners are notified. Cancelling a caller cancels only its wait.
+There are no timers. A group forms while the one before it commits, so one commit serves every command
+submitted meanwhile, and a lone caller waits for no one else. What holds:
+
+- Commands of a namespace keep the order of submission, and no namespace is in two groups at a time.
+- A write does not overtake a slow read that was submitted before it.
+- Commands of one namespace that have to wait or that take long do not hold up those of another: an expensive
+  one runs beside the groups of other namespaces.
+- Callers get their results before listeners are notified. Cancelling a caller cancels only its wait.
+
+A lane is a queue of commands whose groups take effect one after the other. Most engines have one lane. One
+whose transactions of different namespaces run side by side has a lane for each namespace, drained by a task
+of its own. If such an engine can also put several namespaces into one transaction, `Carriers` gather the
+plain changes of several lanes into one group, so that they share a commit again.
 """
 
 from __future__ import annotations
@@ -19,16 +26,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import SetPolicy
+from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.engine import CannotShareTransaction
 from holdfast.errors import HoldfastError, InternalError, Unavailable
-from holdfast.pace import ALONE, MAX_GROUP, gather
-from holdfast.pipeline.carriers import Carriers
-from holdfast.pipeline.pending import Barrier, PendingCommand, touched_by
+from holdfast.pace import ALONE, CARRIERS, LANES_WORTH_A_GROUP, MAX_GROUP, SHARED_GROUP, gather
 from holdfast.upkeep_commands import ExpireRun
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 
     from holdfast.commands import Command, Result
     from holdfast.engine import Sharer
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast")
 
 MAX_GROUP_BYTES: Final = 4 * 1024 * 1024
-DEAR: Final = 96 * 1024
+EXPENSIVE: Final = 96 * 1024
 """Cost of a command above which it is executed alone, unless it is bulky. A key with the largest value costs
 less, and 400 small writes in one call cost more. One such command runs at a time, beside the groups of other
 namespaces."""
@@ -49,28 +54,64 @@ class GroupDone(msgspec.Struct, frozen=True):
     tell: Callable[[], Awaitable[None]] | None = None
 
 
+class PendingCommand(msgspec.Struct, frozen=True):
+    """A pending command and the callback for its result. A barrier has no command.
+
+    `touched` lists what the command may change. `after` holds the reads that were running when the command
+    was submitted and that must not see its effect. `cost` is that of the command, summed up once.
+    """
+
+    command: Command | None
+    tell: Callable[[Any], None]
+    touched: Sequence[tuple[str, str | None]] = ()
+    after: Collection[asyncio.Future[None]] = ()
+    cost: int = 0
+
+    @property
+    def namespace(self) -> str:
+        """The namespace in which this keeps its place."""
+        assert self.command is not None
+        return self.command.namespace
+
+    @property
+    def held(self) -> bool:
+        """True while one of the reads is running that must not see the effect."""
+        return not all(read.done() for read in self.after)
+
+
+class Barrier(PendingCommand, frozen=True):
+    """Waits for the commands of a namespace that were submitted before it."""
+
+    of: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace in which this keeps its place."""
+        return self.of
+
+
 class _Lane(msgspec.Struct, eq=False):
     """A queue of commands whose groups take effect one after the other.
 
-    `idle` is set while no pending command can be taken; a new one ends the wait, or the end of a dear one.
-    `away` is the namespace of the dear command that is running; no other command of it is taken meanwhile.
-    `dear` says that the last group has left a dear command.
+    `idle` is set while no pending command can be taken; a new one ends the wait, or the end of an expensive
+    one. `away` is the namespace of the expensive command that is running; no other command of it is taken
+    meanwhile. `expensive` says that the last group has left an expensive command.
     """
 
     name: str
     waiting: deque[PendingCommand] = msgspec.field(default_factory=deque)
     idle: asyncio.Future[None] | None = None
     away: set[str] = set()
-    dear: bool = False
+    expensive: bool = False
 
     def take(self, most: int, *, plain: bool = False) -> list[PendingCommand]:
         """Remove and return the next group: as many cheap commands as fit and need not wait.
 
-        The group is empty if every command is dear, waits for a read or is behind one that does. With
+        The group is empty if every command is expensive, waits for a read or is behind one that does. With
         `plain`, it ends before the first command that is not a plain change of a key.
         """
         pending = self.waiting
-        self.dear = False
+        self.expensive = False
         if len(pending) == 1 and not self.away and not plain and _goes_at_once(pending[0]):
             return [pending.popleft()]
         group: list[PendingCommand] = []
@@ -85,10 +126,10 @@ class _Lane(msgspec.Struct, eq=False):
                 break
             cost = waiting.cost
             room -= cost
-            if cost > DEAR or waiting.after or behind:
-                dear = _is_dear(waiting)
-                if dear or waiting.namespace in behind or waiting.held:
-                    self.dear |= dear
+            if cost > EXPENSIVE or waiting.after or behind:
+                expensive = _is_expensive(waiting)
+                if expensive or waiting.namespace in behind or waiting.held:
+                    self.expensive |= expensive
                     room += cost
                     behind.add(waiting.namespace)
                     stays.append(pending.popleft())
@@ -107,8 +148,8 @@ class _Lane(msgspec.Struct, eq=False):
             pending.extendleft(reversed(stays))
         return group
 
-    def take_dear(self, group: Sequence[PendingCommand]) -> PendingCommand | None:
-        """Remove and return the first dear command that may run beside a group that was taken, if none runs.
+    def take_expensive(self, group: Sequence[PendingCommand]) -> PendingCommand | None:
+        """Remove and return the first expensive command that may run beside a group, if none runs.
 
         It is the first of its namespace, and the group holds no command of that namespace: both would be
         decided from what the last commit of the namespace left, and the later of them would be wrong.
@@ -119,7 +160,7 @@ class _Lane(msgspec.Struct, eq=False):
         for place, waiting in enumerate(self.waiting):
             if waiting.namespace not in behind:
                 behind.add(waiting.namespace)
-                if _is_dear(waiting) and not waiting.held:
+                if _is_expensive(waiting) and not waiting.held:
                     del self.waiting[place]
                     self.away.add(waiting.namespace)
                     return waiting
@@ -131,7 +172,7 @@ class _Lane(msgspec.Struct, eq=False):
             self.idle.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until a read or a dear command ends that others wait for, or until there is a new command."""
+        """Wait for the end of a read or an expensive command that others wait for, or for a new command."""
         self.idle = asyncio.get_running_loop().create_future()
         reads = {read for waiting in self.waiting for read in waiting.after if not read.done()}
         await asyncio.wait([self.idle, *reads], return_when=asyncio.FIRST_COMPLETED)
@@ -145,7 +186,7 @@ class Batcher:
         run: Executes a group. If it raises a `HoldfastError`, every command of the group fails with it. Any
             other exception is a defect of `run`.
         lane_per_namespace: Whether groups of different namespaces may run concurrently.
-        sharer: The engine, if it can execute a group of several namespaces (see `carriers`).
+        sharer: The engine, if it can execute a group of several namespaces (see `Carriers`).
 
     `most` is the largest number of commands in a group. `turns` is for servers with remote callers: if
     several commands are pending, or the previous group had several, the event loop gets this many turns
@@ -178,13 +219,13 @@ class Batcher:
         """The number of pending commands."""
         return sum(len(lane.waiting) for lane in self._lanes.values())
 
-    def submit(self, command: Command) -> asyncio.Future[Result]:
+    def call(self, command: Command) -> asyncio.Future[Result]:
         """Submit a command. The future gets its result or raises the error that refused it."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.hand_over(command, partial(_resolve, future))
+        self.submit(command, partial(_resolve, future))
         return future
 
-    def submit_first(self, command: Command) -> asyncio.Future[Result]:
+    def call_first(self, command: Command) -> asyncio.Future[Result]:
         """Submit a read that takes effect before all pending commands of its namespace."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         if self._closed:
@@ -192,7 +233,7 @@ class Batcher:
         self._lane(command.namespace).waiting.appendleft(PendingCommand(command, partial(_resolve, future)))
         return future
 
-    def hand_over(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
+    def submit(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
         """Submit a command. `tell` is called with its result or the error that refused it.
 
         This saves a server with many callers one future and one turn of the event loop per command.
@@ -264,21 +305,21 @@ class Batcher:
         return lane
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """See `carriers.LaneOwner`."""
+        """Run work in a task that closing waits for."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._drains.add(task)
         task.add_done_callback(self._drains.discard)
 
     def drain_alone(self, lane: _Lane) -> None:
-        """See `carriers.LaneOwner`."""
+        """Execute what a lane holds in groups of its own."""
         self.spawn(self._drain(lane), f"holdfast batcher {lane.name}")
 
     def drop(self, lane: _Lane) -> None:
-        """See `carriers.LaneOwner`."""
+        """Forget a lane that is empty."""
         del self._lanes[lane.name]
 
     def turns_before(self, pending: int) -> int:
-        """See `carriers.LaneOwner`."""
+        """Return how many turns others get before a group is taken."""
         return self.turns if not self._lone or pending > 1 else 0
 
     async def _drain(self, lane: _Lane) -> None:
@@ -286,10 +327,10 @@ class Batcher:
             if before := self.turns_before(len(lane.waiting)):
                 await gather(before)
             group = lane.take(self.most)
-            if lane.dear:
-                self._begin_dear(lane, group)
+            if lane.expensive:
+                self._begin_expensive(lane, group)
             if not group:
-                if lane.waiting or lane.away:  # a dear command may have ended while this gathered
+                if lane.waiting or lane.away:  # an expensive command may have ended while this gathered
                     await lane.wait()
                 continue
             await self.carry(group)
@@ -297,11 +338,11 @@ class Batcher:
                 return
         self.drop(lane)
 
-    def _begin_dear(self, lane: _Lane, group: Sequence[PendingCommand]) -> None:
-        """Execute the next dear command, if there is one, beside this group of the lane and later ones."""
-        waiting = lane.take_dear(group)
+    def _begin_expensive(self, lane: _Lane, group: Sequence[PendingCommand]) -> None:
+        """Execute the next expensive command, if there is one, beside this group and later ones."""
+        waiting = lane.take_expensive(group)
         if waiting is not None:
-            self.spawn(self._execute_beside(lane, waiting), "holdfast dear command")
+            self.spawn(self._execute_beside(lane, waiting), "holdfast expensive command")
 
     async def _execute_beside(self, lane: _Lane, waiting: PendingCommand) -> None:
         try:
@@ -311,9 +352,13 @@ class Batcher:
             lane.wake()
 
     async def carry(self, group: list[PendingCommand], *, beside: bool = False) -> None:
-        """Execute a group and pass on its results; see `carriers.LaneOwner`.
+        """Execute a group and pass on its results, also if it fails: callers must not wait forever.
 
-        Callers must not wait forever because of a failure. A group `beside` others is not a caller alone.
+        A group `beside` others is not that of a caller alone.
+
+        Raises:
+            CannotShareTransaction: The namespaces of the group can't share a transaction. Nothing was done,
+                and no caller has been told.
         """
         if not beside:
             self._lone = self._lone + 1 if len(group) == 1 else 0
@@ -358,6 +403,105 @@ class Batcher:
                 _log.error("handing a command's result to its caller failed", exc_info=defect)
 
 
+class Carriers:
+    """Groups of several namespaces, for an engine whose transactions can hold them.
+
+    Each namespace keeps a lane of its own. Lanes with pending commands wait here, and a carrier takes from as
+    many as fit into one group. A lane stays with its carrier until the group is done, so commands of a
+    namespace keep their order. A few carriers work at a time: while one waits for its commit, the next one
+    gathers.
+
+    Only plain changes of keys share a group. A lane with anything else, or with a command that has to wait,
+    is drained alone, and so are all lanes of a group whose namespaces the engine can't put into one
+    transaction: no namespace waits for another because of what another does.
+    """
+
+    def __init__(self, owner: Batcher, sharer: Sharer) -> None:
+        self._owner = owner
+        self._shares = sharer.shares
+        self._most_lanes = sharer.shared
+        self._ready: deque[_Lane] = deque()
+        self._carrying = 0
+        self._executing = 0
+
+    def add(self, lane: _Lane) -> bool:
+        """Take on a lane that no carrier has. Return False if it must be drained alone."""
+        if not self._shares(lane.name):
+            return False
+        self._ready.append(lane)
+        if self._carrying < CARRIERS:
+            self._carrying += 1
+            self._owner.spawn(self._carry(), "holdfast carrier")
+        return True
+
+    async def _carry(self) -> None:
+        try:
+            while self._ready:
+                pending = len(self._ready) + len(self._ready[0].waiting) - 1
+                if before := self._owner.turns_before(pending):
+                    await gather(before)
+                taken = self._gather()
+                if taken:
+                    self._executing += 1
+                    try:
+                        await self._execute(taken)
+                    finally:
+                        self._executing -= 1
+        finally:
+            self._carrying -= 1
+
+    def _gather(self) -> list[tuple[_Lane, list[PendingCommand]]]:
+        """Take from waiting lanes what fits into one group."""
+        taken: list[tuple[_Lane, list[PendingCommand]]] = []
+        ready, room = self._ready, self._owner.most
+        most_lanes = self._most_lanes_now()
+        while ready and room > 0 and len(taken) < most_lanes:
+            lane = ready.popleft()
+            alone = not ready and not taken
+            some = lane.take(room if alone else min(room, SHARED_GROUP), plain=not alone)
+            if some and not lane.expensive:
+                taken.append((lane, some))
+                room -= len(some)
+            else:
+                lane.waiting.extendleft(reversed(some))
+                self._owner.drain_alone(lane)
+        return taken
+
+    def _most_lanes_now(self) -> int:
+        """Return from how many lanes a group may take: half of many, so that the next group overlaps it."""
+        ready = len(self._ready)
+        if self._executing or ready < 2 * LANES_WORTH_A_GROUP:
+            return self._most_lanes
+        return min(self._most_lanes, (ready + 1) // 2)
+
+    async def _execute(self, taken: list[tuple[_Lane, list[PendingCommand]]]) -> None:
+        try:
+            await self._owner.carry([waiting for _, some in taken for waiting in some])
+        except CannotShareTransaction:
+            for lane, some in taken:
+                lane.waiting.extendleft(reversed(some))
+                self._owner.drain_alone(lane)
+            return
+        for lane, _ in taken:
+            if not lane.waiting:
+                self._owner.drop(lane)
+            elif not self.add(lane):
+                self._owner.drain_alone(lane)
+
+
+def touched_by(command: Command) -> Sequence[tuple[str, str | None]]:
+    """Return the keys that a caller's command may change, with None for the namespace as a whole.
+
+    Upkeep changes nothing that a reader can see, so reads do not wait for it.
+    """
+    namespace = command.namespace
+    if isinstance(command, KeyChange):
+        return (namespace, None), (namespace, command.key)
+    if not isinstance(command, WriteCommand):
+        return ()
+    return [(namespace, None), *((namespace, key) for key in written_keys(command))]
+
+
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:
     """Set a future's result or error, unless its caller has stopped waiting."""
     if future.done():
@@ -369,8 +513,8 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
 
 
 def _goes_at_once(waiting: PendingCommand) -> bool:
-    return not waiting.after and waiting.cost <= DEAR
+    return not waiting.after and waiting.cost <= EXPENSIVE
 
 
-def _is_dear(waiting: PendingCommand) -> bool:
-    return waiting.cost > DEAR and waiting.command is not None and not waiting.command.bulky
+def _is_expensive(waiting: PendingCommand) -> bool:
+    return waiting.cost > EXPENSIVE and waiting.command is not None and not waiting.command.bulky

@@ -1,48 +1,420 @@
-"""The pipeline: the single entry for every command, and reads that are ordered with them.
+"""The pipeline: the one way in for every command, and reads that are in step with them.
 
-Law: a read sees every write that was accepted before it. Handles hold the pipeline. `entrance` takes
-commands, and `holdfast.store` opens and closes it and owns the background tasks.
+A command is admitted, grouped with others (`batcher`), executed in one transaction (`executor`) and announced
+to watchers and listeners. Nothing here knows what a command means. A read sees every write that was accepted
+before it. Handles and doors hold a pipeline; `holdfast.store` opens and closes it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast import rules
-from holdfast.commands import Get, Got
-from holdfast.engine import LATER, Later
-from holdfast.errors import ValueTooLarge
+from holdfast.commands import Get, Got, WriteCommand
+from holdfast.engine import LATER, Later, LocalFile, SharedStorage, Sharer, no_hint, service_of
+from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
+from holdfast.model import Policy
 from holdfast.pace import GETS_PER_TURN
+from holdfast.pipeline.batcher import Batcher
+from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.listing import select
-from holdfast.pipeline.view import View
+from holdfast.pipeline.rates import Rates
+from holdfast.pipeline.timekeeper import UNSURE, Timekeeper
+from holdfast.pipeline.watch import Bell
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
+from holdfast.verbs.caller import id_maker
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from holdfast.commands import Result
+    from holdfast.clock import Clock
+    from holdfast.commands import Command, Result
+    from holdfast.decide import Outcome
     from holdfast.engine import (
+        Capabilities,
         Due,
+        Engine,
         Filter,
         JournalPage,
         JournalQuery,
         Scan,
         Scanned,
         Selected,
+        ServiceEngine,
+        Swept,
+        Totals,
     )
+    from holdfast.pipeline.outage import Outage
+    from holdfast.rows import Record
 
-
-from holdfast.pipeline.entrance import Entrance
-
-GET_AT_ONCE = 128
+CLOSED: Final = "the store is not open"
+GET_AT_ONCE: Final = 128
 """Number of a call's keys that are read at a time, since each value may be large."""
 
 
-class Pipeline(Entrance):
-    """The kernel of a store. See `Entrance` for its arguments."""
+class View:
+    """A view of one namespace for the duration of a read-only call.
+
+    A view opens after the writes submitted before it have settled, and later writes wait until it ends. So a
+    call that reads through a view must not wait for a write, or both would wait forever.
+
+    Args:
+        engine: Where rows are kept.
+        now: Returns the time.
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], int]) -> None:
+        self._engine = engine
+        self._now = now
+
+    async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
+        """Read the rows at these addresses. Returns None for each that is absent or expired."""
+        return await self._engine.read(addresses, self._now())
+
+    async def scan(self, query: Scan) -> Scanned:
+        """Read rows of a range of keys of any space."""
+        return await self._engine.scan(query, self._now())
+
+    async def journal(self, query: JournalQuery) -> JournalPage:
+        """Read records of the journal."""
+        return await self._engine.journal(query)
+
+
+class Pipeline:
+    """The kernel of a store.
+
+    Args:
+        engine: Where rows are kept.
+        make_room: Removes expired entries of a namespace that is full, so that a write fits.
+        clock: The store's clock.
+        writer: Name of the writer for calls that give none.
+        defaults: The quota of bytes and the rate of namespaces whose policies set none. Nothing else of it
+            applies.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        make_room: Callable[[str, int], Awaitable[Swept]],
+        *,
+        clock: Clock,
+        writer: str | None = None,
+        defaults: Policy | None = None,
+    ) -> None:
+        self._engine = engine
+        self._service = service_of(engine)
+        if defaults is not None:
+            engine.defaults = defaults
+        self._clock = clock
+        self.writer: str = rules.identity(writer, field="writer") if writer else _default_writer(engine)
+        self._new_id = id_maker()
+        self.rates: Rates = Rates(clock.now, None if defaults is None else defaults.rate_limit)
+        self._listeners: list[Callable[[list[Record]], None]] = []
+        self._executor = Executor(engine, clock, make_room, self._tell, self._listeners)
+        self._batcher = Batcher(
+            self._executor.run,
+            lane_per_namespace=self.capabilities.lane_per_namespace,
+            sharer=engine if isinstance(engine, Sharer) else None,
+        )
+        self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
+        self._refusal: str | None = CLOSED
+        self._retried: Callable[[str, str, str], None] | None = None
+        self.timekeeper: Timekeeper = Timekeeper(clock, engine, self._trust_time)
+        self._gets = 0
+        self._peeker = engine if isinstance(engine, LocalFile) else None
+        self._batching = self.capabilities.batching
+
+    async def open(self) -> None:
+        """Start the engine, and accept commands once the time is known.
+
+        Raises:
+            HoldfastError: The storage can't be opened.
+        """
+        await self._engine.start()
+        self._refusal = None
+        try:
+            await self.timekeeper.open()
+        except BaseException:  # nobody closes a store that was not opened
+            self._refusal = CLOSED
+            await self._engine.aclose()
+            raise
+
+    def refuse(self) -> None:
+        """Refuse new calls, because the store closes."""
+        self._refusal = CLOSED
+
+    async def aclose(self) -> None:
+        """Refuse new calls, finish those that were accepted, and close the engine."""
+        self.refuse()
+        await self._batcher.aclose()
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.close()
+        await self.timekeeper.close()
+        await self._engine.aclose()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The properties of this store's engine."""
+        return self._engine.capabilities
+
+    @property
+    def defaults(self) -> Policy:
+        """The quota and the rate of namespaces whose policies set none, as far as this process knows them."""
+        return self._engine.defaults or Policy()
+
+    def verbs(
+        self,
+        namespace: str,
+        *,
+        root: str | None = None,
+        writer: str | None = None,
+        principal: str | None = None,
+    ) -> Verbs:
+        """Get the maker of commands for a namespace, for an edge that knows who writes.
+
+        Args:
+            namespace: The namespace's full name.
+            root: The beginning of full keys in the semantic family; None elsewhere.
+            writer: Name of the writer if a call does not give one; the store's if None.
+            principal: Name of the caller, where it is known for certain; the audit records it.
+
+        Returns:
+            The maker of commands.
+        """
+        return Verbs(
+            namespace,
+            writer=writer or self.writer,
+            new_id=self._new_id,
+            now=self._clock.now,
+            root=root,
+            principal=principal,
+        )
+
+    def now(self) -> int:
+        """Get the store's time, in milliseconds since 1970."""
+        return self._clock.now()
+
+    @property
+    def waiting(self) -> int:
+        """The number of pending commands."""
+        return self._batcher.waiting
+
+    def in_groups_of(self, most: int, *, turns: int) -> None:
+        """Limit the number of commands that share a commit.
+
+        Args:
+            most: Largest number of commands in a group.
+            turns: Turns of the event loop for which commands that are not alone wait for others.
+        """
+        self._batcher.most, self._batcher.turns = most, turns
+
+    def observe(
+        self,
+        *,
+        grouped: Callable[[int], None] | None,
+        decided: Callable[[Command, Result | HoldfastError], None] | None,
+        retried: Callable[[str, str, str], None] | None,
+    ) -> None:
+        """Report groups, commands and retries to callbacks; see `Store.measure`.
+
+        Args:
+            grouped: Called with the size of every group.
+            decided: Called with every command and its result or error.
+            retried: Called for every write that this process repeats or gives up.
+        """
+        self._batcher.grouped = grouped
+        self._executor.decided = decided
+        self._retried = retried
+
+    @property
+    def outage(self) -> Outage:
+        """The time for which the storage has refused writes, as far as is known."""
+        return self._executor.outage
+
+    def listen(self, listener: Callable[[list[Record]], None]) -> None:
+        """Pass the changes of every commit of this store on to a listener, after the commit and in its order.
+
+        Args:
+            listener: Called with the records of each commit.
+        """
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[list[Record]], None]) -> None:
+        """Stop passing changes on to a listener.
+
+        Args:
+            listener: The listener. One that does not listen is ignored.
+        """
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    async def call(self, command: Command) -> Result:
+        """Execute a command.
+
+        Args:
+            command: The command.
+
+        Returns:
+            The command's result.
+
+        Raises:
+            HoldfastError: The command was refused.
+        """
+        if self._batching:
+            self._admit(command)
+            return await self._batcher.call(command)
+        self.require_engine()
+        done = await self._executor.run([command])
+        if done.tell is not None:
+            await done.tell()
+        [result] = done.results
+        if isinstance(result, HoldfastError):
+            raise result
+        return result
+
+    def submit(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
+        """Accept a command that will be executed together with others, and report its outcome to a callback.
+
+        Doors use this: a task or a future for each request would cost them more than the request.
+
+        Args:
+            command: The command.
+            tell: Called with the command's result or error.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+            RateLimited: The namespace is over the rate that its policy allows.
+        """
+        self._admit(command)
+        self._batcher.submit(command, tell)
+
+    def _admit(self, command: Command) -> None:
+        if self._refusal is not None:
+            if self._refusal != CLOSED and isinstance(command, WriteCommand):
+                self._executor.outage.failed(self._refusal)
+            raise Unavailable(self._refusal)
+        self.timekeeper.answered = True
+        if command.limited:
+            self.rates.admit(command.namespace)
+
+    @property
+    def busy(self) -> bool:
+        """True while a write is pending."""
+        return self._batcher.busy
+
+    def writing(self, namespace: str, key: str) -> bool:
+        """Return True if a write of a key is pending.
+
+        Args:
+            namespace: The namespace's full name.
+            key: The key, in full.
+
+        Returns:
+            True if one is.
+        """
+        return self._batcher.writing(namespace, key)
+
+    @property
+    def service(self) -> ServiceEngine | None:
+        """The engine, if its other side is a service; else None."""
+        self.require_engine()
+        return self._service
+
+    def admit(self, namespace: str) -> None:
+        """Count a request that the store does not see as one.
+
+        Args:
+            namespace: The namespace's full name.
+
+        Raises:
+            RateLimited: The namespace is over the rate that its policy allows.
+        """
+        self.rates.admit(namespace)
+
+    def bell(self, namespace: str) -> Bell:
+        """Get a bell that rings when something may have changed in a namespace.
+
+        Args:
+            namespace: The namespace's full name.
+
+        Returns:
+            The bell, to be put away after use.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+        """
+        bell = Bell(lambda: self._put_away(namespace, bell))
+        engine = self.require_engine()
+        stop = engine.hint(namespace, bell.ring) if isinstance(engine, SharedStorage) else no_hint
+        self._bells[namespace][bell] = stop
+        return bell
+
+    def _put_away(self, namespace: str, bell: Bell) -> None:
+        self._bells[namespace].pop(bell)()
+        if not self._bells[namespace]:
+            del self._bells[namespace]
+
+    def require_engine(self) -> Engine:
+        """Get the engine, for a read that needs no order among the commands.
+
+        Returns:
+            The engine.
+
+        Raises:
+            Unavailable: The store is not open, or its time is not known.
+        """
+        if self._refusal is not None:
+            raise Unavailable(self._refusal)
+        self.timekeeper.answered = True
+        return self._engine
+
+    def _trust_time(self, sure: bool) -> None:
+        """Accept requests while the time is known, and refuse them while it is not."""
+        if self._refusal != CLOSED:
+            self._refusal = None if sure else UNSURE
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Ring the bells of changed namespaces, and pass the changes on to listeners."""
+        self.rates.learn(outcome.namespaces)
+        if self._bells:
+            changed = {record.namespace for record in outcome.journal}
+            changed |= {run.namespace for run in outcome.runs}
+            for namespace in changed & self._bells.keys():
+                for bell in self._bells[namespace]:
+                    bell.ring()
+        for listener in self._listeners:
+            listener(outcome.journal)
+
+    async def ready(self) -> None:
+        """Check that a write would be accepted now.
+
+        Raises:
+            HoldfastError: The error that would refuse it.
+        """
+        if self._refusal == CLOSED:
+            raise Unavailable(CLOSED)
+        # The storage is asked even if the time is not known: an outage lasts until writes are accepted.
+        await self._executor.ready(self.require_engine)
+
+    def count_retry(self, namespace: str, outcome: str, code: str, *, kept: bool = False) -> None:
+        """Report to the callback of `measure` that a write is repeated or given up.
+
+        Args:
+            namespace: The write's namespace.
+            outcome: `retried`, `fatal` or `escalated`.
+            code: The code of the error.
+            kept: Whether the write was stored here as a dead letter. A program that observes commands has
+                then counted it already.
+        """
+        if self._retried is None or (kept and self._batching and self._executor.decided is not None):
+            return
+        self._retried(namespace, outcome, code)
 
     async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
         """Get the row of an entry, and the time at which it was read.
@@ -61,13 +433,13 @@ class Pipeline(Entrance):
             RateLimited: The namespace is over the rate that its policy allows.
             Unavailable: The store is not open, or its time is not known.
         """
-        self._rates.admit(namespace)
+        self.rates.admit(namespace)
         if self._batcher.writing(namespace, key):
-            row = await self._row_of(self.execute(Get(namespace=namespace, key=key)))
+            row = await self._row_of(self.call(Get(namespace=namespace, key=key)))
             return row, self.now()
         now = self._clock.now()
         address = Address(namespace, KV_SPACE, key)
-        seen = self._reading().glance([address], now)
+        seen = self.require_engine().glance([address], now)
         if isinstance(seen, Later):
             with self._batcher.reading(namespace, [key]) if self._batching else nullcontext():
                 seen = await self._engine.read([address], now)
@@ -93,10 +465,10 @@ class Pipeline(Entrance):
         Raises:
             Unavailable: The store is closed.
         """
-        return self._row_of(self._batcher.submit_first(Get(namespace=namespace, key=key)))
+        return self._row_of(self._batcher.call_first(Get(namespace=namespace, key=key)))
 
-    async def _row_of(self, found: Awaitable[Result]) -> Row | None:
-        result = await found
+    async def _row_of(self, answer: Awaitable[Result]) -> Row | None:
+        result = await answer
         assert isinstance(result, Got)
         return result.row if result.row is not None and result.row.alive(self.now()) else None
 
@@ -112,7 +484,7 @@ class Pipeline(Entrance):
         Returns:
             The row and the store's time; or `LATER` if the loop has to be asked, which also refuses.
         """
-        if self._peeker is None or self._refusal is not None or not self._rates.unlimited(namespace):
+        if self._peeker is None or self._refusal is not None or not self.rates.unlimited(namespace):
             return LATER
         now = self._clock.now()
         row = self._peeker.peek(Address(namespace, KV_SPACE, key), now)
@@ -134,7 +506,7 @@ class Pipeline(Entrance):
             Unavailable: The store is not open, or its time is not known.
         """
         addresses = [Address(namespace, KV_SPACE, key) for namespace, key in wanted]
-        return self._reading().glance(addresses, self.now())
+        return self.require_engine().glance(addresses, self.now())
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
         """Read several entries of a namespace.
@@ -150,13 +522,13 @@ class Pipeline(Entrance):
             RateLimited: The namespace is over the rate that its policy allows.
             ValueTooLarge: The values are larger than an answer may be.
         """
-        self._rates.admit(namespace)
+        self.rates.admit(namespace)
         rows: list[Row | None] = []
         with self._batcher.reading(namespace, keys):
             await self._batcher.settled(namespace)
             addresses = [Address(namespace, KV_SPACE, key) for key in keys]
             for start in range(0, len(addresses), GET_AT_ONCE):
-                rows += await self._reading().read(addresses[start : start + GET_AT_ONCE], self.now())
+                rows += await self.require_engine().read(addresses[start : start + GET_AT_ONCE], self.now())
                 size = sum(row.size for row in rows if row is not None)
                 if size > rules.MAX_TRANSFER_BYTES:
                     raise ValueTooLarge(
@@ -178,12 +550,12 @@ class Pipeline(Entrance):
         Raises:
             RateLimited: The namespace is over the rate that its policy allows.
         """
-        self._rates.admit(query.namespace)
+        self.rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             if (service := self.service) is not None:
                 return await service.select(query, wanted)
-            return await select(self._reading(), query, wanted, self.now)
+            return await select(self.require_engine(), query, wanted, self.now)
 
     @asynccontextmanager
     async def view(self, namespace: str) -> AsyncIterator[View]:
@@ -199,7 +571,7 @@ class Pipeline(Entrance):
         """
         with self._batcher.reading(namespace):
             await self._batcher.settled(namespace)
-            yield View(self._reading(), self.now)
+            yield View(self.require_engine(), self.now)
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Read rows of any kind.
@@ -212,7 +584,7 @@ class Pipeline(Entrance):
         """
         for namespace in {address.namespace for address in addresses}:
             await self._batcher.settled(namespace)
-        return await self._reading().read(addresses, self.now())
+        return await self.require_engine().read(addresses, self.now())
 
     async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Read parts of blobs with their bytes. They never change, so this waits for no write.
@@ -223,7 +595,7 @@ class Pipeline(Entrance):
         Returns:
             A row for each address, by position; None if there is none.
         """
-        return await self._reading().read(addresses, self.now())
+        return await self.require_engine().read(addresses, self.now())
 
     async def scan(self, query: Scan) -> Scanned:
         """Read rows of a range of keys of any space.
@@ -235,7 +607,20 @@ class Pipeline(Entrance):
             The keys and rows that were found.
         """
         await self._batcher.settled(query.namespace)
-        return await self._reading().scan(query, self.now())
+        return await self.require_engine().scan(query, self.now())
+
+    async def totals(self, namespace: str) -> Totals | None:
+        """Read the row of a namespace, with its counters.
+
+        Args:
+            namespace: The namespace's full name.
+
+        Returns:
+            The totals; None if the namespace was never written to.
+        """
+        await self._batcher.settled(namespace)
+        totals = await self.require_engine().totals(self.now(), namespace=namespace)
+        return totals[0] if totals else None
 
     async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
         """Find rows of a space that are past their deadline.
@@ -248,7 +633,7 @@ class Pipeline(Entrance):
         Returns:
             The rows, the longest overdue first.
         """
-        return await self._reading().due(space, self.now(), limit=limit, namespace=namespace)
+        return await self.require_engine().due(space, self.now(), limit=limit, namespace=namespace)
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """Read records of a namespace's journal.
@@ -261,4 +646,9 @@ class Pipeline(Entrance):
         """
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
-            return await self._reading().journal(query)
+            return await self.require_engine().journal(query)
+
+
+def _default_writer(engine: Engine) -> str:
+    """Return the writer for calls that give none: empty for a service, which knows its callers itself."""
+    return "embedded" if engine.capabilities.batching else ""

@@ -22,8 +22,7 @@ from holdfast.decide.policies import audit_seconds, audited, journal_yields, pol
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.families import has_blobs, has_tables
-from holdfast.pipeline.audit_key import bind_keys
-from holdfast.pipeline.audits import suspects
+from holdfast.pipeline.audits import bind_keys, suspects
 from holdfast.rows import KV, REQUEST, TRASH, UPLOAD
 from holdfast.upkeep.lookout import Lookout
 from holdfast.upkeep.purge import expired_items, purge
@@ -68,7 +67,7 @@ class Reaper:
 
     Args:
         engine: The engine to search.
-        execute: Executes a command.
+        call: Executes a command.
         clock: The store's clock.
         interval: Interval in seconds at which old records are dropped and a line is logged.
     """
@@ -76,13 +75,13 @@ class Reaper:
     def __init__(
         self,
         engine: Engine,
-        execute: Callable[[Command], Awaitable[Result]],
+        call: Callable[[Command], Awaitable[Result]],
         clock: Clock,
         *,
         interval: float,
     ) -> None:
         self._engine = engine
-        self._execute = execute
+        self._call = call
         self._clock = clock
         self._interval = interval
         self._removed = 0
@@ -219,7 +218,7 @@ class Reaper:
 
     async def purge(self, namespace: str) -> None:
         """Remove what is left of dropped tables and indexes, and of replaced and deleted blobs."""
-        await purge(self._engine, namespace, self._clock.now, self._execute)
+        await purge(self._engine, namespace, self._clock.now, self._call)
 
     async def upkeep(self) -> None:
         """Drop what the trash, the remembered requests, the journal and the audit have kept long enough."""
@@ -255,7 +254,7 @@ class Reaper:
     async def _bind_keys(self, *, failure: int = logging.ERROR) -> None:
         """Switch the audits to a key that was added. A failure is logged at this level."""
         try:
-            bound = await bind_keys(self._engine, self._execute, self._clock.now)
+            bound = await bind_keys(self._engine, self._call, self._clock.now)
         except HoldfastError as error:
             _log.log(failure, "switching the audits to the newest key failed: %s", error.message)
             return
@@ -369,7 +368,7 @@ class Reaper:
             floor += old
 
     async def _ask(self, command: Command) -> int:
-        result = await self._execute(command)
+        result = await self._call(command)
         assert isinstance(result, Removed)
         return result.count
 

@@ -1,7 +1,6 @@
 """Background work on tables: resuming interrupted backfills and, on request, removing expired items.
 
-Law: as for `holdfast.upkeep.reaper`. A failure is logged, and the work is retried. The reaper removes what is
-left of a drop.
+A failure is logged, and the work is retried. The reaper removes what is left of a drop.
 """
 
 from __future__ import annotations
@@ -10,68 +9,54 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, TableNotFound
 from holdfast.families import has_tables
 from holdfast.handles.table_reads import tables_at
-from holdfast.handles.table_upkeep import Source, fill_index, sweep
+from holdfast.handles.table_upkeep import fill_index, sweep
 from holdfast.pipeline.timekeeper import BEAT
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
 
 if TYPE_CHECKING:
-    from holdfast.model import Stats
-    from holdfast.pipeline.timekeeper import Timekeeper
+    from holdfast.pipeline.pipeline import Pipeline
 
 _log = logging.getLogger("holdfast.reaper")
 
 
-class UpkeepStore(Source, Protocol):
-    """The parts of a store that upkeep uses."""
-
-    @property
-    def timekeeper(self) -> Timekeeper:
-        """The timekeeper, which knows whether the time is certain."""
-        ...
-
-    async def namespaces(self) -> list[Stats]:
-        """List the numbers of every namespace."""
-        ...
-
-
-async def finish_indexes(store: UpkeepStore) -> None:
+async def finish_indexes(pipeline: Pipeline) -> None:
     """Resume the unfinished backfills of indexes, in all namespaces.
 
     Several processes may do this at once, which is redundant but harmless.
     """
-    for namespace in await _namespaces(store):
-        for schema in await tables_at(store.scan, namespace):
+    for namespace in await _namespaces(pipeline):
+        for schema in await tables_at(pipeline.scan, namespace):
             for index in schema.indexes:
                 if index.state == "building":
                     _log.debug(
                         "resuming the backfill of index %s of %s in %s", index.name, schema.name, namespace
                     )
-                    await fill_index(store, namespace, schema, index)
+                    await fill_index(pipeline, namespace, schema, index)
 
 
-async def sweep_tables(store: UpkeepStore) -> int:
+async def sweep_tables(pipeline: Pipeline) -> int:
     """Remove all expired items of every table that has a ttl attribute. Returns the number removed."""
     removed = 0
-    for namespace in await _namespaces(store):
-        for schema in await tables_at(store.scan, namespace):
+    for namespace in await _namespaces(pipeline):
+        for schema in await tables_at(pipeline.scan, namespace):
             if schema.ttl_attribute is None:
                 continue
             with contextlib.suppress(TableNotFound):  # dropped meanwhile
-                while count := await sweep(store, namespace, schema):
+                while count := await sweep(pipeline, namespace, schema):
                     removed += count
     return removed
 
 
-async def keep_finishing(store: UpkeepStore, interval: float) -> None:
+async def keep_finishing(pipeline: Pipeline, interval: float) -> None:
     """Resume unfinished backfills of indexes, now and every interval, until cancelled."""
     while True:
         try:
-            await finish_indexes(store)
+            await finish_indexes(pipeline)
         except HoldfastError as error:
             _log.warning("backfilling indexes failed; retrying: %s", error.message)
         except Exception as error:
@@ -79,15 +64,15 @@ async def keep_finishing(store: UpkeepStore, interval: float) -> None:
         await asyncio.sleep(interval)
 
 
-async def reap_tables(store: UpkeepStore, interval: float) -> None:
+async def reap_tables(pipeline: Pipeline, interval: float) -> None:
     """Remove expired items, now and every interval, until cancelled."""
     _log.info("cleanup of expired items started")
     try:
         while True:
-            while not store.timekeeper.steady:  # noqa: ASYNC110 - a clock has no event
+            while not pipeline.timekeeper.steady:  # noqa: ASYNC110 - a clock has no event
                 await asyncio.sleep(BEAT)
             try:
-                await _reap_once(store)
+                await _reap_once(pipeline)
             except Exception as error:
                 _log.error("sweeping tables failed; retrying after a pause: %s", error, exc_info=error)
                 await asyncio.sleep(min(interval, LONGEST_PAUSE))
@@ -97,9 +82,9 @@ async def reap_tables(store: UpkeepStore, interval: float) -> None:
         _log.info("cleanup of expired items stopped")
 
 
-async def _reap_once(store: UpkeepStore) -> None:
+async def _reap_once(pipeline: Pipeline) -> None:
     began = time.monotonic()
-    removed = await sweep_tables(store)
+    removed = await sweep_tables(pipeline)
     seconds = time.monotonic() - began
     if seconds > SLOW_SWEEP:
         _log.warning("a sweep of tables took %.1f s for %d expired items", seconds, removed)
@@ -107,5 +92,6 @@ async def _reap_once(store: UpkeepStore) -> None:
     _log.log(level, "removed %d expired items in %.0f ms", removed, seconds * 1000)
 
 
-async def _namespaces(store: UpkeepStore) -> list[str]:
-    return [stats.namespace for stats in await store.namespaces() if has_tables(stats.namespace)]
+async def _namespaces(pipeline: Pipeline) -> list[str]:
+    names = [totals.namespace.name for totals in await pipeline.require_engine().totals(pipeline.now())]
+    return [name for name in names if has_tables(name)]

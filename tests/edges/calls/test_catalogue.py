@@ -109,11 +109,11 @@ async def called(store: holdfast.Store, family: str, verb: Verb, fields: Noted) 
     if family == "table":
         call = store.table_calls("table/trivia", writer="trivia")
         return await verb.answer(PluginTables(store, "table/trivia", call), fields)
-    kv = KV(store, store.verbs("kv/trivia", writer="trivia"))
+    kv = KV(store.pipeline, store.pipeline.verbs("kv/trivia", writer="trivia"))
     if not verb.in_order:
         return await verb.answer(kv, fields)
     write = verb.answer(kv.verbs, fields)
-    return write.show(await store.execute(write.command))
+    return write.show(await store.pipeline.call(write.command))
 
 
 async def test_every_field_that_is_read_is_declared(tmp_path: Path) -> None:

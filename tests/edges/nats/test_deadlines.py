@@ -85,7 +85,7 @@ async def _held(engine: Gated, running: Running, caller: Caller) -> Any:
     """Have a request wait in the storage, so that what comes after it waits for its group."""
     engine.gate.clear()
     held = await caller.begin("db.kv.other.set", {"key": "held", "value": 1, "deadline_ms": 60_000})
-    await until(lambda: running.service.requests.under_way == 1 and running.store.waiting == 0)
+    await until(lambda: running.service.requests.under_way == 1 and running.store.pipeline.waiting == 0)
     return held
 
 
@@ -181,5 +181,5 @@ async def test_a_call_that_is_too_late_is_not_sent(
         command = kv.verbs.command(Set, key="k", value=5, timeout=1)
         clock.advance(seconds)
         with pytest.raises(Timeout):
-            await store.execute(command)
+            await store.pipeline.call(command)
         assert len(running.recorder.operations) == 1  # that of the fixture

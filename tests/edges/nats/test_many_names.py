@@ -129,9 +129,9 @@ async def test_all_that_wait_are_bounded_in_number(
 async def test_bells_are_put_away(running: Running) -> None:
     """A store keeps nothing of namespaces that nobody watches any more."""
     for number in range(NAMES):
-        bell = running.store.bell(f"kv/p{number}")
+        bell = running.store.pipeline.bell(f"kv/p{number}")
         bell.put_away()
-    assert len(running.store._bells) == 0
+    assert len(running.store.pipeline._bells) == 0
 
 
 async def test_tasks_that_ended_are_let_go(running: Running) -> None:

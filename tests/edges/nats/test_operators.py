@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import rules
-from holdfast.operators import holdings
+from holdfast.operators import store_stats
 from holdfast.wire.replies import stats_fields
 from tests.edges.nats.ground import START
 
@@ -222,7 +222,7 @@ async def test_a_client_sees_all_namespaces(
     running: Running, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`store.namespaces()` of a program beyond the bus has them all, however small a page is."""
-    monkeypatch.setattr(holdings, "STATS_BYTES", rules.MAX_TRANSFER_BYTES // 2)
+    monkeypatch.setattr(store_stats, "STATS_BYTES", rules.MAX_TRANSFER_BYTES // 2)
     for number in range(5):
         await running.store.kv(f"p{number}").set("k", 1)
     async with holdfast.open(nats_server.url) as store:
@@ -231,7 +231,7 @@ async def test_a_client_sees_all_namespaces(
 
 def test_a_full_page_of_namespaces_fits_a_reply() -> None:
     """The longest names with the greatest numbers fit the reply that the largest page is sent in."""
-    most = rules.MAX_TRANSFER_BYTES // holdings.STATS_BYTES
+    most = rules.MAX_TRANSFER_BYTES // store_stats.STATS_BYTES
     tenant, project = "t" * 63, "p" * 59
     stats = holdfast.Stats(
         namespace=f"semantic/{tenant}/{project}9999",

@@ -107,7 +107,7 @@ async def test_reads_that_fail_for_a_while(
 ) -> None:
     """A mirror that can't read a changed entry tries again until it can."""
     async with kv.mirror("c:") as mirror:
-        get_at = store.get_at
+        get_at = store.pipeline.get_at
         failures: list[Exception] = [Unavailable("the storage is away"), OutcomeUnknown("no answer")]
 
         async def fail(namespace: str, key: str) -> Any:
@@ -115,7 +115,7 @@ async def test_reads_that_fail_for_a_while(
                 raise failures.pop()
             return await get_at(namespace, key)
 
-        monkeypatch.setattr(store, "get_at", fail)
+        monkeypatch.setattr(store.pipeline, "get_at", fail)
         await mirror.reached((await kv.set("c:a", 1)).version)
         assert mirror["c:a"] == 1
     assert caplog.text.count("the mirror of 'c:' is waiting for the storage") == 2

@@ -263,7 +263,7 @@ async def test_an_update_decides_anew(kv: KV, store: Store, patient: Patient) ->
 
     patient.meanwhile = interfere
     before = await kv.get_ttl("n")
-    original = store.execute
+    original = store.pipeline.call
     rivals = iter([True, True, False])
 
     async def rivalled(command: Any) -> Any:
@@ -271,7 +271,7 @@ async def test_an_update_decides_anew(kv: KV, store: Store, patient: Patient) ->
             await kv.incr("n", 1)
         return await original(command)
 
-    store.execute = rivalled  # type: ignore[method-assign]
+    store.pipeline.call = rivalled  # type: ignore[method-assign]
     entry = await patient.retry.update("n", double, writer="agent:double")
     assert seen == [10, 12, 14]
     assert (entry.value, entry.last_writer, patient.slept) == (28, "agent:double", [1, 2])
@@ -309,14 +309,14 @@ async def test_an_update_with_lost_answers(kv: KV, engine: Refusing, patient: Pa
 async def test_an_update_that_is_given_up(kv: KV, store: Store, patient: Patient) -> None:
     """The letter has the last value that was computed, and the version that it was computed from."""
     await kv.set("n", 1)
-    original = store.execute
+    original = store.pipeline.call
 
     async def rivalled(command: Any) -> Any:
         if type(command).__name__ == "Set":
             await kv.incr("n")
         return await original(command)
 
-    store.execute = rivalled  # type: ignore[method-assign]
+    store.pipeline.call = rivalled  # type: ignore[method-assign]
     with pytest.raises(Escalated) as caught:
         await patient.retry.update("n", lambda entry: 0 if entry is None else -entry.value)
     assert (patient.slept, caught.value.attempts) == (CONFLICTS, 7)
@@ -374,7 +374,7 @@ async def test_reading_that_is_given_up(
     async def away(*_: object) -> None:
         raise Unavailable("away")
 
-    monkeypatch.setattr(store, "get_at", away)
+    monkeypatch.setattr(store.pipeline, "get_at", away)
     with pytest.raises(Escalated) as caught:
         await patient.retry.update("k", lambda entry: 1)
     assert (caught.value.letter, caught.value.attempts, patient.slept) == (None, 5, HALVES)

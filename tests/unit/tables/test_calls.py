@@ -61,7 +61,7 @@ async def tables(store: Store) -> Tables:
 @pytest.fixture
 def verbs(store: Store) -> TableVerbs:
     """What makes commands for the plugin."""
-    return TableVerbs(NAME, store.verbs(NAME).origin)
+    return TableVerbs(NAME, store.pipeline.verbs(NAME).origin)
 
 
 def engine_of(store: Store) -> MemoryEngine:
@@ -72,7 +72,9 @@ def engine_of(store: Store) -> MemoryEngine:
 
 async def leftovers(store: Store, space: str) -> int:
     """How many rows a space has."""
-    found = await store.scan(Scan(namespace=NAME, space=space, start=b"", limit=1000, max_bytes=1 << 20))
+    found = await store.pipeline.scan(
+        Scan(namespace=NAME, space=space, start=b"", limit=1000, max_bytes=1 << 20)
+    )
     return len(found.keys)
 
 
@@ -81,7 +83,7 @@ async def test_an_index_that_was_begun_is_gone_on_with(
 ) -> None:
     """An index that nobody filled answers BUSY and is not whole; the same call makes it so."""
     fields = {"table": "t", "index": "by", "index_key": {"name": "tag", "type": "string"}}
-    begun: Any = await store.execute(verbs.create_index(fields))
+    begun: Any = await store.pipeline.call(verbs.create_index(fields))
     await tables.put_item("t", {"p": "b", "s": 0, "tag": "x"})
     with pytest.raises(Busy):
         await tables.query_index("t", "by", "x")
@@ -100,14 +102,14 @@ async def test_a_repeated_call_fills_an_index_only_if_nobody_did(
     store: Store, tables: Tables, verbs: TableVerbs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its request id the call goes on where it was interrupted, and then fills nothing again."""
-    execute, fills = store.execute, list[FillIndex]()
+    execute, fills = store.pipeline.call, list[FillIndex]()
 
     async def counted(command: Any) -> Any:
         if isinstance(command, FillIndex):
             fills.append(command)
         return await execute(command)
 
-    monkeypatch.setattr(store, "execute", counted)
+    monkeypatch.setattr(store.pipeline, "call", counted)
     fields = {"table": "t", "index": "by", "index_key": {"name": "tag", "type": "string"}, "request_id": "r"}
     begun: Any = await execute(verbs.create_index(fields))
     made = await tables.create_index("t", "by", key=("tag", "string"), request_id="r")
@@ -124,7 +126,7 @@ async def test_who_fills_an_index_that_is_filled_changes_nothing(store: Store, t
     made = await tables.create_index("t", "by", key=("tag", "string"))
     before = await store.stats(NAME)
     fill = FillIndex(namespace=NAME, table="t", space="item/1", index_id=made["version"], keys=(), last=True)
-    assert await store.execute(fill) == Removed(0)
+    assert await store.pipeline.call(fill) == Removed(0)
     assert await store.stats(NAME) == before
 
 
@@ -136,7 +138,7 @@ async def test_what_is_left_of_a_drop_goes_at_the_next_upkeep(
     await tables.create_index("t", "by", key=("tag", "string"))
     await tables.set_ttl("t", "a", 3, 5)
     clock.advance(5)
-    done: Any = await store.execute(getattr(verbs, verb)({"table": "t", "index": "by"}))
+    done: Any = await store.pipeline.call(getattr(verbs, verb)({"table": "t", "index": "by"}))
     space = done.schema.item_space if verb == "drop_table" else f"index/{done.schema.id}/12"
     assert await leftovers(store, space) == 9
     assert (await store.stats(NAME)).keys == 10
@@ -189,9 +191,9 @@ async def test_an_index_that_was_dropped_gets_no_entries(store: Store, tables: T
         last=True,
     )
     await tables.drop_index("t", "by")
-    assert await store.execute(fill) == Removed(0)
+    assert await store.pipeline.call(fill) == Removed(0)
     await tables.drop_table("t")
-    assert await store.execute(fill) == Removed(0)
+    assert await store.pipeline.call(fill) == Removed(0)
     assert [address for address in engine_of(store)._rows if address.space.startswith("index/")] == []
 
 
@@ -201,7 +203,7 @@ async def test_check_index_is_not_fooled_by_a_write(
 ) -> None:
     """A write between the look at the items and that at the entries, or the other way round, is no fault."""
     await tables.create_index("t", "by", key=("tag", "string"))
-    rows, looks = store.rows, 0
+    rows, looks = store.pipeline.rows, 0
 
     async def interrupted(addresses: Sequence[Address]) -> list[Row | None]:
         nonlocal looks
@@ -210,7 +212,7 @@ async def test_check_index_is_not_fooled_by_a_write(
             await tables.update_item("t", "a", 4, set={"tag": "y"})
         return await rows(addresses)
 
-    monkeypatch.setattr(store, "rows", interrupted)
+    monkeypatch.setattr(store.pipeline, "rows", interrupted)
     checked = await tables.check_index("t", "by")
     assert (checked["consistent"], looks) == (True, 4), checked
 
@@ -238,7 +240,7 @@ async def test_a_sweep_removes_nothing_early(store: Store, tables: Tables) -> No
     [*keys] = [address.key for address in engine_of(store)._rows if address.space.startswith("item/")]
     for space, some in (("item/1", tuple(keys)), ("item/1", (b"nothing",)), ("item/99", tuple(keys))):
         command = ExpireItems(namespace=NAME, table="t", space=space, keys=some)  # type: ignore[arg-type]
-        assert await store.execute(command) == Removed(0)
+        assert await store.pipeline.call(command) == Removed(0)
     assert len((await tables.scan("t")).items) == 10
 
 

@@ -11,11 +11,12 @@ passed, and how the reply is spelled.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
+from holdfast import operators, rules
+from holdfast.decide.policies import policy_of
 from holdfast.declare import DECLARED
 from holdfast.edges.calls.catalogue import Verb, catalogue
 from holdfast.edges.calls.key_fields import (
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 
     from holdfast.declare import Declaration
     from holdfast.handles.kv import KV
+    from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
-    from holdfast.store import Store
 
 
 async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +83,7 @@ async def _reveal(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
         writer=fields.get("last_writer"),
         deadline=fields.get("deadline"),
     )
-    return row_fields(command.key, await revealed(kv.store.execute, command, command.key))
+    return row_fields(command.key, await revealed(kv.store.call, command, command.key))
 
 
 async def _exists(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,8 +183,7 @@ async def _history(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    store = cast("Store", kv.store)  # a door's handles always come from a store
-    return await stats_and_policy(store, kv.namespace)
+    return await stats_and_policy(kv.store, kv.namespace)
 
 
 async def _ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,12 +191,13 @@ async def _ready(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"ready": True}
 
 
-async def stats_and_policy(store: Store, namespace: str) -> dict[str, Any]:
+async def stats_and_policy(pipeline: Pipeline, namespace: str) -> dict[str, Any]:
     """Return the totals of a namespace, its policy, and the default limits where the policy sets none."""
-    policy, defaults = await store.policy(namespace), await store.defaults(namespace)
-    return stats_fields(await store.stats(namespace)) | {
-        "policy": msgspec.structs.asdict(policy),
-        "defaults": default_fields(defaults),
+    totals = await pipeline.totals(namespace)
+    policy, defaults = (None, None) if totals is None else (totals.namespace.policy, totals.defaults)
+    return stats_fields(operators.stats_of(namespace, totals)) | {
+        "policy": msgspec.structs.asdict(policy_of(policy)),
+        "defaults": default_fields(defaults or pipeline.defaults),
     }
 
 

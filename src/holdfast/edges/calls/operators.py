@@ -73,7 +73,7 @@ async def _namespaces(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]
 
 
 async def _stats(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return await stats_and_policy(store, rules.namespace(required(fields, "namespace")))
+    return await stats_and_policy(store.pipeline, rules.namespace(required(fields, "namespace")))
 
 
 async def _sweep(store: Store, fields: Mapping[str, Any]) -> dict[str, Any]:

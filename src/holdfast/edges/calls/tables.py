@@ -53,7 +53,7 @@ def _result(result: dict[str, Any] | HoldfastError) -> dict[str, Any]:
 
 
 async def _stats(tables: PluginTables, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return await stats_and_policy(tables.store, tables.namespace)
+    return await stats_and_policy(tables.store.pipeline, tables.namespace)
 
 
 def _verb(

@@ -137,7 +137,7 @@ class Api:
 
         place = asked.place
         steps = BlobSteps(place, ask, deadline_fields(scope))
-        verbs = self._store.verbs(place.namespace, writer=place.owner)
+        verbs = self._store.pipeline.verbs(place.namespace, writer=place.owner)
         transfer = transfer_of(scope, asked.key or "", steps, verbs)
         try:
             if scope["method"] == "PUT":

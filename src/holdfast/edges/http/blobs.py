@@ -101,7 +101,7 @@ class BlobSteps:
         self.taken = False
         """True once a step was queued: a refusal is recorded already."""
 
-    async def execute(self, command: WriteCommand) -> Result:
+    async def call(self, command: WriteCommand) -> Result:
         """Execute a command on blobs."""
         verb, fields = blob_message(command)
         if verb in _STORING:

@@ -93,7 +93,7 @@ class Watches:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
             await send({"type": "http.response.body", "body": b": watching\n\n", "more_body": True})
-            kv = KV(self._store, self._store.verbs(place.namespace, root=place.root))
+            kv = KV(self._store.pipeline, self._store.pipeline.verbs(place.namespace, root=place.root))
             changes = kv.watch(prefix, since=since)
             async with contextlib.aclosing(_events(changes, gone, refused)) as events:
                 async for event in events:

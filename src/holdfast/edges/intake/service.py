@@ -108,10 +108,10 @@ class Callers:
         """Make a handle on keys and keep it."""
         route, user = request.route, request.user
         owner = TRUSTED if route.dialect is PAYLOAD else route.owner
-        verbs = self._store.verbs(
+        verbs = self._store.pipeline.verbs(
             route.namespace, root=route.root, writer=route.owner, principal=self.principal(owner, user)
         )
-        return handles.keep(route.namespace + user, KV(self._store, verbs))
+        return handles.keep(route.namespace + user, KV(self._store.pipeline, verbs))
 
     def tables_of(self, request: Request) -> PluginTables:
         """Return the handle on tables for a request."""
@@ -148,7 +148,8 @@ class RequestService:
         mode: str = OPEN,
     ) -> None:
         self._store = store
-        store.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
+        self._pipeline = store.pipeline
+        store.pipeline.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
         self._settings = settings = settings or RequestSettings()
         self.id = secrets.token_hex(8)
         """The name of this instance."""
@@ -337,7 +338,7 @@ class RequestService:
         if write.command is None:
             self._finish(request, write.show(None))
             return False
-        self._store.hand_over(write.command, partial(self._written, request, write))
+        self._pipeline.submit(write.command, partial(self._written, request, write))
         return True
 
     def _written(self, request: Request, write: Write, result: Result | HoldfastError) -> None:
@@ -361,9 +362,9 @@ class RequestService:
         if key is None or key is UNSET:
             raise missing("key")
         request.key = kv.verbs.key(key)
-        if not self._glances or self._store.writing(kv.namespace, request.key):
+        if not self._glances or self._pipeline.writing(kv.namespace, request.key):
             return False
-        self._store.admit(kv.namespace)
+        self._pipeline.admit(kv.namespace)
         self._gets.append((request, kv))
         return True
 
@@ -378,7 +379,7 @@ class RequestService:
         gets, self._gets = self._gets, []
         finish = self._finish
         try:
-            rows = self._store.glance([(kv.namespace, request.key) for request, kv in gets])
+            rows = self._pipeline.glance([(kv.namespace, request.key) for request, kv in gets])
         except HoldfastError as error:
             for request, _ in gets:
                 finish(request, error)
@@ -390,7 +391,7 @@ class RequestService:
             return
         # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
         # the NATS server and the clients a wake-up.
-        self.patient = self._store.busy
+        self.patient = self._pipeline.busy
         try:
             for (request, _), row in zip(gets, rows, strict=True):
                 try:
@@ -407,8 +408,8 @@ class RequestService:
 
         A write of the key that is pending by now came after the get, which takes its place before it.
         """
-        if self._store.writing(kv.namespace, request.key):
-            return _fields_of(request.key, self._store.get_first(kv.namespace, request.key))
+        if self._pipeline.writing(kv.namespace, request.key):
+            return _fields_of(request.key, self._pipeline.get_first(kv.namespace, request.key))
         answer: Awaitable[Any] = GET.answer(kv, {"key": request.key})
         return answer
 

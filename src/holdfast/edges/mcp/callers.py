@@ -130,7 +130,7 @@ class StoreCaller(ToolCaller):
             answer: dict[str, Any] = await declared.answer(tables, fields)
         elif declared.in_order:
             write = declared.answer(self.kv.verbs, fields)
-            answer = write.show(await self._store.execute(write.command))
+            answer = write.show(await self._store.pipeline.call(write.command))
         else:
             answer = await declared.answer(self.kv, fields)
         return answer
@@ -158,7 +158,7 @@ class ServedCaller(ToolCaller):
     """
 
     def __init__(self, service: RequestService, store: Store, place: PathOwner, token: Token | None) -> None:
-        kv = KV(store, store.verbs(place.namespace, root=place.root))
+        kv = KV(store.pipeline, store.pipeline.verbs(place.namespace, root=place.root))
         super().__init__(kv, place.owner, writer=None, bypass=SdkBypass())
         self.user = "" if token is None else f"{TOKEN_SIGN}{token.id}"
         self._service = service

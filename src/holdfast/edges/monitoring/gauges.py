@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.monitoring.counters import Families, PluginLabels
     from holdfast.engine import ClusterFigures
-    from holdfast.operators.holdings import Holding, Survey
+    from holdfast.operators.store_stats import NamespaceFigures, StoreStats
     from holdfast.rows import Record
     from holdfast.store import Store
 
@@ -70,7 +70,7 @@ class Locks:
         if len(self._known) > MOST_LOCKS:
             del self._known[next(iter(self._known))]
 
-    async def look(self, survey: Survey) -> AsyncIterator[Address]:
+    async def look(self, survey: StoreStats) -> AsyncIterator[Address]:
         """Yield the locks that still exist. Another process may have changed them."""
         known = self._known.copy()
         async for part in survey.purposes(list(known)):
@@ -143,9 +143,9 @@ class Gauges:
         if self._cluster is not None:
             yield from _of_cluster(make, self._cluster)
 
-    async def _look(self, survey: Survey) -> Snapshot:
+    async def _look(self, survey: StoreStats) -> Snapshot:
         seen = Snapshot(store_up=True, overdue=await self._store.overdue())
-        async for part in survey.holdings():
+        async for part in survey.namespaces():
             for one in part:
                 self._add(seen, one)
         async for lock in self.locks.look(survey):
@@ -153,7 +153,7 @@ class Gauges:
             _count(seen.locks, (self._labels.of_namespace(lock.namespace), state), 1)
         return seen
 
-    def _add(self, seen: Snapshot, one: Holding) -> None:
+    def _add(self, seen: Snapshot, one: NamespaceFigures) -> None:
         """Add the contents of a namespace to its plugin's values; items and blobs do not count as keys."""
         namespace, policy = one.stats.namespace, one.policy
         label = (self._labels.of_namespace(namespace),)

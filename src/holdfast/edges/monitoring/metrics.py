@@ -241,7 +241,7 @@ class Metrics:
             decided=self._decided,
             retried=self._retried,
         )
-        store.listen(self._changed)
+        store.pipeline.listen(self._changed)
 
     def _make_counts(self) -> None:
         name = self._families.name
@@ -394,7 +394,7 @@ class Metrics:
         requests, services, links = self.requests, self.services, self.links
         return Traffic(
             requests_waiting=0 if requests is None else requests.waiting,
-            commands_waiting=self._store.waiting,
+            commands_waiting=self._store.pipeline.waiting,
             under_way=0 if requests is None else requests.under_way,
             events=sum(service.events for service in services),
             dropped={
@@ -443,7 +443,7 @@ class Metrics:
         yield make.gauge("reaper_lag_seconds", "Delay of the last expiries in seconds.", self._lag)
 
     def _clock_families(self) -> Iterator[str]:
-        kept, make = self._store.timekeeper, self._families
+        kept, make = self._store.pipeline.timekeeper, self._families
         yield counters(
             make.name("clock_jumps"),
             "Clock jumps detected.",

@@ -169,7 +169,7 @@ class NatsService:
         for subject in self._discovery.subjects():
             self._subscriptions[self._client].append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
-            self._store.listen(self._replies.publish_changes)
+            self._store.pipeline.listen(self._replies.publish_changes)
         try:
             await self._client.flush()
         except Lost:
@@ -200,7 +200,7 @@ class NatsService:
         if self._settings.plugin is None:
             await self.requests.stop()
         await _flush(self._clients)  # the event of a last write may come after its answer
-        self._store.unlisten(self._replies.publish_changes)
+        self._store.pipeline.unlisten(self._replies.publish_changes)
         await _flush(client for client in self._clients if client not in flooded)
         _log.info("the service has stopped")
 

@@ -91,7 +91,7 @@ async def _remove(kv: Keys, start: str, after: str | None, most: int, origin: Or
 async def _removed(kv: Keys, seen: Selected, origin: Origin) -> list[str]:
     """Remove the keys that were read. Returns those that had not changed since, and so are removed."""
     versions = [row.version for row in seen.rows]
-    result = await kv.store.execute(kv.verbs.delete_seen(origin, seen.keys, versions))
+    result = await kv.store.call(kv.verbs.delete_seen(origin, seen.keys, versions))
     assert isinstance(result, Results)
     for item in result.items:
         if isinstance(item, Exception) and not isinstance(item, VersionConflict):

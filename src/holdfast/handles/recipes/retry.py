@@ -177,11 +177,11 @@ class Retry(KeyWrites):
     def _doing(self, command: WriteCommand, *, timeout: float | None = None) -> Callable[[], Awaitable[Any]]:
         """Return a function that executes a command. With a timeout, each attempt gets its own deadline."""
         if timeout is None:
-            return partial(self._kv.store.execute, command)
+            return partial(self._kv.store.call, command)
 
         def attempt() -> Awaitable[Any]:
             origin = msgspec.structs.replace(command.origin, deadline=self._kv.verbs.deadline(timeout))
-            return self._kv.store.execute(msgspec.structs.replace(command, origin=origin))
+            return self._kv.store.call(msgspec.structs.replace(command, origin=origin))
 
         return attempt
 
@@ -244,7 +244,7 @@ class Retry(KeyWrites):
             )
             while True:
                 try:
-                    result = await self._kv.store.execute(keep)
+                    result = await self._kv.store.call(keep)
                     assert isinstance(result, Kept)
                     return result.number
                 except (Transient, OutcomeUnknown) as unkept:

@@ -120,16 +120,16 @@ class LetterRules(Fixtures):
         self, store: Store, kv: KV, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A write whose replies were all lost is given up; retrying its letter has no second effect."""
-        execute = store.execute
+        call = store.pipeline.call
 
         async def deaf(command: Any) -> Any:
-            result = await execute(command)
+            result = await call(command)
             if type(command).__name__ == "Incr":
                 raise Unavailable("the answer is lost")
             return result
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "execute", deaf)
+            patch.setattr(store.pipeline, "call", deaf)
             with pytest.raises(Escalated) as caught:
                 await retrying(kv, clock).incr("n", 5)
         assert caught.value.letter is not None

@@ -46,7 +46,7 @@ from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsu
 from holdfast.extras import DISTRIBUTION
 from holdfast.moves.transfers import place_in
 from holdfast.operators.inspection import Inspection
-from holdfast.pipeline.audit_key import key_in_force
+from holdfast.pipeline.audits import key_in_force
 from holdfast.registry import engine_for
 from holdfast.store import Store
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import holdfast.pipeline.commits
+import holdfast.pipeline.executor
 import holdfast.upkeep.reaper
 from holdfast.clock import ManualClock
 from holdfast.engines.memory import MemoryEngine
@@ -38,7 +38,7 @@ class Engine(MemoryEngine):
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every expired entry makes a crowd, and a part holds three records."""
     monkeypatch.setattr(holdfast.upkeep.reaper, "CROWD", 1)
-    monkeypatch.setattr(holdfast.pipeline.commits, "PART", 3)
+    monkeypatch.setattr(holdfast.pipeline.executor, "PART", 3)
 
 
 async def _expired(store: Store, clock: ManualClock) -> None:
@@ -51,7 +51,9 @@ async def test_listeners_hear_of_each_entry_of_a_run() -> None:
     """Whoever listens is told of every expiry, in order, a part at a time; then of what came after."""
     clock, told = ManualClock(), list[list[tuple[str, int]]]()
     async with Store(Engine(), clock=clock, reap=False) as store:
-        store.listen(lambda records: told.append([(record.op, record.version) for record in records]))
+        store.pipeline.listen(
+            lambda records: told.append([(record.op, record.version) for record in records])
+        )
         await _expired(store, clock)
         await store.kv("a").set("k", 1)
     assert [part for part in told if part and part[0][0] == "expired"] == [
@@ -73,7 +75,7 @@ async def test_watchers_are_woken_by_a_run() -> None:
     clock = ManualClock()
     async with Store(MemoryEngine(), clock=clock, reap=False) as store:
         await store.kv("a").set("k", 1, ttl=1)
-        bell = store.bell("kv/a")
+        bell = store.pipeline.bell("kv/a")
         clock.advance(1)
         await store.sweep()
         assert bell._rung.is_set()
@@ -87,7 +89,7 @@ async def test_a_listener_or_a_journal_that_fails(caplog: pytest.LogCaptureFixtu
         raise ValueError("not now")
 
     async with Store(engine, clock=clock, reap=False) as store:
-        store.listen(refuse)
+        store.pipeline.listen(refuse)
         await _expired(store, clock)
         engine.failure = Unavailable("no journal")
         await _expired(store, clock)

@@ -1,7 +1,7 @@
 """Numbers for monitoring: contents and limits of namespaces, and their backlogs.
 
-Law: nothing is written here, and no rate is charged. Only rows that hold sums are read, so that the cost does
-not grow with the contents of a namespace.
+Nothing is written here, and no rate is charged. Only rows that hold sums are read, so that the cost does not
+grow with the contents of a namespace.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AuditEnd(msgspec.Struct, frozen=True, kw_only=True):
     age: float | None = None
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class NamespaceFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The contents and the policy of a namespace, its dead letters, and its audit if it has one.
 
     `quota_bytes` is the quota of its policy, or the default. `settled_bytes` counts the kept bytes that would
@@ -70,7 +70,7 @@ class StatsPage(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
-class Survey:
+class StoreStats:
     """Reads monitoring numbers from an engine.
 
     Args:
@@ -82,11 +82,11 @@ class Survey:
         self._engine = engine
         self._now = now
 
-    async def holdings(self) -> AsyncIterator[list[Holding]]:
+    async def namespaces(self) -> AsyncIterator[list[NamespaceFigures]]:
         """Yield every namespace, by name, in parts. Other tasks get their turn between parts."""
-        found = await self._totals()
-        for start in range(0, len(found), PART):
-            yield await self._holdings(found[start : start + PART])
+        totals = await self._totals()
+        for start in range(0, len(totals), PART):
+            yield await self._figures(totals[start : start + PART])
             await asyncio.sleep(0)
 
     def cluster(self) -> ClusterFigures | None:
@@ -97,11 +97,11 @@ class Survey:
         """Return the numbers of as many namespaces as fit one reply."""
         most = rules.limit(limit)
         after = "" if cursor is None else last_seen(cursor, "")
-        found = [one for one in await self._totals() if one.namespace.name > after]
-        part = found[: min(most, rules.MAX_TRANSFER_BYTES // STATS_BYTES)]
-        more = len(part) < len(found)
+        rest = [totals for totals in await self._totals() if totals.namespace.name > after]
+        part = rest[: min(most, rules.MAX_TRANSFER_BYTES // STATS_BYTES)]
+        more = len(part) < len(rest)
         return StatsPage(
-            namespaces=[stats_of(totals) for totals in part],
+            namespaces=[stats_of(totals.namespace.name, totals) for totals in part],
             cursor=cursor_after(part[-1].namespace.name) if more else None,
         )
 
@@ -118,18 +118,18 @@ class Survey:
 
     async def _totals(self) -> list[Totals]:
         """Return the totals of all namespaces but those of the store itself."""
-        found = await self._engine.totals(self._now())
-        return [one for one in found if not one.namespace.name.startswith(SYSTEM)]
+        every = await self._engine.totals(self._now())
+        return [totals for totals in every if not totals.namespace.name.startswith(SYSTEM)]
 
-    async def _holdings(self, part: list[Totals]) -> list[Holding]:
+    async def _figures(self, part: list[Totals]) -> list[NamespaceFigures]:
         sums = await self._engine.read(
             [letter_address(totals.namespace.name, 0) for totals in part], self._now()
         )
         watched = [totals.namespace.name for totals in part if audited(totals.namespace)]
         ends = await self._audit_ends(watched)
         return [
-            Holding(
-                stats=stats_of(totals),
+            NamespaceFigures(
+                stats=stats_of(totals.namespace.name, totals),
                 policy=policy_of(totals.namespace.policy),
                 quota_bytes=quota_of(totals.namespace, self._engine.defaults),
                 settled_bytes=settled_bytes(totals.namespace),
@@ -153,11 +153,13 @@ class Survey:
         return ends
 
 
-def stats_of(totals: Totals) -> Stats:
-    """Return the numbers of a namespace, without overdue entries."""
+def stats_of(name: str, totals: Totals | None) -> Stats:
+    """Return the numbers of a namespace, without overdue entries. One that was never written to is empty."""
+    if totals is None:
+        return Stats(namespace=name, keys=0, bytes=0, version=0, changed_at=moment(0))
     namespace = totals.namespace
     return Stats(
-        namespace=namespace.name,
+        namespace=name,
         keys=namespace.keys - totals.due_keys,
         bytes=namespace.bytes - totals.due_bytes,
         version=namespace.revision,

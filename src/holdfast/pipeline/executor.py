@@ -1,8 +1,8 @@
 """Execution of a group of commands, and recovery when part of it fails.
 
-Law: a command that cannot be executed fails alone. A command whose caller has given up is not executed. A
-quota refuses only after expired entries are removed. Listeners cannot change the outcome of a commit. This
-module does not know what a command means.
+A command that can't be executed fails alone. A command whose caller has given up is not executed. A quota
+refuses only after expired entries are removed. Listeners can't change the outcome of a commit. Nothing here
+knows what a command means.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PART: Final = 100
 """Number of records of an expiry run that are passed on before the event loop gets a turn."""
 
 
-class Groups:
+class Executor:
     """Executes groups of commands on an engine.
 
     Args:
@@ -99,7 +99,7 @@ class Groups:
 
     async def _settle(self) -> AbstractContextManager[None]:
         # late: it takes 2 ms with OpenSSL, and few stores sign anything
-        from holdfast.pipeline.audit_key import settle
+        from holdfast.pipeline.audits import settle
 
         return await settle(self._engine, self._clock.now)
 
