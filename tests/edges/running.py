@@ -127,7 +127,9 @@ class Up:
         return await get(self.http_port, path)
 
     def _command(self) -> list[str]:
-        ports = ["--nats-port", str(self.nats_port), "--http-port", str(self.http_port)]
+        ports = ["--http-port", str(self.http_port)]
+        if "--no-nats" not in self._arguments:
+            ports += ["--nats-port", str(self.nats_port)]
         return [sys.executable, "-m", self.module, "up", *ports, *map(str, self._arguments)]
 
     def _environment(self) -> dict[str, str]:

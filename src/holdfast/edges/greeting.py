@@ -1,6 +1,6 @@
 """The message that `holdfast up` prints once everything runs: data, addresses, and a command to try.
 
-Law: the command works as printed in the shell that started `up`, and no lasting secret is printed. Where one
+The command works as printed in the shell that started `up`, and no lasting secret is printed. Where one
 is needed, the command names the file or the variable that holds it. The link to the console has a secret that
 works once, and is printed only on a terminal.
 """
@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from holdfast import masking
 from holdfast.edges.http.door import MCP
 from holdfast.edges.nats.cluster_server import login_file
-from holdfast.edges.settings.addresses import is_loopback, store_address
+from holdfast.edges.settings.addresses import http_url, is_loopback, local_http_url, store_address
 from holdfast.edges.settings.read import open_mode, shown, variable_of
 from holdfast.engines.cluster.servers import ACCEPTED, RISK
 
@@ -48,16 +48,16 @@ class Caller(NamedTuple):
 
 def greeting(
     config: Config,
-    url: str,
+    url: str | None,
     namespaces: Sequence[Stats] | None,
     *,
     no_key: HoldfastError | None = None,
     once: str | None = None,
 ) -> Iterator[str]:
-    """Yield the lines to print for a service at this NATS URL. `namespaces` is None if they can't be read.
+    """Yield the lines to print for a service at this NATS URL, or for one without NATS.
 
-    `no_key` is the reason why audited writes are refused, if they are. `once` is the secret of a link to the
-    console, if a person reads the lines.
+    `namespaces` is None if they can't be read. `no_key` is the reason why audited writes are refused, if they
+    are. `once` is the secret of a link to the console, if a person reads the lines.
     """
     if namespaces is None:
         held = "it can't be read just now: see the log"
@@ -71,8 +71,8 @@ def greeting(
         else f"{config.cluster}, with a replica in {config.data_dir}"
     )
     yield f"Data  {where} ({held})"
-    yield f"NATS  {masking.shown(url)}"
-    if config.cluster is not None:
+    yield "NATS  not served: callers use HTTP" if url is None else f"NATS  {masking.shown(url)}"
+    if config.cluster is not None and url is not None:
         place = f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}"
         log = quote(f"{place}?login={escaped(str(login_file(config)), safe='/')}")
         yield f"      ({program()} cluster status --url {log} shows the cluster)"
@@ -83,18 +83,18 @@ def greeting(
     exposed = open_mode(config)
     if exposed is not None:
         yield f"Open  {exposed}"
-        yield f"      ({program()} nats config writes a configuration that keeps callers apart)"
+        if url is not None:
+            yield f"      ({program()} nats config writes a configuration that keeps callers apart)"
     if config.http_port:
         yield from _http(config, url, open_mode=exposed is not None)
         yield from _console(config, open_mode=exposed is not None, once=once)
-    yield from _to_try(config, url)
+    yield from _to_try_over_http(config) if url is None else _to_try(config, url)
     yield "Ctrl-C stops."
 
 
-def _http(config: Config, url: str, *, open_mode: bool) -> Iterator[str]:
+def _http(config: Config, url: str | None, *, open_mode: bool) -> Iterator[str]:
     """Yield where HTTP is served, and who needs a token there."""
-    scheme = "https" if config.http_tls_cert else "http"
-    address = f"{scheme}://{config.http_host}:{config.http_port}"
+    address = http_url(config)
     yield f"HTTP  {address}/v1, /readyz and /metrics"
     near = "processes on this machine need no token, others do" if open_mode else "every caller needs a token"
     yield f"      ({near}: {program()} token create{_store_option(config, url)})"
@@ -106,9 +106,9 @@ def _http(config: Config, url: str, *, open_mode: bool) -> Iterator[str]:
         yield f"MCP   {address}{MCP}, {_agents(open_mode=open_mode)}"
 
 
-def _store_option(config: Config, url: str) -> str:
+def _store_option(config: Config, url: str | None) -> str:
     """Return the option with which a command finds this store, if it would not do so without one."""
-    if config.cluster is not None:
+    if config.cluster is not None and url is not None:
         return f" --url {_address(config, url, Caller(PLUGIN, _user(config, url), _options(config)))}"
     if store_address() == config.db:
         return ""
@@ -121,7 +121,7 @@ def _console(config: Config, *, open_mode: bool, once: str | None) -> Iterator[s
     if not config.console:
         return
     near = is_loopback(config.http_host)
-    address = f"{'https' if config.http_tls_cert else 'http'}://{config.http_host}:{config.http_port}/"
+    address = f"{http_url(config)}/"
     if once is None or open_mode or not near:
         login = "it needs no login on this machine" if open_mode and near else "log in with a token"
         yield f"Look  {address} ({login})"
@@ -145,6 +145,17 @@ def _to_try(config: Config, url: str) -> Iterator[str]:
     if PLACEHOLDER in where:
         yield f"      (with the secret that this service logs in with in the place of {PLACEHOLDER})"
     yield f'      or with any NATS client: request {prefix}.kv.{caller.plugin}.get with {{"key": "greeting"}}'
+
+
+def _to_try_over_http(config: Config) -> Iterator[str]:
+    """Yield a command to try, and the same with any HTTP client, for a service without NATS."""
+    local = local_http_url(config)
+    address, token = local or http_url(config), "" if local else f"?token={PLACEHOLDER}"
+    where = quote(f"{address}{token}")
+    yield f"Try   {program()} set greeting '\"hello\"' --plugin {PLUGIN} --url {where}"
+    if token:
+        yield f"      (with a token in the place of {PLACEHOLDER})"
+    yield f"      or with any HTTP client: GET {address}/v1/kv/{PLUGIN}/greeting"
 
 
 def program() -> str:

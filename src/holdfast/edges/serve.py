@@ -52,7 +52,7 @@ from holdfast.edges.nats.link import Link
 from holdfast.edges.nats.links import REST, Links
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService
-from holdfast.edges.settings.addresses import public_url
+from holdfast.edges.settings.addresses import local_http_url, public_url
 from holdfast.edges.settings.read import open_mode, settings_in_force, shown
 from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
 from holdfast.upkeep.tables import reap_tables
@@ -116,7 +116,9 @@ async def _serve_until(
         served = await open_in_time(config, say, stop)
         found = [] if own is None else [own]
 
-        async def nats() -> str:
+        async def nats() -> str | None:
+            if config.no_nats:
+                return None
             if not found:
                 found.append(await lasting.enter_async_context(_bus(config)))
             return found[0]
@@ -131,7 +133,7 @@ async def _serve_until(
 async def _serve(
     served: ServedStore,
     following: MovesFollower,
-    nats: Callable[[], Awaitable[str]],
+    nats: Callable[[], Awaitable[str | None]],
     *,
     sources: Mapping[str, str],
     sessions: BrowserSessions,
@@ -139,11 +141,12 @@ async def _serve(
 ) -> None:
     """Serve one store until the service is to stop, or the store has moved and the next one is open.
 
-    `nats` returns the address of NATS. A NATS server of our own is started when it is first asked for.
+    `nats` returns the address of NATS; None if it is not served. A NATS server of our own is started when it
+    is first asked for.
     """
     config, store = served.config, served.store
     async with contextlib.AsyncExitStack() as outliving, served.stack:
-        health = Health(store)
+        health = Health(store, nats=not config.no_nats)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
         limits = http_limits_of(config)
@@ -169,18 +172,24 @@ async def _serve(
             await outliving.enter_async_context(listening)
         url = await nats()
         links = health.links = metrics.links = [
-            await outliving.enter_async_context(Link(url, config, name=name)) for name in _names(config)
+            await outliving.enter_async_context(Link(url, config, name=name))
+            for name in _names(config)
+            if url is not None
         ]
+        common = links[0] if links else None
         requests = metrics.requests = _requests(config, store, metrics)
         async with (
             _services(config, store, requests, links, url=url, metrics=metrics),
             _answering(api, mcp, console, requests),
             _task(hour.run(), name="holdfast hour"),
             _task(
-                instances.run(links[0].client, denied=lambda: links[0].inbox_denied),
+                instances.run(
+                    None if common is None else common.client,
+                    denied=lambda: common is not None and common.inbox_denied,
+                ),
                 name="holdfast instances",
             ),
-            _watched(config, store, links[0]),
+            _watched(config, store, common),
             _table_reaper(config, store),
             _anchored(store),
         ):
@@ -188,7 +197,9 @@ async def _serve(
                 "started; removing expired entries at least every %g s",
                 config.kv_cleanup_interval_seconds,
             )
-            store.announce(public_url(config, url))
+            here = local_http_url(config) if url is None else public_url(config, url)
+            if here is not None:
+                store.announce(here)
             once = sessions.link() if config.console and sys.stdout.isatty() else None
             namespaces, no_key = await _contents(store)
             for line in greeting(config, url, namespaces, no_key=no_key, once=once):
@@ -344,10 +355,19 @@ async def _services(
     requests: RequestService,
     links: list[Link],
     *,
-    url: str,
+    url: str | None,
     metrics: Metrics,
 ) -> AsyncIterator[None]:
-    """Run a service on each connection. The common one stops last, because it publishes the events."""
+    """Run a service on each connection. The common one stops last, because it publishes the events.
+
+    Without NATS there is none, and what the other doors have accepted is answered at the end.
+    """
+    if url is None:
+        try:
+            yield
+        finally:
+            await requests.stop()
+        return
     settings = settings_of(config)
     common = NatsService(store, links[0].client, settings, requests=requests)
     own = [
@@ -408,9 +428,9 @@ async def _task(work: Coroutine[None, None, None], *, name: str) -> AsyncIterato
 
 
 @contextlib.asynccontextmanager
-async def _watched(config: Config, store: holdfast.Store, link: Link) -> AsyncIterator[None]:
-    """Watch for outages of the storage and send alerts."""
-    send = link.client.send if config.events else None
+async def _watched(config: Config, store: holdfast.Store, link: Link | None) -> AsyncIterator[None]:
+    """Watch for outages of the storage and send alerts, over NATS where it is served."""
+    send = link.client.send if link is not None and config.events else None
     watch = OutageWatch(store, send, prefix=config.subject_prefixes[0])
     async with _task(watch.run(), name="holdfast outage watch"):
         yield

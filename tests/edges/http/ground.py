@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -111,7 +110,7 @@ async def served(
         api.service = mcp.service = service.requests
         stack.push_async_callback(mcp.aclose)
         state = Health(store)
-        state.links = [SimpleNamespace(client=connection)]  # type: ignore[list-item]
+        state.links = [connection]
         metrics, sessions = Metrics("holdfast", store), BrowserSessions()
         health = application(state, metrics)
         settings_read = tuple(

@@ -105,27 +105,28 @@ class Instances:
         self._heard: dict[str, HeardInstance] = {}
         self._unknown = asyncio.Event()
 
-    async def run(self, client: Connection, *, denied: Callable[[], bool] = lambda: False) -> None:
+    async def run(self, client: Connection | None, *, denied: Callable[[], bool] = lambda: False) -> None:
         """Tell and hear over a connection until cancelled, and then say that this instance leaves.
 
         Args:
-            client: The connection.
+            client: The connection; None where NATS is not served. This instance then lists itself.
             denied: Whether the server refuses what instances tell each other. This one then lists itself.
         """
-        listening = client.listen(self._subject, self._take)
+        listening = None if client is None else client.listen(self._subject, self._take)
         try:
             while True:
                 self._unknown.clear()
                 announced = await self._announcement()
                 self.hear(announced)
-                if not denied():
+                if client is not None and not denied():
                     self._announce(client, announced)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(EVERY):
                         await self._unknown.wait()
         finally:
-            listening.cancel()
-            if not denied():
+            if listening is not None:
+                listening.cancel()
+            if client is not None and not denied():
                 self._announce(client, msgspec.structs.replace(self._me, leaving=True))
 
     def hear(self, announced: Announcement) -> None:
@@ -176,7 +177,9 @@ class Instances:
     async def _announcement(self) -> Announcement:
         report, seen, figures = await self._health.report(), self._metrics.glance(), self._cluster()
         wrong = [
-            f"{part}: {report[part]}" for part in ("service", "store", "nats") if report.get(part) != "ok"
+            f"{part}: {report[part]}"
+            for part in ("service", "store", "nats")
+            if report.get(part, "ok") != "ok"
         ]
         return msgspec.structs.replace(
             self._me,

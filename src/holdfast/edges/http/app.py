@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from holdfast.edges.monitoring.metrics import Metrics
-    from holdfast.edges.nats.link import Link
     from holdfast.store import Store
 
 PATIENCE: Final = 2.0
@@ -35,16 +34,28 @@ OK: Final = "ok"
 UNKNOWN: Final = "not known"
 
 
+class Connected(Protocol):
+    """A connection to NATS, as far as the readiness of a service depends on it."""
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is up."""
+        ...
+
+
 class Health:
     """The readiness of the service.
 
     Args:
         store: The store, which is asked whether it would accept a write.
+        nats: Whether NATS is served too, and must be connected.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, nats: bool = True) -> None:
         self._store = store
-        self.links: Sequence[Link] = ()
+        self._serves_nats = nats
+        self.links: Sequence[Connected] = ()
+        """The connections to NATS: the common one, and those of plugins."""
         self.stopping = False
         self._signs, self._looked = OK, -FRESH
 
@@ -54,7 +65,9 @@ class Health:
         Lost connections of some plugins are reported separately. Without the audit's key the service is ready
         for writes that are not audited, and is degraded.
         """
-        parts = {"service": self._service(), "store": await self._storage(), "nats": self._nats()}
+        parts = {"service": self._service(), "store": await self._storage()}
+        if self._serves_nats:
+            parts["nats"] = self._nats()
         audit = await self._audit() if parts["store"] == OK else UNKNOWN
         ready = all(state == OK for state in parts.values())
         degraded = audit not in (OK, UNKNOWN)
@@ -89,15 +102,15 @@ class Health:
     def _nats(self) -> str:
         """Return `ok` if the common connection is up and, if plugins have any, at least one of theirs."""
         common, own = self.links[:1], self.links[1:]
-        connected = any(one.client.is_connected for one in common) and (
-            not own or any(one.client.is_connected for one in own)
+        connected = any(one.is_connected for one in common) and (
+            not own or any(one.is_connected for one in own)
         )
         return OK if connected else "it is not connected"
 
     def _plugins(self) -> dict[str, str]:
         """Report lost connections of plugins. They affect only those plugins."""
         own = self.links[1:]
-        gone = sum(not one.client.is_connected for one in own)
+        gone = sum(not one.is_connected for one in own)
         return {"plugins": f"{gone} of {len(own)} connections of plugins are gone"} if gone else {}
 
 

@@ -89,6 +89,11 @@ class Link:
         await self.client.close()
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the connection is up."""
+        return self.client.is_connected
+
+    @property
     def reconnects(self) -> int:
         """The number of reconnects."""
         return self.client.reconnects

@@ -15,6 +15,8 @@ from holdfast.edges.settings.read import read_settings
 if TYPE_CHECKING:
     from holdfast.edges.settings.table import Config
 
+_ANY: Final = ("0.0.0.0", "::")
+"""The hosts that stand for every address of this machine."""
 _OPTIONS: Final = {
     "creds": "nats_creds",
     "nkey": "nats_nkey",
@@ -52,6 +54,22 @@ def public_url(config: Config, servers: str) -> str:
     prefix = config.subject_prefixes[0]
     option = "" if prefix == "db" else f"?prefix={prefix}"
     return ",".join(f"{scheme}://{place.rpartition('@')[2]}" for scheme, _, place in listed) + option
+
+
+def local_http_url(config: Config) -> str | None:
+    """Return the URL at which processes of this machine need neither a token nor a certificate, if any."""
+    if config.http_tls_cert:
+        return None
+    if config.http_host in _ANY:
+        return f"http://127.0.0.1:{config.http_port}"
+    return http_url(config) if is_loopback(config.http_host) else None
+
+
+def http_url(config: Config) -> str:
+    """Return the URL of the service over HTTP, as it is configured."""
+    scheme = "https" if config.http_tls_cert else "http"
+    host = f"[{config.http_host}]" if ":" in config.http_host else config.http_host
+    return f"{scheme}://{host}:{config.http_port}"
 
 
 def _login(config: Config) -> str:

@@ -36,6 +36,8 @@ DEFAULT: Final = "default"
 _SECRETS: Final = frozenset({"audit_key", "nats_password", "nats_token"})
 _ADDRESSES: Final = frozenset({"db", "nats"})
 _FILES_OF_SECRETS: Final = frozenset({"nats_creds", "nats_nkey", "nats_tls_key"})
+_NEED_NATS: Final = frozenset({"reply_mode", "request_users"})
+"""Settings outside the sections of NATS and clusters that have no meaning without NATS."""
 _PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
 _SECTIONS: Final = frozenset(path.partition(".")[0] for path in _PATHS)
 
@@ -75,6 +77,9 @@ def read_settings(
     folder = Path(values.get("data_dir") or default_folder(environment)).expanduser()
     values["data_dir"] = str(folder)
     values.setdefault("db", str(folder / "holdfast.db"))
+    if values.get("no_nats"):
+        _drop_hints_of_nats(values, sources)
+        _require_no_nats(values, sources)
     return _agreeing(Config(**values)), sources
 
 
@@ -114,6 +119,8 @@ def keys_of(config: Config) -> Keyring | None:
 
 def open_mode(config: Config) -> str | None:
     """Describe what others can do to a service with these settings; None if the NATS server isolates them."""
+    if config.no_nats:
+        return "any process on this machine can read, write and administer all data"
     if config.nats is None and config.nats_config is None:
         who = "any process on this machine"
     elif config.reply_mode == "open":
@@ -256,6 +263,34 @@ def _toml(text: str, path: Path) -> Any:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ValidationError(f"{path} is not valid TOML: {error}", field="config") from None
+
+
+def _drop_hints_of_nats(values: dict[str, Any], sources: dict[str, str]) -> None:
+    """Drop what variables of NATS' own tools say. They are not about Holdfast, which serves no NATS."""
+    for name, setting in SETTINGS.items():
+        if sources.get(name) in setting.variables[1:]:
+            del values[name], sources[name]
+
+
+def _require_no_nats(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Refuse settings that only make sense with NATS, for a service without it."""
+    off = sources["no_nats"]
+    for name in sources:
+        needs_nats = SETTINGS[name].section in ("nats", "cluster") or name in _NEED_NATS
+        given = values[name] != SETTINGS[name].default or sources[name].startswith("--")
+        if name != "no_nats" and needs_nats and given:
+            raise ValidationError(
+                f"{sources[name]} needs NATS, which {off} turns off: leave one of them out", field=name
+            )
+    if values["db"].startswith("cluster://"):
+        raise ValidationError(
+            f"a cluster keeps its log in NATS, which {off} turns off: name another store with db", field="db"
+        )
+    if values.get("http_port") == 0:
+        raise ValidationError(
+            f"{off} leaves only HTTP, which {sources['http_port']} turns off: leave one of them out",
+            field="http_port",
+        )
 
 
 def _agreeing(config: Config) -> Config:

@@ -176,6 +176,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             also="NATS_URL",
         ),
     ] = None
+    no_nats: Annotated[
+        bool,
+        About(
+            "nats.off",
+            "Serve HTTP, MCP and the console alone: no NATS server is started or connected to.",
+            flag=True,
+        ),
+    ] = False
     nats_port: Annotated[
         Port, About("nats.port", "Port of the NATS server that Holdfast starts.", flag=True)
     ] = 4222

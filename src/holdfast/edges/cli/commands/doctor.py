@@ -122,6 +122,8 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
             target.address, config.nats, keys, deep=deep, tls_first=config.nats_tls_first
         )
     ]
+    if config.no_nats:
+        findings.append(Finding("nats", "ok", "holdfast up serves HTTP alone: no_nats is set"))
     more = (key_finding, await _access(target.address, config))
     findings += [finding for finding in more if finding is not None]
     findings.sort(key=lambda finding: _ORDER.index(finding.level))

@@ -38,10 +38,16 @@ def _switch(name: str) -> Parameter:
     return Parameter(help=SETTINGS[name].about.help, negative=f"--no-{name}")
 
 
+def _plain_switch(name: str) -> Parameter:
+    """Return a flag that is off unless it is given, and has no opposite."""
+    return Parameter(help=SETTINGS[name].about.help, negative="")
+
+
 def up(
     *,
     db: Annotated[str | None, _flag("db")] = None,
     nats: Annotated[str | None, _flag("nats")] = None,
+    no_nats: Annotated[bool | None, _plain_switch("no_nats")] = None,
     nats_port: Annotated[int | None, _flag("nats_port")] = None,
     nats_config: Annotated[str | None, _flag("nats_config")] = None,
     http_port: Annotated[int | None, _flag("http_port")] = None,

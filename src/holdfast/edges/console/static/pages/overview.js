@@ -13,7 +13,7 @@ const rate = (point) => point.requests / point.seconds;
 const perSecond = (amount) => (amount >= 10 ? number(Math.round(amount)) : number(Number(amount.toFixed(1))));
 
 function Health({ health }) {
-  const parts = ["service", "store", "nats", "audit"];
+  const parts = ["service", "store", "nats", "audit"].filter((part) => part in health);
   return html`<ul class="health" aria-label="Readiness by part">
     ${parts.map((part) => {
       const fine = health[part] === "ok";
