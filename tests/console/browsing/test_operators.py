@@ -111,6 +111,26 @@ async def test_the_audit_is_verified_to_its_anchor(console: Console, enter: Ente
     await expect(page.get_by_text("Signed by")).to_have_count(1)
 
 
+async def test_long_numbers_are_shown_as_they_are_stored(console: Console, enter: Enter) -> None:
+    """The key of an item and the values of a dead letter keep all digits, and the item's link leads to it."""
+    long = 2**53 + 1
+    tables = console.store.tables("digits")
+    await tables.create_table("long", partition_key=("id", "number"))
+    await tables.put_item("long", {"id": long, "name": "exact"})
+    page = await (await enter()).open("/ui/tables/digits/long")
+    await page.get_by_role("link", name=str(long)).click()
+    await _reveal(page, "item")
+    await expect(page.locator("pre.json")).to_contain_text('"name": "exact"')
+    await expect(page.locator("dl.facts")).to_contain_text(str(long))
+    request = {"key": "digits", "value": long, "request_id": "id-digits", "writer": "game"}
+    fields = {"verb": "set", "request": request, "error_code": "BUSY", "message": "full", "attempts": 3}
+    await console.call("/v1/kv/digits:escalate", fields)
+    page = await (await enter()).open("/ui/inbox?namespace=kv/digits")
+    await page.get_by_role("button", name="Look").click()
+    await page.get_by_role("button", name="Reveal the values").click()
+    await expect(page.get_by_role("dialog").locator("pre")).to_contain_text(f'"value": {long}')
+
+
 async def test_items_of_a_table(enter: Enter) -> None:
     """Items are found through an index and shown whole after a reveal."""
     page = await (await enter()).open("/ui/tables")

@@ -14,7 +14,7 @@ function worded(name, field) {
   if (typeof field === "boolean") return field ? "yes" : "no";
   if (name.endsWith("_bytes")) return bytes(field);
   if (/^ttl_|_retention$/.test(name)) return span(field);
-  return typeof field === "number" ? number(field) : field;
+  return typeof field === "string" ? field : number(field);
 }
 
 export default function Policies({ doc, href, go }) {

@@ -2,6 +2,8 @@
 //
 // Data comes from this origin alone, and a refusal is always a `Refusal` with the server's own words.
 
+import { decoded } from "./json.js";
+
 export class Refusal extends Error {
   constructor(status, problem, text = "{}") {
     super(problem.detail || `the service answered ${status}`);
@@ -16,7 +18,7 @@ async function answer(response) {
   const text = await response.text();
   let body = {};
   try {
-    body = JSON.parse(text);
+    body = decoded(text);
   } catch {
     body = { detail: text.slice(0, 200) }; // a refusal of the door is plain text
   }
