@@ -1,7 +1,7 @@
 // The audit: records with filters, and verifying the chain part by part.
 
 import { html, useRef, useState } from "../vendor/preact.js";
-import { Choose, Filters, More, Rows } from "../parts/acting.js";
+import { Choose, Filters, More, Rows } from "../parts/actions.js";
 import { number, time } from "../parts/format.js";
 import { call, page } from "../parts/net.js";
 import { announce, Copy, Empty, Problem, Section, Tag, When } from "../parts/ui.js";

@@ -1,7 +1,7 @@
 // One blob: its description, and after a reveal its content as an image or as text.
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { Reveal } from "../parts/acting.js";
+import { Reveal } from "../parts/actions.js";
 import { bytes, number, time } from "../parts/format.js";
 import { Copy, Countdown, Problem, Section } from "../parts/ui.js";
 

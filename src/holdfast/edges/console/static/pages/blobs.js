@@ -1,7 +1,7 @@
 // Blobs: the plugins that have some, and the blobs of one of them.
 
 import { html } from "../vendor/preact.js";
-import { Filters, More, Rows } from "../parts/acting.js";
+import { Filters, More, Rows } from "../parts/actions.js";
 import { bytes, entryHref } from "../parts/format.js";
 import { Plugins } from "../parts/plugins.js";
 import { Countdown, Empty, Section, When } from "../parts/ui.js";

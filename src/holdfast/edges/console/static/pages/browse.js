@@ -1,12 +1,10 @@
 // The keys of a namespace: a tree of their parts, and a list that stays smooth with a million of them.
 
-import { html, useCallback, useEffect, useState } from "../vendor/preact.js";
-import { PrefixDelete } from "../parts/prefix.js";
+import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { ago, bytes, entryHref, number, span, withQuery } from "../parts/format.js";
-import { page as fetchPage } from "../parts/net.js";
-import { announce, Empty, Problem, Section, Tag, useTyped } from "../parts/ui.js";
+import { call, page as fetchPage } from "../parts/net.js";
+import { announce, Dialog, Empty, Problem, Section, Tag, useTyped } from "../parts/ui.js";
 import { NewEntry } from "../parts/edit.js";
-import { VirtualList } from "../parts/virtual.js";
 
 export const title = (doc) => doc?.namespace || "Browse";
 export const crumbs = () => [["Browse", "/ui/kv"]];
@@ -66,6 +64,119 @@ function Row({ one, doc, now }) {
       </span>
     </span>
   </div>`;
+}
+
+const SPARE = 8;
+
+/** A list of any length that draws only the rows in view. `row` draws one; all have the same height. `more` is called near the end, and may return a promise. */
+function VirtualList({ rows, height, row, more, label }) {
+  const box = useRef();
+  const asking = useRef(false);
+  const [view, setView] = useState({ top: 0, high: 600 });
+
+  const measure = () => {
+    const rect = box.current.getBoundingClientRect();
+    setView({ top: Math.max(0, -rect.top), high: innerHeight });
+  };
+  useLayoutEffect(measure, [rows.length]);
+  useEffect(() => {
+    addEventListener("scroll", measure, { passive: true });
+    addEventListener("resize", measure);
+    return () => {
+      removeEventListener("scroll", measure);
+      removeEventListener("resize", measure);
+    };
+  }, []);
+
+  const first = Math.max(0, Math.floor(view.top / height) - SPARE);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.high) / height) + SPARE);
+  useEffect(() => {
+    if (!more || asking.current || last < rows.length - 20) return;
+    asking.current = true;
+    Promise.resolve(more()).finally(() => {
+      asking.current = false;
+    });
+  }, [last, rows.length, more]);
+
+  return html`<div ref=${box} class="virtual" role="list" aria-label=${label} style=${{ height: `${rows.length * height}px` }}>
+    <div style=${{ transform: `translateY(${first * height}px)` }}>
+      ${rows.slice(first, last).map((one, number) => row(one, first + number))}
+    </div>
+  </div>`;
+}
+
+/** Deletes all keys below a prefix: first the count, then the prefix typed by hand. */
+function PrefixDelete({ doc, href, onClose, done }) {
+  const [count, setCount] = useState(0);
+  const [counting, setCounting] = useState(true);
+  const [typed, setTyped] = useState("");
+  const [gone, setGone] = useState(null);
+  const [error, setError] = useState(null);
+
+  useEffect(() => {
+    let stopped = false;
+    (async () => {
+      let cursor = null;
+      let total = 0;
+      try {
+        do {
+          const part = await fetchPage(withQuery(href, { count: "1", cursor, filter: null, sort: null }));
+          total += part.count;
+          cursor = part.cursor;
+          if (stopped) return;
+          setCount(total);
+        } while (cursor);
+      } catch (refusal) {
+        setError(refusal);
+      }
+      setCounting(false);
+    })();
+    return () => {
+      stopped = true;
+    };
+  }, []);
+
+  async function remove(event) {
+    event.preventDefault();
+    setError(null);
+    let removed = 0;
+    let cursor = null;
+    setGone(0);
+    try {
+      do {
+        const fields = { prefix: doc.root + doc.prefix, limit: 1000 };
+        if (cursor) fields.cursor = cursor;
+        const part = await call(doc.family, doc.owner, "delete_prefix", fields);
+        removed += part.count;
+        cursor = part.cursor;
+        setGone(removed);
+      } while (cursor);
+      announce(`${number(removed)} keys were deleted`);
+      onClose();
+      done();
+    } catch (refusal) {
+      setError(refusal);
+      setGone(null);
+    }
+  }
+
+  return html`<${Dialog} title="Delete all keys below a prefix" onClose=${onClose}>
+    <form onSubmit=${remove}>
+      <p>
+        <strong>${number(count)}${counting && "…"} keys</strong> of <code>${doc.namespace}</code> begin with
+        ${" "}<code>${doc.prefix}</code>. ${counting && "Still counting."}
+      </p>
+      <label for="typed">Type the prefix to delete them</label>
+      <input id="typed" class="mono" autocomplete="off" spellcheck="false" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
+      ${error && html`<${Problem} error=${error} />`}
+      <div class="actions">
+        <button type="submit" class="danger" disabled=${counting || typed !== doc.prefix || gone != null}>
+          ${gone == null ? `Delete ${number(count)} keys` : `${number(gone)} deleted…`}
+        </button>
+        <button type="button" onClick=${onClose}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
 }
 
 export default function Browse({ doc, href, go, reload }) {

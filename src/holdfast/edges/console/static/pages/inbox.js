@@ -1,7 +1,7 @@
 // The inbox: dead letters, locks, entries that expire soon, the trash and slow requests.
 
 import { html, useState } from "../vendor/preact.js";
-import { Choose, Confirm, Rows, useAction } from "../parts/acting.js";
+import { Choose, Confirm, Rows, useAction } from "../parts/actions.js";
 import { entryHref, number } from "../parts/format.js";
 import { call } from "../parts/net.js";
 import { Countdown, Empty, Problem, Section, Tag, useEvery, When } from "../parts/ui.js";

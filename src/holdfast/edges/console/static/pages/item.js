@@ -1,7 +1,7 @@
 // One item of a table: its key and attributes, masked until it is revealed.
 
 import { html, useState } from "../vendor/preact.js";
-import { Reveal } from "../parts/acting.js";
+import { Reveal } from "../parts/actions.js";
 import { Diff } from "../parts/diff.js";
 import { bytes, number } from "../parts/format.js";
 import { Copy, Countdown, Section, Tag, When } from "../parts/ui.js";

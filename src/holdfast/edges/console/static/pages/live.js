@@ -1,7 +1,7 @@
 // Live: changes of all namespaces as they come. While paused they wait at the service, so that none is missed.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { Choose } from "../parts/acting.js";
+import { Choose } from "../parts/actions.js";
 import { clock, entryHref, number, withQuery } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
 import { Empty, Section, Tag, useTyped } from "../parts/ui.js";

@@ -1,7 +1,7 @@
 // All namespaces, with a filter.
 
 import { html } from "../vendor/preact.js";
-import { Find, More } from "../parts/acting.js";
+import { Find, More } from "../parts/actions.js";
 import { bytes, number } from "../parts/format.js";
 import { Empty, Section, Tag, When } from "../parts/ui.js";
 

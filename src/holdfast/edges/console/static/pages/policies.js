@@ -1,7 +1,7 @@
 // The policies of all namespaces.
 
 import { html } from "../vendor/preact.js";
-import { Find, Rows } from "../parts/acting.js";
+import { Find, Rows } from "../parts/actions.js";
 import { bytes, number, span } from "../parts/format.js";
 import { Empty, Section, Tag } from "../parts/ui.js";
 

@@ -1,7 +1,7 @@
 // The policy of a namespace as a form. A trial says what it would refuse today, before it is set.
 
 import { html, useState } from "../vendor/preact.js";
-import { useAction } from "../parts/acting.js";
+import { useAction } from "../parts/actions.js";
 import { bytes, number, span } from "../parts/format.js";
 import { call } from "../parts/net.js";
 import { Problem, Section, Tag } from "../parts/ui.js";

@@ -1,7 +1,7 @@
 // The settings in force, and where each came from.
 
 import { html } from "../vendor/preact.js";
-import { Find, Rows } from "../parts/acting.js";
+import { Find, Rows } from "../parts/actions.js";
 import { withQuery } from "../parts/format.js";
 import { Section, Tag } from "../parts/ui.js";
 

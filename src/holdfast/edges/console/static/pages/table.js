@@ -1,7 +1,7 @@
 // The items of a table in a grid: keys are shown, other attributes are masked.
 
 import { html } from "../vendor/preact.js";
-import { Choose, Filters, More, Rows } from "../parts/acting.js";
+import { Choose, Filters, More, Rows } from "../parts/actions.js";
 import { bytes, withQuery } from "../parts/format.js";
 import { Countdown, Section, Tag } from "../parts/ui.js";
 

@@ -1,7 +1,7 @@
 // Tables: the plugins that have some, and the tables of one of them.
 
 import { html } from "../vendor/preact.js";
-import { Find, Rows } from "../parts/acting.js";
+import { Find, Rows } from "../parts/actions.js";
 import { number } from "../parts/format.js";
 import { Plugins } from "../parts/plugins.js";
 import { Empty, Section, Tag, When } from "../parts/ui.js";

@@ -1,7 +1,7 @@
 // Tokens: make one, see those that are valid, and revoke one.
 
 import { html, useState } from "../vendor/preact.js";
-import { Confirm, Find, Rows, useAction } from "../parts/acting.js";
+import { Confirm, Find, Rows, useAction } from "../parts/actions.js";
 import { number } from "../parts/format.js";
 import { call } from "../parts/net.js";
 import { Copy, Countdown, Empty, Problem, Section, Tag, When } from "../parts/ui.js";

@@ -1,28 +1,6 @@
 // JSON whose numbers stay as they are written, however long they are.
 
-/** A number that JavaScript can't hold exactly, as it is written. */
-export class Exact {
-  constructor(source) {
-    this.source = source;
-  }
-
-  toString() {
-    return this.source;
-  }
-
-  toJSON() {
-    return JSON.rawJSON ? JSON.rawJSON(this.source) : Number(this.source);
-  }
-}
-
-/** An answer of the service. Integers that JavaScript can't hold are `Exact`; looking for them takes time. */
-export function decoded(text) {
-  if (!/\d{16}/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (name, value, context) => {
-    const long = typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source);
-    return long ? new Exact(context.source) : value;
-  });
-}
+import { Exact } from "./net.js";
 
 export function parsed(text) {
   return JSON.parse(text, (name, value, context) => {

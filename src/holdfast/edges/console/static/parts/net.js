@@ -2,8 +2,6 @@
 //
 // Data comes from this origin alone, and a refusal is always a `Refusal` with the server's own words.
 
-import { decoded } from "./json.js";
-
 export class Refusal extends Error {
   constructor(status, problem, text = "{}") {
     super(problem.detail || `the service answered ${status}`);
@@ -12,6 +10,30 @@ export class Refusal extends Error {
     this.problem = problem;
     this.text = text;
   }
+}
+
+/** A number that JavaScript can't hold exactly, as it is written. */
+export class Exact {
+  constructor(source) {
+    this.source = source;
+  }
+
+  toString() {
+    return this.source;
+  }
+
+  toJSON() {
+    return JSON.rawJSON ? JSON.rawJSON(this.source) : Number(this.source);
+  }
+}
+
+/** An answer of the service. Integers that JavaScript can't hold are `Exact`; looking for them takes time. */
+function decoded(text) {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (name, value, context) => {
+    const long = typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source);
+    return long ? new Exact(context.source) : value;
+  });
 }
 
 async function answer(response) {

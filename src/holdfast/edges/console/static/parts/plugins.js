@@ -1,7 +1,7 @@
 // The plugins that have tables or blobs, as a list that leads to each of them.
 
 import { html } from "../vendor/preact.js";
-import { Find } from "./acting.js";
+import { Find } from "./actions.js";
 import { bytes, number } from "./format.js";
 import { Empty, Section, When } from "./ui.js";
 
