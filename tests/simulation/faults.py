@@ -50,7 +50,7 @@ class Fault(NamedTuple):
 def draw(seed: int, kinds: Sequence[str]) -> list[Fault]:
     """The faults of a seed. Each seed has another choice of kinds and another pace."""
     chance = Random(f"faults {seed}")
-    chosen = [kind for kind in kinds if chance.random() < 0.5] or ["cut while writing"]
+    chosen = [kind for kind in kinds if chance.random() < 0.6] or ["cut while writing"]
     pause = chance.choice((0.05, 0.15, 0.4))
     time, faults = BEGIN, []
     for number in range(MOST):

@@ -11,6 +11,7 @@ import gc
 import importlib
 import logging
 import os
+import pkgutil
 import queue
 import random
 import socket
@@ -197,11 +198,10 @@ import holdfast.clock  # noqa: E402
 from holdfast.edges import serve as _serving  # noqa: E402
 from holdfast.edges.settings.table import Config  # noqa: E402
 
-LATE_IMPORTS: Final = (
-    *("encodings.idna", "importlib.readers", "holdfast.engines.sqlite", "holdfast.engines.remote"),
-    *("holdfast.engines.cluster", "holdfast.operators.holdings"),
+PACKAGES: Final = (
+    *("decide", "engines.sqlite", "engines.remote", "engines.cluster", "operators", "pipeline", "wire"),
 )
-"""What the library imports when it is needed: once for all seeds, instead of in each."""
+"""Where the library has modules that it imports when they are needed."""
 
 _instead(holdfast.clock, "this_machine", lambda world: world.here.boot)
 
@@ -209,11 +209,15 @@ _instead(holdfast.clock, "this_machine", lambda world: world.here.boot)
 def prepare() -> None:
     """Do once what every seed would have to do."""
     logging.disable(logging.CRITICAL)
-    for name in LATE_IMPORTS:
+    importlib.import_module("encodings.idna")
+    importlib.import_module("importlib.readers")
+    for name in PACKAGES:
         try:
-            importlib.import_module(name)
+            package = importlib.import_module(f"holdfast.{name}")
         except ImportError:
             continue
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
 
 
 async def serve(url: str, *, nats: str, folder: str) -> None:
