@@ -47,11 +47,11 @@ class Fault(NamedTuple):
         return f"fault {self.number}: {self.kind} after {self.time:.2f} s{after}"
 
 
-def draw(seed: int, kinds: Sequence[str]) -> list[Fault]:
-    """The faults of a seed. Each seed has another choice of kinds and another pace."""
+def draw(seed: int, kinds: Sequence[str], paces: Sequence[float]) -> list[Fault]:
+    """The faults of a seed. Each seed has another choice of kinds and another average pause between them."""
     chance = Random(f"faults {seed}")
     chosen = [kind for kind in kinds if chance.random() < 0.6] or ["cut while writing"]
-    pause = chance.choice((0.05, 0.15, 0.4))
+    pause = chance.choice(paces)
     time, faults = BEGIN, []
     for number in range(MOST):
         time += chance.expovariate(1 / pause)

@@ -439,7 +439,7 @@ class NatsServer:
         network.count()
         if world.tracing:
             text = message.body[message.head :][:120].decode(errors="replace")
-            world.note(self.machine.name, f"{message.subject} {text}")
+            world.detail(self.machine.name, f"{message.subject} {text}")
         if any(hook(self, message) for hook in self.hooks):
             return
         to = list(self.subscribers(message.subject))

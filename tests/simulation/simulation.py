@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import shutil
 import tempfile
 from typing import Any, Final
@@ -11,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.simulation import seams
+from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Nemesis, draw
 from tests.simulation.judge import Finding, findings
@@ -20,7 +22,7 @@ from tests.simulation.world import Note, World
 
 LONGEST: Final = 150.0
 """The virtual seconds after which a run that has not ended is broken off."""
-TARGETS: Final[dict[str, type[Target]]] = {"sqlite": Target}
+TARGETS: Final[dict[str, type[Target]]] = {"sqlite": Target, "cluster": Cluster}
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,11 +96,12 @@ def simulate(
     began = seams.cpu_time()
     result = Result(seed, target)
     folder = tempfile.mkdtemp(prefix="holdfast-simulation-")
+    os.chdir(folder)  # what the services say about their files must not differ between runs
     world = World(seed, Disk(), tracing=tracing)  # type: ignore[abstract]
     world.stop_at = stop_at
     seams.enter(world)
     try:
-        _run(result, world, TARGETS[target](world, folder, plan.limits(Limits(ops=ops))), plan)
+        _run(result, world, TARGETS[target](world, ".", plan.limits(Limits(ops=ops))), plan)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     result.cpu = seams.cpu_time() - began
@@ -106,7 +109,7 @@ def simulate(
 
 
 def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
-    chosen = draw(world.seed, target.kinds)
+    chosen = draw(world.seed, target.kinds, target.paces)
     if plan.faults is not None:
         chosen = [fault for fault in chosen if fault.number in plan.faults]
     nemesis = Nemesis(target, chosen)

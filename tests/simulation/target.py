@@ -7,7 +7,7 @@ import traceback
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from holdfast.errors import DatabaseError, HoldfastError, InternalError
+from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
 from tests.simulation.judge import Finding
 from tests.simulation.network import HOST, NatsServer, Network
@@ -30,6 +30,7 @@ class Target:
 
     Attributes:
         kinds: The faults that may strike it.
+        paces: The average seconds between two faults, one of which a seed chooses.
         jumps: The seconds by which a wall clock may jump.
         jumps_stay: Whether a wall clock may stay wrong.
         services: The machines of the services.
@@ -41,6 +42,7 @@ class Target:
     kinds: tuple[str, ...] = faults.COMMON
     jumps: tuple[float, ...] = (-3600, -5, 5, 3600)
     jumps_stay = True
+    paces: tuple[float, ...] = (0.05, 0.15, 0.4)
     nodes = 1
 
     def __init__(self, world: World, folder: str, limits: Limits) -> None:
@@ -74,7 +76,7 @@ class Target:
 
     def store_url(self, machine: Machine) -> str:
         """What a service serves."""
-        return f"{self.folder}/store.db"
+        return f"sqlite:///{self.folder}/store.db"
 
     def begin(self) -> None:
         """Start everything."""
@@ -102,12 +104,10 @@ class Target:
         try:
             await seams.serve(self.store_url(machine), nats=nats, folder=self.folder)
             self.world.note(machine.name, "has stopped")
-        except (DatabaseError, InternalError) as error:
-            self.world.note(machine.name, f"does not start: {error.message}")
-            if "I/O" not in error.message and "full" not in error.message:
-                self.broken.append(Finding("does not start", f"{machine.name}: {error.message}"))
         except HoldfastError as error:
             self.world.note(machine.name, f"does not start: {error.code} {error.message}")
+            if "corrupt" in error.message or isinstance(error, InternalError):
+                self.broken.append(Finding("does not start", f"{machine.name}: {error.message}"))
         except Exception as error:
             text = f"{machine.name}: {error!r}\n{traceback.format_exc()}"
             self.broken.append(Finding("service failed", text))

@@ -233,7 +233,7 @@ class Workload:
             done = msgspec.structs.replace(operation, end=self._now(), **reply)
             self.seen.history.append(done)
             if self._world.tracing:
-                self._world.note(self._machines[client].name, f"{done} {done.request_id or ''}")
+                self._world.detail(self._machines[client].name, f"{done} {done.request_id or ''}")
             if done.version is not None:
                 self._versions[done.namespace, done.key] = done.version
             if done.outcome != "refused":

@@ -1,0 +1,82 @@
+"""Three services on a cluster: three NATS servers keep the log, and each service has its rows in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation import faults
+from tests.simulation.jetstream import JetStream
+from tests.simulation.judge import Finding
+from tests.simulation.network import HOST
+from tests.simulation.target import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.workload import Limits
+    from tests.simulation.world import Machine, World
+
+PLACE: Final = "SELECT value FROM holdfast_meta WHERE name = 'log'"
+"""How far in the log a file is."""
+TABLES: Final = (
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
+    "AND name <> 'holdfast_meta' ORDER BY name"
+)
+
+
+class Cluster(Target):
+    """Three services on a cluster of three NATS servers."""
+
+    kinds = (*faults.COMMON, *faults.CLUSTER)
+    jumps = (-600.0, -5.0, 5.0, 600.0)
+    jumps_stay = False
+    paces = (0.2, 0.5, 1.2)
+    nodes = 3
+
+    def __init__(self, world: World, folder: str, limits: Limits) -> None:
+        super().__init__(world, folder, limits)
+        self._jetstream = JetStream(self.network, self.servers)
+
+    def store_url(self, machine: Machine) -> str:
+        """What a service serves."""
+        servers = ",".join(f"{HOST}:{server.port}" for server in self.servers)
+        return f"cluster://{servers}/store?data={self.folder}/{machine.name}&allow_lazy_sync=true&timeout=5"
+
+    def step_down(self) -> None:
+        """Let the leader of the log step down."""
+        self._jetstream.step_down()
+
+    @contextlib.contextmanager
+    def losing_acks(self, share: float) -> Iterator[None]:
+        """Lose acknowledgements of the log."""
+        self._jetstream.losing_acks += share
+        yield
+        self._jetstream.losing_acks = max(0.0, self._jetstream.losing_acks - share)
+
+    def compare(self) -> Iterator[Finding]:
+        """Files of services that are at the same place of the log must have the same rows."""
+        copies: dict[object, tuple[str, dict[str, list[str]]]] = {}
+        for machine in self.services:
+            self.world.disk.here = machine.number
+            try:
+                place, rows = _rows(f"{self.folder}/{machine.name}/shard-0.db")
+            except sqlite3.Error as error:
+                self.world.note(machine.name, f"its file can't be read: {error}")
+                continue
+            name, others = copies.setdefault(place, (machine.name, rows))
+            for table in rows:
+                if rows[table] != others[table]:
+                    odd = sorted(set(rows[table]) ^ set(others[table]))[:4]
+                    text = f"{name} and {machine.name} differ at {place!r} in {table}: {odd}"
+                    yield Finding("replicas differ", text)
+
+
+def _rows(path: str) -> tuple[object, dict[str, list[str]]]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        place = connection.execute(PLACE).fetchone()
+        tables = [name for (name,) in connection.execute(TABLES)]
+        return place, {
+            name: sorted(map(repr, connection.execute(f"SELECT * FROM {name}"))) for name in tables
+        }
