@@ -1,13 +1,21 @@
-"""The maker of commands on keys, with a method for each verb: what handles have, without a store."""
+"""The makers of commands, with a method for each verb: what handles and doors have, without a store."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from holdfast.commands import Batch, Delete, Incr, Many, Restore, Set, SetTtl, Touch
 from holdfast.declare import DECLARED
-from holdfast.verbs import keys
+from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls.tables import PluginTables
+from holdfast.tables import commands
+from holdfast.verbs import keys, tables
 from holdfast.verbs.fields import Several
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 
 class Verbs(keys.Verbs):
@@ -56,3 +64,16 @@ class Verbs(keys.Verbs):
     def batch(self, *, writes: object, **fields: Any) -> Batch:
         """Make a command that executes all of its writes or none."""
         return self.command(Batch, writes=writes, **fields)
+
+
+class TableVerbs(tables.TableVerbs):
+    """Makes commands of the fields of calls on tables."""
+
+    def __getattr__(self, verb: str) -> Callable[[dict[str, Any]], Any]:
+        return partial(self.made, commands.VERBS[verb])
+
+
+def table_calls(store: Store, namespace: str) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
+    """Return what answers the verbs on tables as a door does."""
+    called = PluginTables(store, namespace, store.table_calls(namespace))
+    return lambda verb, fields: FAMILIES["table"][verb].answer(called, fields)

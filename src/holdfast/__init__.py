@@ -81,8 +81,7 @@ if TYPE_CHECKING:
     from holdfast.handles.blob_reader import BlobReader
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.recipes.identifiers import request_id
-    from holdfast.handles.table_reaper import ReaperHandle
-    from holdfast.handles.tables import Tables
+    from holdfast.handles.tables import ReaperHandle, Tables
     from holdfast.tables.conditions import attr
     from holdfast.tables.updates import if_not_exists
 
@@ -171,7 +170,7 @@ __getattr__ = on_demand(
     {
         "BlobReader": "holdfast.handles.blob_reader",
         "Blobs": "holdfast.handles.blobs",
-        "ReaperHandle": "holdfast.handles.table_reaper",
+        "ReaperHandle": "holdfast.handles.tables",
         "Tables": "holdfast.handles.tables",
         "attr": "holdfast.tables.conditions",
         "if_not_exists": "holdfast.tables.updates",

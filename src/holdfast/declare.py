@@ -373,7 +373,8 @@ class Declaration:
         fields = [f"{name}={'UNSET' if absent is UNSET else None}" for name, (_, absent) in self.own.items()]
         if "origin" in self.kind.__struct_fields__:
             fields += [f"{name}=None" for name in _PROVENANCE if name not in self.own]
-        source = _Source(self.kind, f"caller, *, {', '.join(fields)}", given="", null_is_given=True)
+        parameters = ", ".join(["caller", *(["*", *fields] if fields else [])])
+        source = _Source(self.kind, parameters, given="", null_is_given=True)
         if "origin" in self.kind.__struct_fields__:
             source.lines += [
                 " if timeout is not None: deadline = caller.deadline(timeout)",
@@ -425,6 +426,13 @@ class Declaration:
         if not self.part.of:
             return sent | {self.part.name: True}
         return {self.part.name if name == self.part.of else name: field for name, field in sent.items()}
+
+    def member(self, name: str, *, help: str, shared: tuple[str, ...] = ()) -> type[Struct]:
+        """Return the struct of an object that holds its own fields, for schemas of calls with several.
+
+        Fields that are shared may be given beside the objects instead.
+        """
+        return _typed(name, self.own, self.needed.difference(shared), self._rules, help=help)
 
     @cached_property
     def request(self) -> type[Struct]:

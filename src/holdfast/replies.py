@@ -23,6 +23,12 @@ class Nothing(Struct, kw_only=True, forbid_unknown_fields=True):
     """A reply with no fields beyond success."""
 
 
+class RemovedReply(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The reply to a sweep."""
+
+    removed: Annotated[int, Meta(description="How many had expired.")]
+
+
 class MemberReply(Struct, kw_only=True):
     """The outcome for one of several members: the reply fields of the single verb, or those of an error."""
 

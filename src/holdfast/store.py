@@ -7,7 +7,7 @@ even for types.
 from __future__ import annotations
 
 import asyncio
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Unpack
 
 from holdfast import families, operators, rules, upkeep
@@ -24,18 +24,19 @@ from holdfast.rows import SYSTEM
 from holdfast.upkeep_commands import Recount
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
-    from holdfast.engine import Capabilities, Checkup, Engine, ServiceEngine, Swept
+    from holdfast.engine import Capabilities, Checkup, Engine, Swept
     from holdfast.errors import HoldfastError
 
     # late: tables take 12 ms to import, blobs some more, and few programs have any
     from holdfast.handles.blobs import Blobs
+    from holdfast.handles.table_calls import TableCaller
     from holdfast.handles.tables import Tables
     from holdfast.model import Entry, Rescued, SlowPage, Stats, TrashPage
     from holdfast.operators.audit import Audit
@@ -193,7 +194,7 @@ class Store:
         from holdfast.handles.tables import Tables
 
         namespace = families.tables(rules.plugin_name(plugin))
-        return Tables(namespace, self.table_calls(namespace), self._take_charge)
+        return Tables(self.table_calls(namespace), self._take_charge)
 
     def blobs(self, plugin: str) -> Blobs:
         """Get the blobs of a plugin.
@@ -217,8 +218,8 @@ class Store:
 
     def table_calls(
         self, namespace: str, *, writer: str | None = None, principal: str | None = None
-    ) -> Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]:
-        """Get the function that answers calls about tables, for an edge that knows who calls.
+    ) -> TableCaller:
+        """Get the caller of a namespace of tables, for an edge that knows who calls.
 
         Args:
             namespace: The namespace's full name.
@@ -226,30 +227,19 @@ class Store:
             principal: Name of the caller, where it is known for certain; the audit records it.
 
         Returns:
-            A function that takes a verb and its fields and returns the fields of the answer.
+            What makes and executes commands on tables.
         """
         # late: tables take 12 ms to import, and few programs have any
-        from holdfast.handles.table_calls import TableCalls
+        from holdfast.handles.table_calls import ServiceTables, TableCalls
         from holdfast.verbs.tables import TableVerbs
 
+        verbs = TableVerbs(self.pipeline.verbs(namespace, writer=writer, principal=principal))
         if (service := service_of(self._engine)) is not None:
-            return partial(self._ask_service, service, namespace)
-        origin = self.pipeline.verbs(namespace, writer=writer, principal=principal).origin
-        return TableCalls(self.pipeline, TableVerbs(namespace, origin), self.purge).call
+            return ServiceTables(service, verbs, self.pipeline.now)
+        return TableCalls(self.pipeline, verbs, self.purge)
 
     async def _finish_indexes(self) -> None:
         await upkeep.finish_indexes(self.pipeline)
-
-    async def _ask_service(
-        self, service: ServiceEngine, namespace: str, verb: str, fields: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Forward a call to the other side, which does not know this store's default writer."""
-        # late: tables take 12 ms to import, and few programs have any
-        from holdfast.verbs.tables import WRITES
-
-        if verb in WRITES and self.pipeline.writer and fields.get("last_writer") is None:
-            fields = {**fields, "last_writer": self.pipeline.writer}
-        return await service.table(namespace, verb, fields)
 
     @cached_property
     def rescues(self) -> Rescues:

@@ -10,9 +10,9 @@ from typing import Any, Final, get_type_hints
 import pytest
 
 from holdfast.edges.calls import tables
-from holdfast.handles.table_fields import Expecting, Walk
 from holdfast.handles.tables import Tables
 from holdfast.verbs.fields import Viewing
+from holdfast.verbs.tables import Expecting, Walk
 from tools.pages.generated import BLOCKS, ROOT, generated, with_blocks
 from tools.pages.verbs import own_fields
 

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.decide import decision as heart
 from holdfast.decide import items, tables
-from holdfast.handles import table_pages, table_reads
+from holdfast.handles import table_walks
 from holdfast.rows import Row
 from holdfast.tables import indexes, ranges, ttl, updates
 from holdfast.tables.commands import FillIndex
@@ -126,12 +126,12 @@ def between_leaves_out_its_end(patch: pytest.MonkeyPatch) -> None:
 
 def page_turns_round(patch: pytest.MonkeyPatch) -> None:
     """A page that continues another goes in its direction."""
-    step = table_reads.step
+    step = table_walks.step
 
-    def wrong(namespace: Any, space: Any, after: Any, *more: Any, reverse: bool) -> Any:
+    def wrong(namespace: Any, space: Any, after: Any, *more: Any, reverse: bool = False) -> Any:
         return step(namespace, space, after, *more, reverse=reverse and after is None)
 
-    patch.setattr(table_pages, "step", wrong)
+    patch.setattr(table_walks, "step", wrong)
 
 
 def effect_repeated(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from holdfast.rules import values
 from holdfast.testing.exact import refusal
 from holdfast.wire.writes import write_of
 from holdfast.work import SLICE, Work
-from tests.verbs import Verbs
+from tests.verbs import Verbs, table_calls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -113,7 +113,7 @@ REQUESTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 
 async def _refusal(store: holdfast.Store, verb: str, fields: dict[str, Any]) -> HoldfastError | None:
     try:
-        await store.table_calls("table/p")(verb, fields)
+        await table_calls(store, "table/p")(verb, fields)
     except HoldfastError as error:
         return error
     return None

@@ -18,7 +18,7 @@ from holdfast import rules
 from holdfast.clock import ManualClock
 from holdfast.engine import Capabilities, Scanned
 from holdfast.errors import Unavailable
-from holdfast.handles.table_reads import tables_at
+from holdfast.handles.table_walks import tables_at
 from holdfast.rows import Row
 from holdfast.store import Store
 from holdfast.upkeep.purge import expired_items, purge

@@ -26,7 +26,7 @@ from holdfast.rows import DROPPED, Address, Namespace, Row
 from holdfast.store import Store
 from holdfast.tables.commands import Defined, FillIndex, Purge
 from holdfast.upkeep.tables import finish_indexes, reap_tables, sweep_tables
-from holdfast.verbs.tables import TableVerbs
+from tests.verbs import TableVerbs
 
 PATIENCE = 60.0
 NOW = 1_700_000_000
@@ -51,7 +51,7 @@ async def interrupted(store: Store, *, items: int) -> None:
     await tables.create_table("t", partition_key=("id", "number"))
     writes = [{"put": {"item": {"id": number, "team": "red"}}} for number in range(items)]
     await tables.batch_write_item("t", writes)
-    verbs = TableVerbs("table/trivia", store.pipeline.verbs("table/trivia").origin)
+    verbs = TableVerbs(store.pipeline.verbs("table/trivia"))
     key = {"name": "team", "type": "string"}
     await store.pipeline.call(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
 
@@ -96,7 +96,7 @@ async def test_two_who_fill_the_same_index_do_no_harm(store: Store) -> None:
 async def test_an_index_is_not_filled_with_what_has_expired(store: Store, clock: ManualClock) -> None:
     """An item that expires between being found and being entered gets no entry, which nobody would remove."""
     await expiring(store, "trivia", items=3)
-    verbs = TableVerbs("table/trivia", store.pipeline.verbs("table/trivia").origin)
+    verbs = TableVerbs(store.pipeline.verbs("table/trivia"))
     made = await store.pipeline.call(
         verbs.create_index(
             {"table": "t", "index": "by-end", "index_key": {"name": "expires", "type": "number"}}

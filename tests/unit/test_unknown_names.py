@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.edges.calls import table_fields
 from holdfast.errors import ValidationError
-from holdfast.verbs import unknown
 
 PUT = {"item": {"id": "1"}}
 KEYED = {"partition_key": "1"}
@@ -83,18 +81,3 @@ async def test_what_is_no_list_is_refused_as_before(call: Any, field: str) -> No
         with pytest.raises(ValidationError, match="must be a list") as refused:
             await store.kv("p").set_many(call)
         assert refused.value.field == field
-
-
-@pytest.mark.parametrize(
-    ("known", "shape"),
-    [
-        (unknown.ITEM_KEY, table_fields.ItemKey),
-        (unknown.ITEM_WRITES["put"], table_fields.PutMember),
-        (unknown.ITEM_WRITES["update"], table_fields.UpdateMember),
-        (unknown.ITEM_WRITES["delete"], table_fields.KeyedMember),
-        (unknown.ITEM_WRITES["check"], table_fields.KeyedMember),
-    ],
-)
-def test_handles_know_what_the_service_knows(known: frozenset[str], shape: Any) -> None:
-    """A name is known to a program exactly if the service knows it."""
-    assert known == set(shape.__struct_fields__)

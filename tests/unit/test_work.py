@@ -28,9 +28,8 @@ from holdfast.tables.projection import compiled, project
 from holdfast.tables.schema import table_schema
 from holdfast.tables.updates import update_of, updated
 from holdfast.testing.exact import refusal
-from holdfast.verbs.tables import TableVerbs
 from holdfast.work import SLICE, Work, reading, searching
-from tests.verbs import Verbs
+from tests.verbs import TableVerbs, Verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -165,7 +164,7 @@ def test_projections_and_updates_are_counted() -> None:
 
 def tables() -> TableVerbs:
     """Makes commands about tables."""
-    return TableVerbs("table/x", Verbs("table/x", writer="w", new_id=lambda: "id", now=lambda: 0).origin)
+    return TableVerbs(Verbs("table/x", writer="w", new_id=lambda: "id", now=lambda: 0))
 
 
 def table_rows(name: str, attributes: dict[str, Any]) -> Loaded:

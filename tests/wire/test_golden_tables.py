@@ -29,6 +29,7 @@ from holdfast.errors import HoldfastError
 from holdfast.handles.blob_calls import WRITES
 from holdfast.handles.blobs import Blobs
 from holdfast.handles.tables import Tables
+from holdfast.tables.commands import VERBS
 from holdfast.tables.conditions import attr
 from holdfast.tables.updates import if_not_exists
 from holdfast.verbs.tables import TableVerbs
@@ -98,7 +99,6 @@ REFUSED: list[Call] = [
     ("table", "create_index", {"table": "t", "index": "", "index_key": {"name": "a", "type": "string"}}),
     ("table", "create_index", {"table": "t", "index": "i", "index_key": 5}),
     ("table", "drop_index", {"table": "t"}),
-    ("table", "put_item", {}),
     ("table", "put_item", {"table": "t"}),
     ("table", "put_item", {"table": "t", "item": 5}),
     ("table", "put_item", {"table": "t", "item": {}, "binary": "p"}),
@@ -347,7 +347,7 @@ def command_of(
         command = WRITES[verb](caller, fields).command
         assert command is not None
         return command
-    made = getattr(TableVerbs(caller.namespace, caller.origin), verb)(fields)
+    made = TableVerbs(caller).made(VERBS[verb], fields)
     if isinstance(made, tuple):
         command, several = made
         return command, [f"{at} {_refusal(error)}" for at, error in several.refused.items()]

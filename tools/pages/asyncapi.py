@@ -14,11 +14,11 @@ import yaml
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.schemas import schemas_of
-from holdfast.edges.calls.table_replies import ItemChangeRecord
 from holdfast.errors import error_classes
 from holdfast.forms import SCHEMAS
 from holdfast.model import Change
 from holdfast.pipeline.outage import Alert
+from holdfast.tables.replies import ItemChangeRecord
 from holdfast.wire.dialects import SEMANTIC
 from holdfast.wire.subjects import FAMILIES as SUBJECTS
 from holdfast.wire.subjects import QUEUE

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.audit.results import AuditPage
+    from holdfast.commands import Command
     from holdfast.engine.queries import Filter, Scan, Selected
     from holdfast.model import Letter, LetterPage, Page, Rescued, SlowPage, TrashPage
     from holdfast.origin import Origin
@@ -77,8 +78,8 @@ class ServiceEngine(Protocol):
         """Remove a page of keys."""
         ...
 
-    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the reply to a call; see `holdfast.handles.table_calls`."""
+    async def table(self, command: Command, now: Callable[[], int]) -> Any:
+        """Return the result of a command on tables."""
         ...
 
     async def trash(self, query: Scan) -> TrashPage:

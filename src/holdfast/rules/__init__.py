@@ -7,6 +7,7 @@ name, and the limit. Nothing here depends on what is stored.
 
 from holdfast.rules.fields import (
     anchor,
+    as_object,
     boolean,
     fence,
     identity,
@@ -22,6 +23,7 @@ from holdfast.rules.fields import (
     require_reason,
     required_ttl,
     semantics,
+    several,
     spec_ref,
     time,
     timeout,
@@ -104,6 +106,7 @@ __all__ = [
     "REQUEST_RETENTION",
     "TRASH_RETENTION",
     "anchor",
+    "as_object",
     "boolean",
     "encode_value",
     "fence",
@@ -128,6 +131,7 @@ __all__ = [
     "semantic_prefix",
     "semantic_root",
     "semantics",
+    "several",
     "shown",
     "spec_ref",
     "tenant_part",

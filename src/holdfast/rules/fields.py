@@ -6,6 +6,7 @@ Law: as in `holdfast.rules`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from holdfast.model import KEEP, Policy, Semantics
 from holdfast.origin import Fence
 from holdfast.rules.limits import (
     DEFAULT_LIMIT,
+    MAX_BATCH,
     MAX_HINT_CHARACTERS,
     MAX_HINTS,
     MAX_IDENTITY_CHARACTERS,
@@ -301,3 +303,21 @@ def _hints(given: object) -> tuple[str, ...]:
     if not isinstance(given, (list, tuple)) or len(given) > MAX_HINTS:
         raise ValidationError(f"{field} must be a list of at most {MAX_HINTS} texts", field=field)
     return tuple(legal_text(hint, field=field, most=MAX_HINT_CHARACTERS) for hint in given)
+
+
+def several(given: object, *, field: str) -> Sequence[Any]:
+    """Return the members of a list, whose number is limited."""
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise ValidationError(f"{field} must be a list", field=field)
+    if len(given) > MAX_BATCH:
+        raise ValidationError(
+            f"{field} has {len(given)} members; at most {MAX_BATCH} are allowed", field=field
+        )
+    return given
+
+
+def as_object(given: object, *, field: str) -> Mapping[str, Any]:
+    """Return a member that must be an object."""
+    if type(given) is not dict and not isinstance(given, Mapping):
+        raise ValidationError(f"each of {field} must be an object", field=field)
+    return given

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, overload
 
-from holdfast.handles import table_reaper as async_table_reaper
 from holdfast.handles import tables as async_tables
 from holdfast.sync.facade import Facade
 
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Unpack
 
     from holdfast.errors import HoldfastError
-    from holdfast.handles.table_fields import Expecting, Key, KeyDefinition, Paths, Values, Walk
     from holdfast.model import Item, ItemChanges, ItemPage
     from holdfast.tables.schema import Stream
     from holdfast.verbs.fields import Provenance, Viewing
+    from holdfast.verbs.tables import Expecting, Key, KeyDefinition, Paths, Values, Walk
 
 
 class Tables(Facade, of=async_tables.Tables):
@@ -33,36 +32,8 @@ class Tables(Facade, of=async_tables.Tables):
 
     @property
     def namespace(self) -> str:
-        """The namespace that the handle is bound to."""
+        """The namespace."""
         return self._handle.namespace
-
-    def query(
-        self, table: str, partition_key: Key, *, sk: Mapping[str, Any] | None = None, **walk: Unpack[Walk]
-    ) -> ItemPage:
-        """Get items of a partition in the order of their sort keys, a page at a time."""
-        return self._thread.run(self._handle.query(table, partition_key, sk=sk, **walk))
-
-    def scan(self, table: str, **walk: Unpack[Walk]) -> ItemPage:
-        """Get all items of a table in the order of their keys, a page at a time."""
-        return self._thread.run(self._handle.scan(table, **walk))
-
-    def query_index(self, table: str, index: str, key_value: Key, **walk: Unpack[Walk]) -> ItemPage:
-        """Get the items whose indexed attribute has a value, in the order of their keys, a page at a time."""
-        return self._thread.run(self._handle.query_index(table, index, key_value, **walk))
-
-    def changes(
-        self, table: str, since: int = 0, *, limit: int | None = None, view: Stream = "keys"
-    ) -> ItemChanges:
-        """Read what changed in a table."""
-        return self._thread.run(self._handle.changes(table, since, limit=limit, view=view))
-
-    def sweep_expired_ttl(self, table: str) -> int:
-        """Remove at most 100 items that have expired."""
-        return self._thread.run(self._handle.sweep_expired_ttl(table))
-
-    def start_reaper(self, interval: float = 3600) -> ReaperHandle:
-        """Start a task that repeatedly removes expired items of every table with a ttl attribute."""
-        return ReaperHandle(self._thread, self._thread.call(lambda: self._handle.start_reaper(interval)))
 
     def create_table(
         self,
@@ -298,13 +269,41 @@ class Tables(Facade, of=async_tables.Tables):
         """Get the time that an item has left."""
         return self._thread.run(self._handle.get_ttl(table, partition_key, sort_key))
 
+    def query(
+        self, table: str, partition_key: Key, *, sk: Mapping[str, Any] | None = None, **walk: Unpack[Walk]
+    ) -> ItemPage:
+        """Get items of a partition in the order of their sort keys, a page at a time."""
+        return self._thread.run(self._handle.query(table, partition_key, sk=sk, **walk))
 
-class ReaperHandle(Facade, of=async_table_reaper.ReaperHandle):
+    def scan(self, table: str, **walk: Unpack[Walk]) -> ItemPage:
+        """Get all items of a table in the order of their keys, a page at a time."""
+        return self._thread.run(self._handle.scan(table, **walk))
+
+    def query_index(self, table: str, index: str, key_value: Key, **walk: Unpack[Walk]) -> ItemPage:
+        """Get the items whose indexed attribute has a value, in the order of their keys, a page at a time."""
+        return self._thread.run(self._handle.query_index(table, index, key_value, **walk))
+
+    def changes(
+        self, table: str, since: int = 0, *, limit: int | None = None, view: Stream = "keys"
+    ) -> ItemChanges:
+        """Read what changed in a table."""
+        return self._thread.run(self._handle.changes(table, since, limit=limit, view=view))
+
+    def sweep_expired_ttl(self, table: str) -> int:
+        """Remove at most 100 items that have expired."""
+        return self._thread.run(self._handle.sweep_expired_ttl(table))
+
+    def start_reaper(self, interval: float = 3600) -> ReaperHandle:
+        """Start a task that repeatedly removes expired items of every table with a ttl attribute."""
+        return ReaperHandle(self._thread, self._thread.call(lambda: self._handle.start_reaper(interval)))
+
+
+class ReaperHandle(Facade, of=async_tables.ReaperHandle):
     """A reaper that runs until it is stopped, or until the store is closed."""
 
     __slots__ = ()
 
-    _handle: async_table_reaper.ReaperHandle
+    _handle: async_tables.ReaperHandle
 
     def stop(self) -> None:
         """Stop the reaper, and wait until a running sweep has ended."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast import rules
 from holdfast.blobs.manifest import GRACE
 from holdfast.engine import Scan
-from holdfast.handles.table_reads import pages, step, tables_at
-from holdfast.handles.table_upkeep import expiry_of
+from holdfast.handles.table_walks import expiry_of, pages, step, tables_at
 from holdfast.rows import DROPPED, PARTS
 from holdfast.tables.commands import Purge
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import HoldfastError, TableNotFound
 from holdfast.families import has_tables
-from holdfast.handles.table_reads import tables_at
-from holdfast.handles.table_upkeep import fill_index, sweep
+from holdfast.handles.table_walks import fill_index, sweep, tables_at
 from holdfast.pipeline.timekeeper import BEAT
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from holdfast import rules
-from holdfast.errors import HoldfastError, MissingField, ValidationError
+from holdfast.errors import HoldfastError, MissingField
 
 T = TypeVar("T")
 R = TypeVar("R")
+several = rules.several
+as_object = rules.as_object
 
 
 class Provenance(TypedDict, total=False):
@@ -77,24 +79,6 @@ def required(fields: Mapping[str, Any], name: str) -> Any:
 def ttl_field(fields: Mapping[str, Any]) -> object:
     """Return the ttl of an item, which may be given as `ttl`, `ttl_seconds` or `keep_ttl`."""
     return rules.one_ttl(fields.get("ttl"), fields.get("ttl_seconds"), fields.get("keep_ttl"))
-
-
-def several(given: object, *, field: str) -> Sequence[Any]:
-    """Return the members of a list, whose number is limited."""
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
-        raise ValidationError(f"{field} must be a list", field=field)
-    if len(given) > rules.MAX_BATCH:
-        raise ValidationError(
-            f"{field} has {len(given)} members; at most {rules.MAX_BATCH} are allowed", field=field
-        )
-    return given
-
-
-def as_object(given: object, *, field: str) -> Mapping[str, Any]:
-    """Return a member that must be an object."""
-    if type(given) is not dict and not isinstance(given, Mapping):
-        raise ValidationError(f"each of {field} must be an object", field=field)
-    return given
 
 
 _PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})

@@ -12,15 +12,6 @@ from typing import Any, Final
 
 from holdfast.errors import ValidationError
 
-ITEM_KEY: Final = frozenset({"partition_key", "sort_key"})
-_EXPECTING: Final = frozenset({"table", "expected_version", "condition", "return_values"})
-ITEM_WRITES: Final[Mapping[str, frozenset[str]]] = {
-    "put": _EXPECTING | {"item", "binary"},
-    "update": _EXPECTING | ITEM_KEY | {"set", "remove", "add"},
-    "delete": _EXPECTING | ITEM_KEY,
-    "check": _EXPECTING | ITEM_KEY,
-}
-"""The names in a write of items, by its kind."""
 _LONGEST: Final = 100
 """Maximum number of characters shown of a path."""
 
@@ -33,16 +24,7 @@ def refuse_unknown(members: object, known: frozenset[str], *, field: str) -> Non
     """
     if isinstance(members, Sequence):
         for position, member in enumerate(members):
-            _refuse(member, known, f"{field}[{position}]")
-
-
-def refuse_unknown_writes(writes: object, *, field: str) -> None:
-    """Refuse an unknown name in any of several writes of items."""
-    if isinstance(writes, Sequence):
-        for position, write in enumerate(writes):
-            if isinstance(write, Mapping):
-                for kind in write.keys() & ITEM_WRITES.keys():
-                    _refuse(write[kind], ITEM_WRITES[kind], f"{field}[{position}].{kind}")
+            refuse_unknown_names(member, known, f"{field}[{position}]")
 
 
 def unknown_field(path: str, known: Collection[str], spelled: Callable[[str], str] = str) -> ValidationError:
@@ -58,7 +40,12 @@ def plain(path: str) -> str:
     return ascii(path[-_LONGEST:])[1:-1]
 
 
-def _refuse(member: Any, known: frozenset[str], where: str) -> None:
+def refuse_unknown_names(member: Any, known: frozenset[str], where: str) -> None:
+    """Refuse an unknown name in an object. Anything else is left to the verb.
+
+    Raises:
+        ValidationError: The message names the closest known field.
+    """
     if isinstance(member, Mapping) and not known.issuperset(member):
         name = next(name for name in member if name not in known)
         raise unknown_field(plain(f"{where}.{name}"), known)

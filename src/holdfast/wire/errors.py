@@ -21,8 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.model import Conflict, ItemConflict
 from holdfast.stored import SeenItem
-from holdfast.wire.items import item_fields, item_of_fields
-from holdfast.wire.replies import entry_of_fields, seen_fields
+from holdfast.wire.replies import entry_of_fields, item_fields, item_of_fields, seen_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.clock import milliseconds, moment
-from holdfast.model import Entry, Semantics
+from holdfast.clock import instant, milliseconds, moment
+from holdfast.model import Entry, Item, Semantics
 from holdfast.rows import Record, Row
-from holdfast.stored import Escalation, SeenEntry, change_of, entry_of, look_over, semantics_of
+from holdfast.stored import Escalation, SeenEntry, change_of, entry_of, look_over, made, semantics_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -227,3 +227,18 @@ def _moment(text: str) -> datetime:
 def ms_of(text: str) -> int:
     """Convert a time to the milliseconds that are stored."""
     return milliseconds(_moment(text))
+
+
+def item_fields(item: Item) -> dict[str, Any]:
+    """Convert an item to fields, without its attributes if it has none."""
+    value: Any = item.value
+    return ({} if value is msgspec.UNSET else {"item": value}) | {
+        "version": item.version,
+        "expires_at": item.expires_at,
+    }
+
+
+def item_of_fields(value: Any, version: int, expires_at: datetime | str | None) -> Item:
+    """Rebuild an item from its fields."""
+    at = None if expires_at is None else instant(expires_at)
+    return Item(value=made(value), version=version, expires_at=at)

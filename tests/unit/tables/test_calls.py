@@ -15,11 +15,11 @@ from holdfast.commands import Removed
 from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, DatabaseError, Unavailable, ValidationError, ValueTooLarge
-from holdfast.handles import table_pages, table_reads
+from holdfast.handles import table_walks
 from holdfast.rows import DROPPED, Address
 from holdfast.tables.commands import ExpireItems, FillIndex
 from holdfast.tables.schema import KeyAttribute
-from holdfast.verbs.tables import TableVerbs
+from tests.verbs import TableVerbs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -61,7 +61,7 @@ async def tables(store: Store) -> Tables:
 @pytest.fixture
 def verbs(store: Store) -> TableVerbs:
     """What makes commands for the plugin."""
-    return TableVerbs(NAME, store.pipeline.verbs(NAME).origin)
+    return TableVerbs(store.pipeline.verbs(NAME))
 
 
 def engine_of(store: Store) -> MemoryEngine:
@@ -220,8 +220,8 @@ async def test_check_index_is_not_fooled_by_a_write(
 async def test_a_page_that_finds_little_is_short(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page looks at so much and no more; its cursor goes on where it stopped, also if it is empty."""
     await tables.create_index("t", "by", key=("tag", "string"))
-    monkeypatch.setattr(table_reads, "STEP", 4)
-    monkeypatch.setattr(table_pages, "PART", 4 * table_pages.LEAST)
+    monkeypatch.setattr(table_walks, "STEP", 4)
+    monkeypatch.setattr(table_walks, "PART", 4 * table_walks.LEAST)
     walks: list[Callable[..., Awaitable[ItemPage]]] = [
         partial(tables.query, "t", "a"),
         partial(tables.query_index, "t", "by", "x"),

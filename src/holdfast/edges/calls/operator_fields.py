@@ -279,12 +279,6 @@ class NamespacesReply(Struct, kw_only=True, forbid_unknown_fields=True):
     cursor: NextCursor
 
 
-class RemovedReply(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The reply to a sweep."""
-
-    removed: Annotated[int, Meta(description="How many had expired.")]
-
-
 class RecountReply(Struct, kw_only=True, forbid_unknown_fields=True):
     """The reply to `recount`."""
 

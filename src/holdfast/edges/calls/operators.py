@@ -33,7 +33,6 @@ from holdfast.edges.calls.operator_fields import (
     OperatorReadyFields,
     PolicyReply,
     RecountReply,
-    RemovedReply,
     RescueFields,
     RetriedReply,
     RevealedLetterReply,
@@ -50,7 +49,7 @@ from holdfast.errors import ValidationError
 from holdfast.forms import CallFields
 from holdfast.masking import MASK
 from holdfast.operators.rescues import RescuePart
-from holdfast.replies import Nothing, ReadyReply, StatsReply
+from holdfast.replies import Nothing, ReadyReply, RemovedReply, StatsReply
 from holdfast.verbs.fields import provenance, required
 from holdfast.wire.replies import entry_of_fields, stats_fields, trash_fields
 from holdfast.wire.subjects import OPERATOR

@@ -16,12 +16,12 @@ from holdfast.edges.intake.requests import Request
 from holdfast.edges.intake.service import KNOWN_NAMES
 from holdfast.errors import HoldfastError, ValueTooLarge
 from holdfast.families import has_tables, is_semantic
-from holdfast.handles.table_fields import change_fields as item_change_fields
 from holdfast.wire import subjects
 from holdfast.wire.blobs import FIELDS, fields_text
 from holdfast.wire.dialects import PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import NUMBERS
 from holdfast.wire.replies import record_fields
+from holdfast.wire.tables import change_fields as item_change_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -186,23 +186,17 @@ class RemoteEngine(RemoteOperators):
             except HoldfastError:
                 raise refused from None
 
-    async def table(self, namespace: str, verb: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """See `ServiceEngine.table`. The imports are local because few programs use tables."""
+    async def table(self, command: Command, now: Callable[[], int]) -> Any:
+        """See `ServiceEngine.table`."""
         # late: tables take 5 ms to import, and few programs have any
-        from holdfast.verbs.tables import WRITES
-        from holdfast.wire.tables import call_fields, result_in, writes_of
+        from holdfast.wire import tables
 
-        given = dict(fields)
-        seconds = self._seconds(given.pop("timeout", None))
-        fields, late = given, self._unknown(verb, seconds) if verb in WRITES else None
-        writes = writes_of(fields) if verb == "batch_write_item" else None
-        if writes is not None:
-            if not writes.legal:
-                return {"results": writes.merge(())}
-            fields = {**fields, "writes": writes.legal}
-        reply = dict(await self._ask(namespace, verb, call_fields(fields), late, seconds))
-        del reply["success"]
-        return reply if writes is None else {"results": writes.merge(map(result_in, reply["results"]))}
+        verb, fields = command.declared.name, tables.message_of(command)
+        if not isinstance(command, WriteCommand):
+            return tables.result_of(command, await self._ask(command.namespace, verb, fields))
+        seconds = self._left(command.origin, now)
+        late = self._unknown(verb, seconds)
+        return tables.result_of(command, await self._ask(command.namespace, verb, fields, late, seconds))
 
     async def ready(self) -> None:
         """See `Engine.ready`: ask the service whether its store is ready.

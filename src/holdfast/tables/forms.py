@@ -1,7 +1,4 @@
-"""The fields of the verbs on tables.
-
-Only declarations; see `holdfast.edges.calls.catalogue`.
-"""
+"""The forms of fields of calls on tables, with bounds and one line of help; see `holdfast.forms`."""
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
 # text is slow.
@@ -11,22 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
-from holdfast.forms import (
-    GRAMMARS,
-    TEXT,
-    CallFields,
-    Cursor,
-    ExpectedVersion,
-    Limit,
-    Since,
-    Viewer,
-    Why,
-    WriteFields,
-    grammar,
-    one_of,
-    ruled,
-    unsaid,
-)
+from holdfast.forms import GRAMMARS, TEXT, grammar, unsaid
 from holdfast.tables.condition_json import MAX_TESTS, TYPES
 from holdfast.tables.paths import MAX_PATHS, MAX_POSITION
 from holdfast.tables.updates import MAX_ACTIONS
@@ -195,7 +177,7 @@ AddPaths = Annotated[
         extra_json_schema=grammar("AddedByPath") | unsaid(_APART),
     ),
 ]
-_ACTS = {
+ACTS = {
     "anyOf": [
         {"required": [name], "properties": {name: {"minItems": 1, "minProperties": 1}}}
         for name in ("set", "remove", "add")
@@ -226,161 +208,54 @@ class KeyDefinitionFields(Struct, kw_only=True):
     type: Annotated[Literal["string", "number", "binary"], Meta(description="Its type.")]
 
 
-class TableCallFields(CallFields, kw_only=True):
-    """A call about one table."""
-
-    table: Table
-
-
-class TableWriteFields(WriteFields, kw_only=True):
-    """A write to one table."""
-
-    table: Table
-
-
-class CreateTableFields(TableWriteFields, kw_only=True):
-    """The fields of `create_table`."""
-
-    partition_key: Annotated[KeyDefinitionFields, Meta(description="The attribute that items are found by.")]
-    sort_key: Annotated[
-        KeyDefinitionFields | UnsetType,
-        Meta(
-            description="The attribute that orders items of a partition.",
-            extra_json_schema=unsaid("a `sort_key` of the same name as the partition key"),
-        ),
-    ] = UNSET
-    ttl_attribute: Annotated[
-        Attribute | UnsetType,
-        Meta(
-            description="The attribute that holds when an item expires.",
-            extra_json_schema=unsaid("a `ttl_attribute` that is part of the key"),
-        ),
-    ] = UNSET
-    stream: Annotated[
-        Literal["keys", "new", "old", "both"] | UnsetType,
-        Meta(description="The images that `changes` can show; `both` if not given."),
-    ] = UNSET
-
-
-class ExpectingItemFields(TableWriteFields, kw_only=True):
-    """A write of one item."""
-
-    expected_version: ExpectedVersion | UnsetType = UNSET
-    condition: ConditionField | UnsetType = UNSET
-    return_values: ReturnValues | UnsetType = UNSET
-
-
-class PutItemFields(ExpectingItemFields, kw_only=True):
-    """The fields of `put_item`."""
-
-    item: ItemField
-    binary: Binary | UnsetType = UNSET
-
-
-class ItemWriteFields(ExpectingItemFields, kw_only=True):
-    """A write of one item, identified by its key."""
-
-    partition_key: PartitionKey
-    sort_key: SortKey | UnsetType = UNSET
-
-
-@ruled(_ACTS)
-class UpdateItemFields(ItemWriteFields, kw_only=True):
-    """The fields of `update_item`."""
-
-    set: SetPaths = UNSET
-    remove: RemovePaths | UnsetType = UNSET
-    add: AddPaths = UNSET
-
-
-class SetItemTtlFields(ItemWriteFields, kw_only=True):
-    """The fields of `set_ttl`."""
-
-    ttl_seconds: Annotated[
-        int, Meta(description="The time to live in seconds, from now.", ge=1, le=rules.MAX_TTL)
-    ]
-
-
-class ItemKeyFields(TableCallFields, kw_only=True):
-    """A call that reads one item."""
-
-    partition_key: PartitionKey
-    sort_key: SortKey | UnsetType = UNSET
-
-
-class GetItemFields(ItemKeyFields, kw_only=True):
-    """The fields of `get_item`."""
-
-    projection: Projection | UnsetType = UNSET
-
-
-class RevealItemFields(ItemKeyFields, kw_only=True):
-    """The fields of `reveal_item`."""
-
-    why: Why | UnsetType = UNSET
-    last_writer: Viewer | UnsetType = UNSET
-
-
-class WalkFields(TableCallFields, kw_only=True):
-    """A walk over items; all fields except `table` are optional."""
-
-    filter: Annotated[
-        dict[str, Any] | UnsetType,
-        Meta(
-            description="Only items that meet this condition.",
-            extra_json_schema=grammar("Condition") | unsaid(_MANY),
-        ),
-    ] = UNSET
-    projection: Projection | UnsetType = UNSET
-    limit: Limit | UnsetType = UNSET
-    cursor: Cursor | UnsetType = UNSET
-    reverse: Annotated[bool | UnsetType, Meta(description="Begin at the end.")] = UNSET
-
-
-class QueryFields(WalkFields, kw_only=True):
-    """The fields of `query`."""
-
-    partition_key: PartitionKey
-    sort_key_condition: Annotated[
-        dict[str, Any] | UnsetType,
-        Meta(
-            description='What the sort key must meet, such as `{"gte": 7}`.',
-            extra_json_schema=grammar("SortKeyCondition")
-            | unsaid("a `sort_key_condition` on a table without a sort key, or of another type"),
-        ),
-    ] = UNSET
-
-
-class QueryIndexFields(WalkFields, kw_only=True):
-    """The fields of `query_index`."""
-
-    index: Index
-    key_value: Annotated[
-        str | int | float,
-        Meta(
-            description="The value of the index's attribute; a binary is base64.",
-            extra_json_schema=unsaid("a `key_value` of another type than the index has"),
-        ),
-    ]
-
-
-class CreateIndexFields(TableWriteFields, kw_only=True):
-    """The fields of `create_index`."""
-
-    index: Annotated[Index, Meta(extra_json_schema=unsaid("an `index` that the table has already"))]
-    index_key: Annotated[KeyDefinitionFields, Meta(description="The attribute that is indexed.")]
-
-
-class DropIndexFields(TableWriteFields, kw_only=True):
-    """The fields of `drop_index`."""
-
-    index: Index
-
-
-class CheckIndexFields(TableCallFields, kw_only=True):
-    """The fields of `check_index`."""
-
-    index: Index
+PartitionDefinition = Annotated[
+    KeyDefinitionFields, Meta(description="The attribute that items are found by.")
+]
+SortDefinition = Annotated[
+    KeyDefinitionFields,
+    Meta(
+        description="The attribute that orders items of a partition.",
+        extra_json_schema=unsaid("a `sort_key` of the same name as the partition key"),
+    ),
+]
+TtlAttribute = Annotated[
+    Attribute,
+    Meta(
+        description="The attribute that holds when an item expires.",
+        extra_json_schema=unsaid("a `ttl_attribute` that is part of the key"),
+    ),
+]
+StreamForm = Literal["keys", "new", "old", "both"]
+ImagesKept = Annotated[
+    StreamForm, Meta(description="The images that `changes` can show; `both` if not given.")
+]
+ImagesShown = Annotated[StreamForm, Meta(description="The images of items to return; `keys` if not given.")]
+NewIndex = Annotated[Index, Meta(extra_json_schema=unsaid("an `index` that the table has already"))]
+IndexDefinition = Annotated[KeyDefinitionFields, Meta(description="The attribute that is indexed.")]
+ItemTtl = Annotated[int, Meta(description="The time to live in seconds, from now.", ge=1, le=rules.MAX_TTL)]
+Filter = Annotated[
+    dict[str, Any],
+    Meta(
+        description="Only items that meet this condition.",
+        extra_json_schema=grammar("Condition") | unsaid(_MANY),
+    ),
+]
+Reverse = Annotated[bool, Meta(description="Begin at the end.")]
+SortKeyCondition = Annotated[
+    dict[str, Any],
+    Meta(
+        description='What the sort key must meet, such as `{"gte": 7}`.',
+        extra_json_schema=grammar("SortKeyCondition")
+        | unsaid("a `sort_key_condition` on a table without a sort key, or of another type"),
+    ),
+]
+IndexedValue = Annotated[
+    str | int | float,
+    Meta(
+        description="The value of the index's attribute; a binary is base64.",
+        extra_json_schema=unsaid("a `key_value` of another type than the index has"),
+    ),
+]
 
 
 class ItemKey(Struct, kw_only=True):
@@ -390,101 +265,12 @@ class ItemKey(Struct, kw_only=True):
     sort_key: SortKey | UnsetType = UNSET
 
 
-class BatchGetItemFields(TableCallFields, kw_only=True):
-    """The fields of `batch_get_item`."""
-
-    keys: Annotated[list[ItemKey], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
-
-
-class PutMember(Struct, kw_only=True):
-    """An item to put."""
-
-    item: ItemField
-    binary: Binary | UnsetType = UNSET
-    table: Table | UnsetType = UNSET
-    expected_version: ExpectedVersion | UnsetType = UNSET
-    condition: ConditionField | UnsetType = UNSET
-    return_values: ReturnValues | UnsetType = UNSET
-
-
-class KeyedMember(Struct, kw_only=True):
-    """An item to remove or to check."""
-
-    partition_key: PartitionKey
-    sort_key: SortKey | UnsetType = UNSET
-    table: Table | UnsetType = UNSET
-    expected_version: ExpectedVersion | UnsetType = UNSET
-    condition: ConditionField | UnsetType = UNSET
-    return_values: ReturnValues | UnsetType = UNSET
-
-
-@ruled(_ACTS)
-class UpdateMember(KeyedMember, kw_only=True):
-    """An item to update."""
-
-    set: SetPaths = UNSET
-    remove: RemovePaths | UnsetType = UNSET
-    add: AddPaths = UNSET
-
-
-@ruled(one_of(("put",), ("delete",)), closed=True)
-class BatchItemWrite(Struct, kw_only=True):
-    """One of the writes of `batch_write_item`: exactly one field is set."""
-
-    put: Annotated[PutMember | UnsetType, Meta(description="Put an item.")] = UNSET
-    delete: Annotated[KeyedMember | UnsetType, Meta(description="Remove an item.")] = UNSET
-
-
-@ruled(one_of(("put",), ("delete",), ("update",), ("check",)), closed=True)
-class TransactItemWrite(BatchItemWrite, kw_only=True):
-    """One of the writes of `transact_write`: exactly one field is set."""
-
-    update: Annotated[UpdateMember | UnsetType, Meta(description="Change attributes of an item.")] = UNSET
-    check: Annotated[KeyedMember | UnsetType, Meta(description="Only expect something of an item.")] = UNSET
-
-
+ItemKeys = Annotated[list[ItemKey], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
 _EACH = {name: {"required": ["table"]} for name in ("put", "delete", "update", "check")}
-_TABLES = {
+TABLES = {
     "anyOf": [
         {"required": ["table"]},
         {"properties": {"writes": {"items": {"properties": _EACH}}}},
     ]
 }
 """A write names its table, unless all of them have one in common."""
-
-
-@ruled(_TABLES)
-class BatchWriteItemFields(WriteFields, kw_only=True):
-    """The fields of `batch_write_item`."""
-
-    writes: Annotated[
-        list[BatchItemWrite],
-        Meta(description="At most 1,000 writes, each for itself.", max_length=rules.MAX_BATCH),
-    ]
-    table: CommonTable | UnsetType = UNSET
-
-
-@ruled(_TABLES)
-class TransactWriteFields(WriteFields, kw_only=True):
-    """The fields of `transact_write`."""
-
-    writes: Annotated[
-        list[TransactItemWrite],
-        Meta(
-            description="At most 1,000 writes, all or none.",
-            max_length=rules.MAX_BATCH,
-            extra_json_schema=unsaid("two `writes` about the same item"),
-        ),
-    ]
-    table: CommonTable | UnsetType = UNSET
-
-
-class ItemChangesFields(TableCallFields, kw_only=True):
-    """The fields of `changes`."""
-
-    since: Since | UnsetType = UNSET
-    limit: Limit | UnsetType = UNSET
-    view: Annotated[
-        Literal["keys", "new", "old", "both"] | UnsetType,
-        Meta(description="The images of items to return; `keys` if not given."),
-    ] = UNSET

@@ -1,7 +1,4 @@
-"""The replies of the verbs on tables.
-
-Law: only declarations; see `holdfast.edges.calls.catalogue`.
-"""
+"""The replies to calls on tables: the fields of a successful answer; see `holdfast.replies`."""
 
 # Annotations are not postponed: the catalogue reads them at every start of a service, and resolving them from
 # text is slow.
@@ -11,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from holdfast.edges.calls.table_fields import KeyDefinitionFields, Table
 from holdfast.replies import Count, Deadline, MemberReply, NextCursor, Truncated, Version
+from holdfast.tables.forms import KeyDefinitionFields, Table
 
 ItemVersion = Annotated[int, Meta(description="The version of the item.")]
 
