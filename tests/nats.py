@@ -26,7 +26,7 @@ from holdfast.errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast.edges.nats.credentials import Credentials
+    from holdfast.edges.nats.server_config import Credentials
 
 C = TypeVar("C", bound=Client)
 

@@ -18,7 +18,7 @@ from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, ServerComplaint, Untrusted, refusal
 from holdfast.bus.login import Login, Server, server_at, servers_beside
 from holdfast.bus.protocol import Info
-from holdfast.edges.nats.credentials import new_credentials
+from holdfast.edges.nats.server_config import new_credentials
 from holdfast.errors import Unsupported
 from tests.bus.scribe import scribe
 from tests.edges.test_link import CERTIFICATE, KEY

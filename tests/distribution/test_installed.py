@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.engines.sql.migrate import downgrade_sqlite
 from tests.distribution.environments import PATIENCE, Environment, clean, interpreter
 from tests.distribution.test_contents import project

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.edges.http import watching
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http import watches
+from holdfast.edges.http.connections import HttpLimits
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,5 +24,5 @@ def test_limits_are_true() -> None:
     seconds = (limits.request_seconds, limits.idle_seconds, limits.answer_seconds)
     assert "{:g}; {:g}; {:g} seconds".format(*seconds) in text
     assert f"{limits.watches} and {limits.watches_of_one}" in text
-    assert f"| {watching.READ_SECONDS:g} seconds |" in text
-    assert f"{watching.BEAT_SECONDS:g} seconds of silence" in text
+    assert f"| {watches.READ_SECONDS:g} seconds |" in text
+    assert f"{watches.BEAT_SECONDS:g} seconds of silence" in text

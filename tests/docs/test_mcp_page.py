@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.edges.http.limits import HttpLimits
-from holdfast.edges.http.watching import READ_SECONDS
+from holdfast.edges.http.connections import HttpLimits
+from holdfast.edges.http.watches import READ_SECONDS
 from holdfast.edges.intake.requests import LONG, MOST_SINGLE
 from holdfast.edges.mcp import bypass, door, resources, sessions, tools
 from holdfast.edges.mcp.tools import PAGE, TOOLS

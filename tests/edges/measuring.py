@@ -13,7 +13,7 @@ import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.monitoring.metrics import Metrics
-from holdfast.edges.nats.link import Link
+from holdfast.edges.nats.links import Link
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.read import read_config
 from tests.edges.running import plain_client

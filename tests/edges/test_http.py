@@ -17,7 +17,7 @@ from holdfast.edges.http.app import Health, application
 from holdfast.edges.http.connections import BoundedConnection
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
-from holdfast.edges.nats.link import Link
+from holdfast.edges.nats.links import Link
 from holdfast.edges.settings.read import read_config
 from holdfast.errors import Unavailable, ValidationError
 from tests.edges.running import get, until_status

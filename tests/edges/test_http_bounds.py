@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.edges.http.app import Health, application
-from holdfast.edges.http.door import Door
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.app import Door, Health, application
+from holdfast.edges.http.connections import HttpLimits
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from tests.edges.running import get, holdfast_up

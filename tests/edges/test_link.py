@@ -12,9 +12,9 @@ import holdfast
 from holdfast.bus import connection as connection_module
 from holdfast.bus.login import Login
 from holdfast.compat.connection import BotConnection
-from holdfast.edges.nats import link as module
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.link import Link, login
+from holdfast.edges.nats import links as module
+from holdfast.edges.nats.links import Link, login
+from holdfast.edges.nats.server_config import new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.settings.read import read_config
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError

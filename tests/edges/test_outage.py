@@ -19,7 +19,7 @@ from holdfast.clock import TICKS, ManualClock, Reading, SystemClock
 from holdfast.edges.monitoring import outage as looking
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
-from holdfast.edges.nats.link import Link
+from holdfast.edges.nats.links import Link
 from holdfast.edges.serve import _watched
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.memory import MemoryEngine

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import holdfast
-from holdfast.edges import following
-from holdfast.edges.following import MovesFollower
+from holdfast.edges import served_store
+from holdfast.edges.served_store import MovesFollower
 from holdfast.edges.settings.read import read_config
 from holdfast.engine.raw import Movable
 from tests.edges.running import holdfast_up
@@ -77,11 +77,11 @@ async def until(happens: Callable[[], bool]) -> None:
 
 async def test_a_place_that_a_service_can_not_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says so once and stays, also while the target can't be opened, and goes on after a failed switch."""
-    monkeypatch.setattr(following, "INTERVAL", 0.02)
+    monkeypatch.setattr(served_store, "INTERVAL", 0.02)
     config = read_config(environment={}, db=str(tmp_path / "one.db"), data_dir=str(tmp_path))
     said: list[str] = []
     stop = asyncio.Event()
-    served = await following.open_served(config, said.append, stop)
+    served = await served_store.open_served(config, said.append, stop)
     engine = served.store._engine
     assert isinstance(engine, Movable)
     async with served.stack:

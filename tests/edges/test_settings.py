@@ -12,8 +12,9 @@ from typing import Any, Final
 import pytest
 
 from holdfast.edges.cli.commands.up import example_json, example_toml, up
-from holdfast.edges.configured import defaults_of, settings_of
 from holdfast.edges.nats.service import Settings
+from holdfast.edges.serve import settings_of
+from holdfast.edges.served_store import defaults_of
 from holdfast.edges.settings.read import ignored_settings, read_config, shown
 from holdfast.edges.settings.table import SETTINGS
 from holdfast.errors import ValidationError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.edges.opening import opened
+from holdfast.edges.served_store import opened
 from holdfast.edges.settings.read import read_config
 from tests.edges.running import Up
 

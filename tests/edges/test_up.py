@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from tests.edges.running import PATIENCE, Up, ask, holdfast_up, plain_client, started_up, until_status
 from tests.nats import nats_server
 

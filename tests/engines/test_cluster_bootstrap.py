@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
-from holdfast.edges.nats import cluster_bootstrap
-from holdfast.edges.nats.cluster_bootstrap import ASIDE, BROUGHT, ClusterBootstrap, MachineAnswer, set_aside
-from holdfast.edges.nats.cluster_server import in_cluster
+from holdfast.edges.nats import cluster_server
+from holdfast.edges.nats.cluster_server import (
+    ASIDE,
+    BROUGHT,
+    ClusterBootstrap,
+    MachineAnswer,
+    in_cluster,
+    set_aside,
+)
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster import reports
 from holdfast.engines.cluster.address import cluster_address
@@ -92,7 +98,7 @@ async def test_a_new_machine_waits_until_no_other_brings_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on when all machines have said that they bring none."""
-    monkeypatch.setattr(cluster_bootstrap, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(cluster_server, "ANSWER_SECONDS", 0.2)
     async with servers_running(1) as servers, contextlib.AsyncExitStack() as stack:
         said: list[str] = []
 

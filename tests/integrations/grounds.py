@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.http.api import Api
-from holdfast.edges.http.app import Health, application
-from holdfast.edges.http.door import Door
+from holdfast.edges.http.app import Door, Health, application
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics

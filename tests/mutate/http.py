@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.edges.http import api, blobs, door, guard, responses, spoken
+from holdfast.edges.http import api, app, blobs, guard, requests, responses
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.guard import TokenGuard, UnknownTokens
 from holdfast.operators import tokens
@@ -77,7 +77,7 @@ def the_session_of_an_operator_opens_a_service_to_other_machines(patch: Patches)
 @bug("tests/edges/http/test_door.py")
 def a_page_of_another_site_can_write(patch: Patches) -> None:
     """Only pages of this service use it from a browser."""
-    patch.set(door, "_own", lambda scope, name, said: True)
+    patch.set(app, "_own", lambda scope, name, said: True)
 
 
 # Watches
@@ -106,10 +106,10 @@ def a_key_that_must_not_exist_is_overwritten(patch: Patches) -> None:
     patch.wrap(api, "expected_version", lambda expected_version, fields: expected_version(fields) or None)
 
 
-@bug("tests/edges/http/test_spoken.py")
+@bug("tests/edges/http/test_request_fields.py")
 def a_header_that_occurs_twice_is_accepted(patch: Patches) -> None:
     """A header that gives a field occurs once."""
-    patch.wrap(spoken, "header_fields", lambda header_fields, headers: header_fields(dict(headers).items()))
+    patch.wrap(requests, "header_fields", lambda header_fields, headers: header_fields(dict(headers).items()))
 
 
 @bug("tests/edges/http/test_blobs.py")

@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pytest
 from nats.errors import Error as NatsError
 
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from tests.edges.running import Up, holdfast_up, plain_client, started_up
 from tests.robustness import echo_process, loop_time
 from tests.robustness.flooding_neighbour import KINDS, flooding
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = float(os.environ.get("HOLDFAST_FLOOD_SECONDS", "0.3"))

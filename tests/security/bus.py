@@ -14,8 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.edges.nats.credentials import Credentials, new_credentials
-from holdfast.edges.nats.server_config import Permissions
+from holdfast.edges.nats.server_config import Credentials, Permissions, new_credentials
 from holdfast.families import OF_PLUGINS
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import connection, lasting_server, nats_server
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
-    from holdfast.edges.nats.credentials import Kind
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Kind, Mode
     from tests.security.responders import Responder
 
 PLUGINS: Final = ("trivia", "quote-db", "123")

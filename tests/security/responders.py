@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
     from holdfast.bus.protocol import Message
     from holdfast.edges.intake.request_log import Operation
-    from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.server_config import Permissions
+    from holdfast.edges.nats.server_config import Credentials, Permissions
 
     Heard: TypeAlias = Message | Msg
     Answering: TypeAlias = Callable[[Heard], Iterator[tuple[str, bytes]]]

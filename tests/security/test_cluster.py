@@ -18,8 +18,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.nats.cluster_server import NODE_ACCOUNT, cluster_config, keep_log, monitor_port
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.operators import ClusterOperator
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
 
 SECRET: Final = "0123456789abcdef"
 LOG: Final = "hf.shop.log.0"

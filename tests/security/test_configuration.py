@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Final
 import nkeys  # type: ignore[import-untyped]
 import pytest
 
-from holdfast.edges.nats.credentials import Kind, credentials_of, new_credentials
 from holdfast.edges.nats.server import find
-from holdfast.edges.nats.server_config import SERVICE, Mode, Permissions
+from holdfast.edges.nats.server_config import (
+    SERVICE,
+    Kind,
+    Mode,
+    Permissions,
+    credentials_of,
+    new_credentials,
+)
 from holdfast.edges.nats.service import ServiceSubjects
 from holdfast.errors import InvalidPluginName, ValidationError
 from holdfast.wire.subjects import OPERATOR, QUEUE

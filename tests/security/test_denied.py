@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.cli import run
-from holdfast.edges.nats.credentials import new_credentials
+from holdfast.edges.nats.server_config import new_credentials
 from holdfast.testing.exact import refusal
 from tests.nats import nats_server
 from tests.security.bus import permissions

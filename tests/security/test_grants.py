@@ -14,9 +14,8 @@ import pytest
 
 import holdfast
 from holdfast.edges.intake.request_log import RequestLog
-from holdfast.edges.nats import grants
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats import server_config as grants
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, ValidationError
 from holdfast.wire.subjects import MOST_LINKS, OPERATOR
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from pathlib import Path
 
-    from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
     from holdfast.store import Store
     from tests.security.bus import Ground, Grounds
 
@@ -273,7 +271,15 @@ async def test_reading_changes_nothing() -> None:
 def test_read_is_every_verb_that_writes_nothing() -> None:
     """The verbs of `read` come from those that the service answers, and no verb that writes is among them."""
     for family in ("kv", "semantic"):
-        assert not grants.READING[family] & {"set", "put", "delete", "incr", "batch", "restore", "escalate"}
+        assert not grants.READING[family] & {
+            "set",
+            "put",
+            "delete",
+            "incr",
+            "batch",
+            "restore",
+            "escalate",
+        }
         assert {"get", "list", "changes", "stats", "ready"} <= grants.READING[family]
     writes = {"put_item", "drop_table", "transact_write", "set_ttl", "sweep_expired_ttl", "create_index"}
     assert not grants.READING["table"] & writes
@@ -302,7 +308,10 @@ def test_the_page_lists_the_verbs_of_read() -> None:
         ("trivia:GET", "'GET' is not a verb"),
         ("trivia:*", "is not a verb"),
         ("trivia:putt", "did you mean 'put'"),
-        ("trivia:" + ",".join(sorted(grants.VERBS["kv"] | grants.VERBS["table"])), "longer than 100"),
+        (
+            "trivia:" + ",".join(sorted(grants.VERBS["kv"] | grants.VERBS["table"])),
+            "longer than 100",
+        ),
     ],
 )
 def test_unknown_verbs_are_refused(text: str, told: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.connections import HttpLimits
 from tests.edges.http.ground import Served, served
 from tests.edges.nats.ground import until
 from tests.nats import lasting_nats_server

@@ -16,9 +16,8 @@ from holdfast.edges.console import instances as module
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.http.app import Health
 from holdfast.edges.monitoring.metrics import Metrics
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.link import Link
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.links import Link
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.edges.settings.read import read_config
 from tests.edges.nats.ground import until
 from tests.edges.running import PATIENCE, holdfast_up

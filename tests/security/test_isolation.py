@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.edges.calls.tables import VERBS
-from holdfast.edges.nats.credentials import Credentials
-from holdfast.edges.nats.server_config import SERVICE
+from holdfast.edges.nats.server_config import SERVICE, Credentials
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import Wire, library_client
 from tests.security.attacks import ALL, SHARING, Attacker
@@ -24,8 +23,7 @@ from tests.security.responders import holdfast_service, no_service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.edges.nats.credentials import Kind
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Kind, Mode
     from tests.security.bus import Bus
     from tests.security.conftest import Answering
 

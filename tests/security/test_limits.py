@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import Permissions
-from holdfast.edges.nats.server_settings import CONNECTIONS, PENDING, PENDING_UNCOUNTED
+from holdfast.edges.nats.server_config import (
+    CONNECTIONS,
+    PENDING,
+    PENDING_UNCOUNTED,
+    Permissions,
+    new_credentials,
+)
 from holdfast.errors import ValidationError
 from tests.nats import Wire, nats_server
 from tests.security.test_configuration import text_of

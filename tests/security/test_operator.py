@@ -8,15 +8,14 @@ from urllib.parse import urlencode
 import pytest
 
 import holdfast
-from holdfast.edges.nats.credentials import new_credentials
+from holdfast.edges.nats.server_config import new_credentials
 from holdfast.wire.subjects import OPERATOR
 from tests.nats import nats_server
 from tests.security.bus import OWNERS, permissions
 from tests.security.responders import holdfast_service
 
 if TYPE_CHECKING:
-    from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
 
 
 def address(url: str, credentials: Credentials) -> str:

@@ -14,8 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.intake.request_log import RequestLog
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.errors import PermissionDenied, Unavailable
 from holdfast.testing.exact import refusal
@@ -27,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from holdfast.edges.nats.credentials import Credentials
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Credentials, Mode
 
 USERS: Final = ("trivia", "quote-db", "acme/web", OPERATOR)
 PATIENCE: Final = 60.0

@@ -20,9 +20,8 @@ import pytest
 import holdfast
 from holdfast.edges import cli
 from holdfast.edges.cli.commands import nats as nats_command
-from holdfast.edges.nats.credentials import credentials_of
 from holdfast.edges.nats.server import NatsServer, find
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, credentials_of
 from tests.edges.nats.ground import until
 from tests.edges.running import holdfast_up
 from tests.nats import Wire, connection
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bus.connection import Connection
-    from holdfast.edges.nats.credentials import Credentials, Kind
-    from holdfast.edges.nats.server_config import Mode
+    from holdfast.edges.nats.server_config import Credentials, Kind, Mode
 
 USERS: Final = (
     *("--plugin", "trivia", "--plugin", "trivia:read", "--plugin", "quote-db", "--plugin", "triv"),

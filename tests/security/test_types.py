@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.http.spoken import HEADERS
+from holdfast.edges.http.requests import HEADERS
 from tests.edges.calls.script import SCRIPT
 from tests.edges.calls.test_catalogue import filled
 from tests.edges.http.ground import Served, served

@@ -11,9 +11,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import Permissions
-from holdfast.edges.nats.server_settings import CONNECTIONS
+from holdfast.edges.nats.server_config import CONNECTIONS, Permissions, new_credentials
 from tests.nats import Wire, connection, nats_server
 from tests.security.responders import holdfast_service
 

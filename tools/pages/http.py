@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http.openapi import PATHS
-from holdfast.edges.http.spoken import HEADERS
+from holdfast.edges.http.requests import HEADERS
 from holdfast.wire.errors import NUMBERS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from urllib.parse import quote as escaped
 from urllib.parse import urlencode
 
 from holdfast import masking
-from holdfast.edges.http.door import MCP
+from holdfast.edges.http.app import MCP
 from holdfast.edges.nats.cluster_server import login_file
 from holdfast.edges.settings.addresses import http_url, is_loopback, local_http_url, store_address
 from holdfast.edges.settings.read import open_mode, shown, variable_of

@@ -1,6 +1,6 @@
 """Text for a terminal: whether it may have colours, and escaping so that it sends no commands.
 
-Law: code that displays text from other sources escapes it here. Control characters (C0, DEL and C1), line
+Code that displays text from other sources escapes it here. Control characters (C0, DEL and C1), line
 separators, and marks that change the direction of text become `\\u` and their code, which JSON reads as the
 same text.
 """

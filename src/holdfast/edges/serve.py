@@ -19,26 +19,25 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
-from holdfast.edges.configured import http_limits_of, settings_of
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
-from holdfast.edges.following import MovesFollower, ServedStore, open_in_time
 from holdfast.edges.greeting import greeting
 from holdfast.edges.http.api import Api
-from holdfast.edges.http.app import Health, application
-from holdfast.edges.http.door import Door
+from holdfast.edges.http.app import Door, Health, application
+from holdfast.edges.http.connections import HttpLimits
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.intake.request_log import RequestLog
+from holdfast.edges.intake.scheduler import Limits
 from holdfast.edges.intake.service import RequestService
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
 from holdfast.edges.monitoring.outage import OutageWatch
-from holdfast.edges.nats.cluster_bootstrap import ClusterBootstrap, set_aside
 from holdfast.edges.nats.cluster_server import (
+    ClusterBootstrap,
     StoppedEarly,
     cluster_config,
     in_cluster,
@@ -47,11 +46,12 @@ from holdfast.edges.nats.cluster_server import (
     keep_log,
     require_new_server,
     server_name,
+    set_aside,
 )
-from holdfast.edges.nats.link import Link
-from holdfast.edges.nats.links import REST, Links
+from holdfast.edges.nats.links import REST, Link, Links
 from holdfast.edges.nats.server import NatsServer
-from holdfast.edges.nats.service import NatsService
+from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.edges.served_store import MovesFollower, ServedStore, open_in_time
 from holdfast.edges.settings.addresses import local_http_url, public_url
 from holdfast.edges.settings.read import open_mode, settings_in_force, shown
 from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
@@ -329,6 +329,43 @@ def _readable(path: str) -> Path:
     except (OSError, UnicodeDecodeError):
         raise ValidationError(f"nats_config: {path} can't be read", field="nats_config") from None
     return file
+
+
+def settings_of(config: Config) -> Settings:
+    """Return the settings of the NATS service."""
+    return Settings(
+        prefixes=config.subject_prefixes,
+        reply_mode=config.reply_mode,
+        payload_dialect=config.payload_dialect,
+        request_users=config.request_users,
+        events=config.events,
+        deadline_ms=config.deadline_ms,
+        slow_seconds=config.slow_ms / 1000,
+        slow_walk_seconds=config.slow_list_ms / 1000,
+        slow_kept=config.slow_log_size,
+        rate=config.rate_limit,
+        strict_fields=config.strict_fields,
+        limits=Limits(
+            waiting=config.max_waiting,
+            waiting_bytes=config.max_waiting_bytes,
+            all_waiting_bytes=config.max_all_waiting_bytes,
+            under_way=config.max_under_way,
+            all_under_way=config.max_all_under_way,
+        ),
+    )
+
+
+def http_limits_of(config: Config) -> HttpLimits:
+    """Return the limits of the HTTP door."""
+    return HttpLimits(
+        body_bytes=config.http_max_body_bytes,
+        head_bytes=config.http_max_head_bytes,
+        connections=config.http_max_connections,
+        watches=config.http_max_watches,
+        request_seconds=config.http_request_seconds,
+        idle_seconds=config.http_idle_seconds,
+        answer_seconds=config.http_answer_seconds,
+    )
 
 
 def _names(config: Config) -> list[str]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from tests.edges.cli.conftest import fill
 from tests.edges.cli.test_terminal import Terminal, read
 from tests.edges.running import holdfast_up

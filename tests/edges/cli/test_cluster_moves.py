@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges import opening
+from holdfast.edges import served_store
 from holdfast.engine import JournalQuery
 from holdfast.engines.cluster import moves
 from tests.cluster import Nodes, at_one_place, engine_of, equal
@@ -92,7 +92,7 @@ async def test_a_copy_into_a_cluster_that_is_interrupted(
     cli: Cli, nodes: Nodes, full: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the same command has completed it, no node reads or writes; then all sections are equal."""
-    monkeypatch.setattr(opening, "PAUSE", 0.1)
+    monkeypatch.setattr(served_store, "PAUSE", 0.1)
     one = await nodes.open(1, shards=2)
     url = nodes.url(0)
     with monkeypatch.context() as patch:
@@ -117,11 +117,11 @@ async def test_a_copy_into_a_cluster_that_is_interrupted(
     with pytest.raises(holdfast.Unavailable, match="run holdfast copy again"):
         await late.kv("plain").get("k")
     said: list[str] = []
-    waiting = asyncio.create_task(opening.loaded(late, said.append, asyncio.Event()))
+    waiting = asyncio.create_task(served_store.loaded(late, said.append, asyncio.Event()))
     stopped = asyncio.Event()
     stopped.set()
     with pytest.raises(holdfast.Unavailable, match="not complete"):
-        await opening.loaded(late, said.append, stopped)
+        await served_store.loaded(late, said.append, stopped)
     again = await run(cli, "copy", full, url, "--json")
     assert (again.code, again.json["complete"]) == (0, True), again.err
     assert await differing(full, url) == []

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.cli.commands.listing import CLOSED
-from holdfast.edges.nats.credentials import new_credentials
-from holdfast.edges.nats.server_config import SERVICE, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.wire.subjects import MOST_LINKS
 from tests.nats import connection, nats_server
@@ -19,8 +18,8 @@ from tests.nats import connection, nats_server
 if TYPE_CHECKING:
     import pytest
 
-    from holdfast.edges.nats.credentials import Credentials
     from holdfast.edges.nats.server import NatsServer
+    from holdfast.edges.nats.server_config import Credentials
     from tests.edges.cli.conftest import Cli
 
 

@@ -19,8 +19,7 @@ from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.http.api import Api
-from holdfast.edges.http.app import Health, application
-from holdfast.edges.http.door import Door
+from holdfast.edges.http.app import Door, Health, application
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import USUAL_LIMITS, http_server
 from holdfast.edges.mcp.door import McpDoor
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.clock import Clock
-    from holdfast.edges.http.limits import HttpLimits
+    from holdfast.edges.http.connections import HttpLimits
     from holdfast.engine import Engine
 
 

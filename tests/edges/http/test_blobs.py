@@ -17,8 +17,7 @@ from holdfast.blobs.manifest import GRACE, PART_BYTES, UPLOAD_IDLE
 from holdfast.clock import ManualClock
 from holdfast.edges.http import blobs as transfers
 from holdfast.edges.http import guard
-from holdfast.edges.http.connections import BoundedConnection
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.connections import BoundedConnection, HttpLimits
 from holdfast.edges.nats.service import Settings
 from holdfast.testing.conformance.blobs import content, kept
 from tests.edges.http.ground import Served, served

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from holdfast.edges.http import api
-from holdfast.edges.http.bodies import BODIES
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.connections import BODIES, HttpLimits
 from holdfast.edges.http.server import http_server
 from holdfast.edges.intake.requests import Request
 from tests.edges.test_http_bounds import Client, clients

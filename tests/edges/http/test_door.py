@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.configured import http_limits_of
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.connections import HttpLimits
 from holdfast.edges.intake.scheduler import Limits
 from holdfast.edges.nats.service import Settings
+from holdfast.edges.serve import http_limits_of
 from holdfast.edges.settings.table import Config
 from tests.edges.calls.script import SCRIPT
 from tests.edges.calls.test_catalogue import filled

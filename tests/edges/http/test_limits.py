@@ -9,9 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.edges.http.blobs import ATTEMPTS, PAUSE, BlobSteps
-from holdfast.edges.http.limits import HttpLimits
-from holdfast.edges.http.routes import place_of
-from holdfast.edges.http.turns import ReadingTurns
+from holdfast.edges.http.connections import HttpLimits, ReadingTurns
+from holdfast.edges.http.requests import place_of
 from holdfast.errors import Busy, KeyNotFound, RateLimited
 from tests.edges.http.ground import served
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.edges.http import responses
+from holdfast.edges.http.requests import WrongMethod
 from holdfast.edges.http.responses import ALWAYS, NoToken, Response, Unsatisfiable, problem, spelled
-from holdfast.edges.http.routes import WrongMethod
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, RateLimited, VersionConflict
 from holdfast.wire.errors import NUMBERS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.http.routes import WrongMethod, found
+from holdfast.edges.http.requests import WrongMethod, found
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject, ValidationError
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.edges.http import watching
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http import watches as module
+from holdfast.edges.http.connections import HttpLimits
 from holdfast.edges.nats.service import Settings
 from tests.edges.http.ground import Served, served
 from tests.edges.nats.ground import until
@@ -144,7 +144,7 @@ async def test_a_pruned_journal_is_told(bus: str, tmp_path: Path) -> None:
 
 async def test_silence_has_a_heartbeat(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A comment now and then shows client and proxies that a silent stream is alive."""
-    monkeypatch.setattr(watching, "BEAT_SECONDS", 0.02)
+    monkeypatch.setattr(module, "BEAT_SECONDS", 0.02)
     async with watching_at(here) as stream:
         assert [await stream.next() for _ in range(3)] == [{"comment": "alive"}] * 3
         await here.store.kv("trivia").set("a", 1)
@@ -155,7 +155,7 @@ async def test_silence_has_a_heartbeat(here: Served, monkeypatch: pytest.MonkeyP
 
 async def test_a_client_that_does_not_read_is_cut_off(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that leaves its stream unread is cut off; writers and other watches do not wait for it."""
-    monkeypatch.setattr(watching, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(module, "READ_SECONDS", 0.2)
     kv, where = here.store.kv("trivia"), urlsplit(here.url)
     with socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -301,7 +301,7 @@ async def test_a_stuck_watch_is_cut_off_with_its_token(
     bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that leaves its stream unread does not keep it beyond the end of its token."""
-    monkeypatch.setattr(watching, "READ_SECONDS", 600)
+    monkeypatch.setattr(module, "READ_SECONDS", 600)
     async with served(tmp_path / "state.db", bus, open_mode=False) as here:
         kv, where = here.store.kv("trivia"), urlsplit(here.url)
         made = await here.store.tokens().create(plugin="trivia")

@@ -22,7 +22,7 @@ import holdfast
 from holdfast import Policy
 from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.connections import HttpLimits
 from holdfast.edges.mcp import door, sessions, tools
 from holdfast.edges.mcp.bypass import SdkBypass
 from holdfast.edges.mcp.tools import TOOLS

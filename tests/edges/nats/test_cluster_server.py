@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.edges.following import open_in_time
 from holdfast.edges.nats import server
 from holdfast.edges.nats.cluster_server import (
     cluster_config,
@@ -22,7 +21,7 @@ from holdfast.edges.nats.cluster_server import (
     require_new_server,
     server_name,
 )
-from holdfast.edges.opening import opened
+from holdfast.edges.served_store import open_in_time, opened
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.servers import require_sync

@@ -10,9 +10,8 @@ import pytest
 
 import holdfast
 from holdfast.edges.nats import links as links_module
-from holdfast.edges.nats.credentials import Credentials, new_credentials
 from holdfast.edges.nats.links import Links
-from holdfast.edges.nats.server_config import SERVICE, Mode, Permissions
+from holdfast.edges.nats.server_config import SERVICE, Credentials, Mode, Permissions, new_credentials
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.wire.subjects import LINKS_TOLD, MOST_LINKS
 from tests.edges.nats.ground import PATIENCE

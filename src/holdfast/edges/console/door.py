@@ -31,8 +31,8 @@ from holdfast.edges.console.visits import Instruments, Visit
 from holdfast.edges.http import responses
 from holdfast.edges.http.api import starting_or_stopping
 from holdfast.edges.http.guard import cookie_name, cookie_of, source_of
+from holdfast.edges.http.requests import WrongMethod
 from holdfast.edges.http.responses import NoToken
-from holdfast.edges.http.routes import WrongMethod
 from holdfast.errors import HoldfastError, InvalidSubject, ValidationError, ValueTooLarge
 from holdfast.operators.tokens import OF_LINK
 

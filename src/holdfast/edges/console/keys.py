@@ -17,7 +17,7 @@ from holdfast.clock import instant
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.console.overview import measured
 from holdfast.edges.console.visits import UNKNOWN, family_of, how_revealed, href, owner_of, permitted
-from holdfast.edges.http.routes import place_of
+from holdfast.edges.http.requests import place_of
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.families import has_keys
 from holdfast.verbs.cursors import cursor_after

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.decide.policies import reveals_by
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.operators import CONSOLE
-from holdfast.edges.http.routes import place_of
+from holdfast.edges.http.requests import place_of
 from holdfast.edges.intake.requests import Endpoint
 from holdfast.edges.intake.service import TOKEN_SIGN
 from holdfast.errors import PermissionDenied, ValidationError

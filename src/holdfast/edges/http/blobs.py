@@ -17,8 +17,8 @@ from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, PART_BYTES, Manifest,
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
 from holdfast.edges.http.connections import STREAM
+from holdfast.edges.http.requests import HttpDialect, expected_version, header_fields, tagged
 from holdfast.edges.http.responses import ALWAYS, Response, Unsatisfiable
-from holdfast.edges.http.spoken import HttpDialect, expected_version, header_fields, tagged
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from holdfast.commands import Result, WriteCommand
     from holdfast.edges.calls import Verb
     from holdfast.edges.http.connections import BoundedConnection
+    from holdfast.edges.http.requests import PathOwner
     from holdfast.edges.http.responses import Header
-    from holdfast.edges.http.routes import PathOwner
     from holdfast.rows import Address, Row
     from holdfast.verbs.keys import Verbs
 

@@ -1,9 +1,9 @@
-"""Limits on the time, number and heads of connections, so that slow clients cannot keep others out.
+"""Connections over HTTP, with limits on their time, number, heads and bodies: slow clients keep nobody out.
 
-Law: a new connection is always accepted. When there are too many, the one that has waited longest for its
-client is closed; if all are being answered, the one with the oldest request. Sending a few bytes now and then
-gains a client no time. The requests of a connection are begun in the order in which they were sent, and
-answered in it.
+A new connection is always accepted. When there are too many, the one that has waited longest for its client
+is closed; if all are being answered, the one with the oldest request. Sending a few bytes now and then gains
+a client no time. The requests of a connection are begun in the order in which they were sent, and answered in
+it. Connections that have sent much take turns, so that no request waits until all of it is parsed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.edges.http.turns import InTurn
+from holdfast.clock import TICKS
 
 if TYPE_CHECKING:
-    from holdfast.edges.http.bodies import Bodies
-    from holdfast.edges.http.limits import HttpLimits
-    from holdfast.edges.http.turns import ReadingTurns
+    from collections.abc import Callable
 
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+READING_SECONDS: Final = 0.001
+"""Seconds for which pieces of what has arrived on all connections are parsed in a turn of the event loop."""
 MOST_AHEAD: Final = 32
 """Number of requests of a connection under way from which on no more are read."""
 PIECE: Final = 2_048
@@ -39,9 +43,150 @@ STREAM: Final = "holdfast.stream"
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 )
+BODIES: Final = 16
+"""Number of bodies of the maximum size that are held at once."""
 
 
-class QuickRequest(Protocol):
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on what clients send, how long they may take, and how many there are.
+
+    Args:
+        body_bytes: Maximum size of a request's body.
+        head_bytes: Maximum size of the first line and the headers of a request.
+        connections: Maximum number of connections. A process that may open few files has fewer and leaves
+            most to the store.
+        watches: Maximum number of watches of all callers. One plugin or project has at most a quarter.
+        request_seconds: Seconds that a client may take to send the head of a request, the first or the next.
+        idle_seconds: Seconds after a response during which a client may begin its next request.
+        answer_seconds: Seconds that a request may take from its head until its response has been sent.
+    """
+
+    body_bytes: int = 1_048_576
+    head_bytes: int = 32_768
+    connections: int = 1_024
+    watches: int = 256
+    request_seconds: float = 5.0
+    idle_seconds: float = 60.0
+    answer_seconds: float = 30.0
+
+    @property
+    def watches_of_one(self) -> int:
+        """Maximum number of watches of one plugin or project."""
+        return max(1, self.watches // 4)
+
+
+class Bodies:
+    """The bytes of bodies that are held for all connections together, and the connections that wait for room.
+
+    A body is held from the arrival of its first byte until its request is answered, or until the application
+    has taken it in parts. While too much is held, no connection that holds a part of it is read, except the
+    one that has held its part longest, until its body is whole. So memory is bounded, bodies that arrive
+    together all arrive in the end, and a request with a short body waits for none of them.
+
+    Args:
+        largest: Maximum size of a body.
+    """
+
+    def __init__(self, largest: int) -> None:
+        self._largest = largest
+        self._most = BODIES * largest
+        self._held = 0
+        self._holders: dict[BoundedConnection, int] = {}  # the one that has held its part longest is first
+        self._waiting: dict[BoundedConnection, None] = {}
+
+    def hold(self, holder: BoundedConnection, size: int) -> None:
+        """Count bytes that have arrived."""
+        self._held += size
+        self._holders[holder] = self._holders.get(holder, 0) + size
+
+    def release(self, holder: BoundedConnection, size: int | None = None) -> None:
+        """Count bytes as gone, all of the holder's if no size is given, and let others read on."""
+        held = self._holders.get(holder, 0)
+        gone = held if size is None else min(size, held)
+        if not gone:
+            return
+        self._held -= gone
+        if held > gone:
+            self._holders[holder] = held - gone
+        else:
+            del self._holders[holder]
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting:
+            one.read_soon()
+
+    def crowd_out(self, holder: BoundedConnection) -> bool:
+        """Return whether reading from a connection must pause. It is resumed when there is room."""
+        if self._held < self._most:
+            return False
+        held = self._holders.get(holder, 0)
+        if not held or (held < self._largest and next(iter(self._holders)) is holder):
+            return False
+        self._waiting[holder] = None
+        return True
+
+
+class InTurn:
+    """The turn of a request that the application answers while earlier ones are being answered.
+
+    `held` is the number of bytes of its body that are counted.
+
+    Args:
+        cycle: The request, as uvicorn has it.
+    """
+
+    def __init__(self, cycle: Any) -> None:
+        self.cycle = cycle
+        self.held = 0
+        self._come: asyncio.Future[None] | None = None
+
+    def await_in(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that begins at once, and waits for its turn before it answers."""
+        come = self._come = asyncio.get_running_loop().create_future()
+
+        async def in_turn(scope: Scope, receive: Receive, send: Send) -> None:
+            async def send_in_turn(message: Any) -> None:
+                if not come.done():
+                    await come
+                await send(message)
+
+            await app(scope, receive, send_in_turn)
+
+        return in_turn
+
+    def come(self) -> None:
+        """Let the application answer."""
+        if self._come is not None and not self._come.done():
+            self._come.set_result(None)
+
+
+class ReadingTurns:
+    """Turns of connections that have sent much, so that no request waits until all of it is parsed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[BoundedConnection, None] = {}
+        self._scheduled = False
+
+    def wait(self, connection: BoundedConnection) -> None:
+        """Let a connection parse a piece when its turn comes."""
+        self._waiting[connection] = None
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        until = TICKS() + READING_SECONDS
+        while self._waiting:
+            connection = next(iter(self._waiting))
+            del self._waiting[connection]
+            connection.parse_piece()
+            if TICKS() > until:
+                break
+        self._scheduled = False
+        if self._waiting:
+            self.wait(next(iter(self._waiting)))
+
+
+class FastRequest(Protocol):
     """A request that is answered without the application. `reply` is its response, once there is one."""
 
     body: bytes
@@ -49,14 +194,6 @@ class QuickRequest(Protocol):
 
     def begin(self) -> None:
         """Begin the request, which has arrived."""
-        ...
-
-
-class QuickWay(Protocol):
-    """The choice of requests that are answered without the application."""
-
-    def take(self, connection: BoundedConnection) -> QuickRequest | None:
-        """Return the request whose head a connection has received, if it is one of them."""
         ...
 
 
@@ -80,7 +217,8 @@ class BoundedConnection(HttpToolsProtocol):
         limits: The limits that operators set.
         turns: The turns of all connections.
         bodies: The bodies that are held for all connections.
-        shortcut: Answers requests without the application, where it can.
+        fast_path: Returns the request whose head a connection has received, if it can be answered without
+            the application.
         more: The arguments of uvicorn's connection.
     """
 
@@ -90,7 +228,7 @@ class BoundedConnection(HttpToolsProtocol):
         limits: HttpLimits,
         turns: ReadingTurns,
         bodies: Bodies,
-        shortcut: QuickWay | None = None,
+        fast_path: Callable[[BoundedConnection], FastRequest | None] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(**more)
@@ -104,10 +242,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._head = 0
         self._in_head = True
         self._idle = False
-        self._shortcut = shortcut
-        self._quick: QuickRequest | None = None
-        """The request whose body is being received, if it takes the shortcut."""
-        self._asked: deque[QuickRequest | InTurn] = deque()
+        self._fast_path = fast_path
+        self._fast: FastRequest | None = None
+        """The request whose body is being received, if it takes the fast path."""
+        self._unanswered: deque[FastRequest | InTurn] = deque()
         self._unread = b""
         self._parsed = 0  # of the unread bytes: to cut off each parsed piece would copy the rest
         self._body_left = 0
@@ -127,7 +265,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer, and let requests that wait for their turn to answer find out."""
-        for one in self._asked:
+        for one in self._unanswered:
             if isinstance(one, InTurn):
                 one.cycle.disconnected = True
                 one.come()
@@ -173,7 +311,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Go on with what has been received while there is room for more requests, then with the rest."""
         if self.transport.is_closing():
             return
-        room = len(self._asked) < MOST_AHEAD and not self.flow.write_paused and not self._body_waits()
+        room = len(self._unanswered) < MOST_AHEAD and not self.flow.write_paused and not self._body_waits()
         room = room and not self._bodies.crowd_out(self)
         if self._unread and room:
             self._turns.wait(self)
@@ -230,22 +368,22 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin the time of the response."""
         self._head = -self._limits.head_bytes  # the rest of the data is a body or another request
         self._in_head = False
-        quick = self._quick = self._taken()
-        if quick is None:
+        fast = self._fast = self._taken()
+        if fast is None:
             self._pass_on()
         else:
-            self._asked.append(quick)
-            if len(self._asked) >= MOST_AHEAD:
+            self._unanswered.append(fast)
+            if len(self._unanswered) >= MOST_AHEAD:
                 self._hold_back(True)
         self._allow(self._limits.answer_seconds, answering=True)
 
-    def _taken(self) -> QuickRequest | None:
-        """Return the request if it may take the shortcut. It must not overtake one that can't."""
-        if self._shortcut is None or self.flow.write_paused:
+    def _taken(self) -> FastRequest | None:
+        """Return the request if it may take the fast path. It must not overtake one that can't."""
+        if self._fast_path is None or self.flow.write_paused:
             return None
-        if self._asked and isinstance(self._asked[-1], InTurn):
+        if self._unanswered and isinstance(self._unanswered[-1], InTurn):
             return None
-        return self._shortcut.take(self)
+        return self._fast_path(self)
 
     def _pass_on(self) -> None:
         """Let the application answer the request."""
@@ -265,16 +403,16 @@ class BoundedConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body, which has a limit of its own."""
         self._head = -self._limits.head_bytes
-        if self._quick is None:
+        if self._fast is None:
             self._body_left -= len(body)
             super().on_body(body)
             self._hold(len(body))
         else:
-            self._quick.body += body
+            self._fast.body += body
 
     def _hold(self, size: int) -> None:
         """Count a piece of the body of the latest request, unless that has been answered already."""
-        turn = self._asked[-1] if self._asked else None
+        turn = self._unanswered[-1] if self._unanswered else None
         if isinstance(turn, InTurn) and turn.cycle is self.cycle and not self.cycle.response_complete:
             turn.held += size
             self._bodies.hold(self, size)
@@ -283,44 +421,44 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Begin a request that takes the shortcut, now that all of it is there."""
-        quick = self._quick
-        if quick is None:
+        fast = self._fast
+        if fast is None:
             super().on_message_complete()
         else:
-            self._quick = None
-            quick.begin()
+            self._fast = None
+            fast.begin()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         """Start a request, even while earlier ones of this connection are being answered."""
         turn = InTurn(cycle)
-        if self._asked:
+        if self._unanswered:
             app = turn.await_in(app)
-        self._asked.append(turn)
+        self._unanswered.append(turn)
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
-        answered = self._asked.popleft()
+        answered = self._unanswered.popleft()
         if isinstance(answered, InTurn):
             self._bodies.release(self, answered.held)
         self.go_on()
 
     def go_on(self) -> None:
         """Send the responses whose turn has come, and wait for the next request."""
-        asked = self._asked
-        while asked:
-            first = asked[0]
+        unanswered = self._unanswered
+        while unanswered:
+            first = unanswered[0]
             if isinstance(first, InTurn):
                 first.come()
                 break
             if first.reply is None:
                 break
-            asked.popleft()
+            unanswered.popleft()
             self.transport.write(first.reply)
         if self._held_back:
             self._read_on()
-        if not asked:
+        if not unanswered:
             self._idle = True
             self._head = 0
             self._allow(self._limits.idle_seconds)
@@ -330,7 +468,7 @@ class BoundedConnection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """Answer the requests that have arrived, and close the connection."""
         self._last = True
-        if not self._asked or isinstance(self._asked[-1], InTurn):
+        if not self._unanswered or isinstance(self._unanswered[-1], InTurn):
             super().shutdown()
 
     def _allow(self, seconds: float, *, answering: bool = False) -> None:

@@ -1,6 +1,6 @@
 """The check of who is asking over HTTP.
 
-Law: without a token only a process of this machine may ask, and only in open mode, where NATS does not tell
+Without a token only a process of this machine may ask, and only in open mode, where NATS does not tell
 callers apart either. Its connection must come from this machine, and its `Host` must name this machine, not a
 name or a port that others use: a proxy on this machine passes on requests from elsewhere. A revoked token is
 refused within a second, and a stream that it opened ends within a second. The cookie of a session stands for
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from holdfast.edges.http.routes import Found
+    from holdfast.edges.http.requests import Found
     from holdfast.operators.tokens import Token, Tokens
 
 Client = tuple[str, int] | None
@@ -92,7 +92,7 @@ class _Pass(NamedTuple):
 class UnknownTokens:
     """The tokens that were not seen lately and are being looked up, many with one read.
 
-    Law: addresses take turns, and one that tries many tokens waits only for itself. So made-up tokens keep
+    Addresses take turns, and one that tries many tokens waits only for itself. So made-up tokens keep
     nobody out, and they cost the store no more than a read for each hundred.
 
     Args:

@@ -22,7 +22,7 @@ from holdfast import rules
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.key_fields import ListFields
 from holdfast.edges.calls.schemas import schemas_of
-from holdfast.edges.http.routes import RESOURCES
+from holdfast.edges.http.requests import RESOURCES
 from holdfast.errors import error_classes
 from holdfast.forms import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, unsaid
 from holdfast.model import Change

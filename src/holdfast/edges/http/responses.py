@@ -1,6 +1,6 @@
 """Responses of the HTTP door: status, headers and body.
 
-Law: the status of an error comes from the one table of codes, `holdfast.wire.errors.NUMBERS`. Only four
+The status of an error comes from the one table of codes, `holdfast.wire.errors.NUMBERS`. Only four
 refusals have a status of their own, because HTTP has a word for them: a failed precondition is 412, a caller
 without a token 401, a wrong method 405, and a range outside of a blob 416.
 """
@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from holdfast.edges.http.routes import WrongMethod
-from holdfast.edges.http.spoken import tagged
+from holdfast.edges.http.requests import WrongMethod, tagged
 from holdfast.errors import HoldfastError, PermissionDenied, ValidationError, VersionConflict
 from holdfast.wire.blobs import FIELDS, fields_text, in_ascii
 from holdfast.wire.errors import NUMBERS, error_fields

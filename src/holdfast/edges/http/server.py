@@ -1,6 +1,6 @@
 """The HTTP server, run inside the service's event loop.
 
-Law: it owns its socket and nothing else. The service handles signals. Requests are not logged.
+It owns its socket and nothing else. The service handles signals. Requests are not logged.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
-from holdfast.edges.http.bodies import Bodies
-from holdfast.edges.http.connections import BoundedConnection
-from holdfast.edges.http.door import Door
-from holdfast.edges.http.limits import HttpLimits
-from holdfast.edges.http.turns import ReadingTurns
+from holdfast.edges.http.app import Door
+from holdfast.edges.http.connections import Bodies, BoundedConnection, HttpLimits, ReadingTurns
 from holdfast.errors import Unavailable, ValidationError
 
 if TYPE_CHECKING:
@@ -69,13 +66,13 @@ async def http_server(
         ValidationError: There is no such address on this machine.
     """
     listener = _listen(host, port)
-    shortcut = app.shortcut if isinstance(app, Door) else None
+    fast_path = app.fast_path if isinstance(app, Door) else None
     connection: Any = partial(
         BoundedConnection,
         limits=limits,
         turns=ReadingTurns(),
         bodies=Bodies(limits.body_bytes),
-        shortcut=shortcut,
+        fast_path=fast_path,
     )
     config = uvicorn.Config(
         app,

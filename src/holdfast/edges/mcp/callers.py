@@ -27,7 +27,7 @@ from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from holdfast.edges.http.routes import PathOwner
+    from holdfast.edges.http.requests import PathOwner
     from holdfast.edges.intake.service import RequestService
     from holdfast.operators.tokens import Token
     from holdfast.store import Store

@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import extras
 from holdfast.edges.http.api import respond
-from holdfast.edges.http.bodies import BODIES
-from holdfast.edges.http.connections import STREAM
-from holdfast.edges.http.door import MCP
-from holdfast.edges.http.limits import HttpLimits
+from holdfast.edges.http.app import MCP
+from holdfast.edges.http.connections import BODIES, STREAM, HttpLimits
+from holdfast.edges.http.requests import place_of
 from holdfast.edges.http.responses import ALWAYS, NoToken, problem
-from holdfast.edges.http.routes import place_of
-from holdfast.edges.http.watching import READ_SECONDS
+from holdfast.edges.http.watches import READ_SECONDS
 from holdfast.edges.intake.requests import LONG
 from holdfast.edges.mcp.bypass import MOST_ENVELOPE
 from holdfast.edges.mcp.callers import ServedCaller
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.http.connections import BoundedConnection
     from holdfast.edges.http.guard import TokenGuard
-    from holdfast.edges.http.routes import PathOwner
+    from holdfast.edges.http.requests import PathOwner
     from holdfast.edges.intake.service import RequestService
     from holdfast.edges.mcp.bypass import Envelope
     from holdfast.edges.mcp.sessions import Sessions

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command, Result
     from holdfast.edges.intake.request_log import Operation
     from holdfast.edges.intake.service import RequestService
-    from holdfast.edges.nats.link import Link
+    from holdfast.edges.nats.links import Link
     from holdfast.edges.nats.service import NatsService
     from holdfast.rows import Record
     from holdfast.store import Store

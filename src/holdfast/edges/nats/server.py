@@ -1,6 +1,6 @@
 """The bundled NATS server, run as a process on this machine.
 
-Law: everything about finding, starting and stopping that process lives here, and nothing about messages. It
+Everything about finding, starting and stopping that process lives here, and nothing about messages. It
 listens only on 127.0.0.1. Nothing depends on the text of its log: a port is taken if it cannot be bound, and
 the server is ready once it has written the file with its ports.
 """

@@ -6,28 +6,38 @@
     permissions     one account for all. Each user may publish to its own subjects and listen to its own inbox
                     and events. The server does not check reply subjects, so the service has to.
 
-Law: names and credentials go in, text comes out; nothing here reads files, writes files or connects.
-Exports with wildcards must not overlap, because the server would pick an arbitrary one to check an import. An
-export of exactly the imported subject takes precedence, so exports of single verbs may lie within others.
+A user of a plugin or of a tenant's project may have every verb or some of them:
+
+    trivia              every verb
+    trivia:read         every verb that writes nothing
+    audit:get,list      these verbs alone
+    acme/web:read,set   the same for a tenant's project
+
+The catalogue says which verbs exist and which of them write. Names and credentials go in, text comes out; the
+same values give the same text, and nothing here reads files, writes files or connects. Exports with wildcards
+must not overlap, because the server would pick an arbitrary one to check an import. An export of exactly the
+imported subject takes precedence, so exports of single verbs may lie within others.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from holdfast import rules
-from holdfast.edges.nats import server_settings
-from holdfast.edges.nats.credentials import Credentials
-from holdfast.edges.nats.grants import owners, plugin_user, tenant_user, tokens
-from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN
+import msgspec
+
+from holdfast import extras, rules
+from holdfast.edges.calls import FAMILIES, reading
 from holdfast.errors import ValidationError
-from holdfast.families import OF_PLUGINS
+from holdfast.families import OF_PLUGINS, SEMANTIC
 from holdfast.wire.subjects import (
     GRANTED,
     LINK,
     LINKS_TOLD,
     MOST_LINKS,
+    ONLY,
     OPERATOR,
     QUEUE,
     SERVICE_INBOX,
@@ -38,10 +48,275 @@ from holdfast.wire.subjects import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from holdfast.edges.nats.grants import User
-    from holdfast.edges.nats.server_settings import Tls
+Kind: TypeAlias = Literal["nkeys", "passwords"]
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """The credentials of a user: a password, or the seed of an nkey with its public key."""
+
+    user: str
+    secret: str
+    public: str | None = None
+
+    @property
+    def inbox(self) -> str:
+        """The prefix of the subjects on which this user receives replies."""
+        return f"_INBOX.{tokens(self.user)}"
+
+    def options(self) -> dict[str, Any]:
+        """Return the arguments with which a client connects."""
+        login = self.entry() if self.public is None else {"nkeys_seed_str": self.secret}
+        return {**login, "inbox_prefix": self.inbox}
+
+    def entry(self) -> dict[str, str]:
+        """Return the user's entry in the configuration, under a name that is valid in a URL."""
+        if self.public is None:
+            return {"user": tokens(self.user), "password": self.secret}
+        return {"nkey": self.public}
+
+
+def new_credentials(
+    user: str, kind: Kind, *, random: Callable[[int], bytes] = secrets.token_bytes
+) -> Credentials:
+    """Generate credentials."""
+    if kind == "passwords":
+        return Credentials(user=user, secret=random(24).hex())
+    with extras.needed("nats", "making nkeys"):
+        # late: optional driver
+        import nkeys  # type: ignore[import-untyped]
+
+    return credentials_of(user, nkeys.encode_seed(random(32), nkeys.PREFIX_BYTE_USER).decode(), kind)
+
+
+def credentials_of(user: str, secret: str, kind: Kind) -> Credentials:
+    """Return the credentials for a secret that was issued before.
+
+    Raises:
+        ValidationError: The secret should be the seed of an nkey, but is not.
+    """
+    if kind == "passwords":
+        return Credentials(user=user, secret=secret)
+    with extras.needed("nats", "reading nkeys"):
+        # late: optional driver
+        import nkeys
+
+    try:
+        public = nkeys.from_seed(secret.encode()).public_key.decode()
+    except (nkeys.NkeysError, ValueError):
+        raise ValidationError(f"the secret of {user} is not the seed of an nkey", field="secret") from None
+    return Credentials(user=user, secret=secret, public=public)
+
+
+READ: Final = "read"
+"""The word that stands for all verbs that write nothing."""
+EVENTS: Final = "changes"
+"""The verb whose users may also receive the events of its family, which carry the same information."""
+
+PLUGIN_FAMILIES: Final = OF_PLUGINS
+TENANT_FAMILIES: Final = (SEMANTIC,)
+
+_READY: Final = "ready"
+"""The verb granted to every user. It reveals nothing about data."""
+_LONGEST: Final = 100
+"""Maximum length of the part after the colon, which becomes part of a file name."""
+
+READING: Final[dict[str, frozenset[str]]] = {
+    family: reading(family) for family in (*PLUGIN_FAMILIES, *TENANT_FAMILIES)
+}
+"""The verbs of each family that write nothing."""
+VERBS: Final[dict[str, frozenset[str]]] = {
+    "kv": frozenset(FAMILIES["kv"]),
+    "table": frozenset(FAMILIES["table"]),
+    "blob": frozenset(FAMILIES["blob"]),
+    SEMANTIC: frozenset(FAMILIES[SEMANTIC]) | {"put"},
+}
+"""Every verb of each family, as named in subjects."""
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A user that logs in to the NATS server.
+
+    Args:
+        name: The owner's name; for a restricted user also a colon and the permitted verbs.
+        owner: The plugin, or the tenant's project.
+        families: The families of subjects that the owner has.
+        verbs: The verbs that the user may use; None for all.
+    """
+
+    name: str
+    owner: str
+    families: tuple[str, ...]
+    verbs: frozenset[str] | None = None
+
+    def verbs_of(self, family: str) -> list[str]:
+        """Return the verbs of a family that this user may use, as named in subjects."""
+        if self.verbs is None:
+            return sorted(VERBS[family])
+        return sorted(VERBS[family] & self.verbs)
+
+    @property
+    def told(self) -> list[str]:
+        """The families whose events this user may receive."""
+        return [family for family in self.families if EVENTS in self.verbs_of(family)]
+
+
+def plugin_user(text: str) -> User:
+    """Parse `plugin` or `plugin:verbs` into a user.
+
+    Raises:
+        InvalidPluginName: The plugin's name breaks its rule.
+        ValidationError: A verb is unknown, or none follows the colon.
+    """
+    owner, colon, verbs = text.partition(":")
+    rules.plugin_name(owner)
+    return _user(owner, verbs if colon else None, PLUGIN_FAMILIES, field="plugin")
+
+
+def tenant_user(text: str) -> User:
+    """Parse `tenant/project` or `tenant/project:verbs` into a user.
+
+    Raises:
+        ValidationError: A name breaks its rule, a verb is unknown, or none follows the colon.
+    """
+    owner, colon, verbs = text.partition(":")
+    tenant, _, project = owner.partition("/")
+    rules.tenant_part(tenant, field="tenant")
+    rules.tenant_part(project, field="project")
+    return _user(owner, verbs if colon else None, TENANT_FAMILIES, field="tenant")
+
+
+def tokens(user: str) -> str:
+    """Return a user's name as tokens, for use in subjects, URLs and file names.
+
+    Plugins have one token or three, projects two or four, so every user's tokens are unique.
+    """
+    owner, colon, verbs = user.partition(":")
+    name = owner.replace("/", ".")
+    return f"{name}.{ONLY}.{verbs.replace(',', '-')}" if colon else name
+
+
+def owners(users: Iterable[User]) -> tuple[str, ...]:
+    """Return the owners of these users, each once."""
+    return tuple(dict.fromkeys(user.owner for user in users))
+
+
+def _user(owner: str, given: str | None, families: tuple[str, ...], *, field: str) -> User:
+    if given is None:
+        return User(name=owner, owner=owner, families=families)
+    asked = {_SPELLINGS.get(word, word) if SEMANTIC in families else word for word in given.split(",")}
+    reading = frozenset().union(*(READING[family] for family in families))
+    known = frozenset().union(*(VERBS[family] for family in families))
+    for word in sorted(asked - known - {READ}):
+        raise ValidationError(_unknown(word, owner, known), field=field)
+    named = sorted(asked - (reading if READ in asked else {READ}) - {READ})
+    verbs = frozenset(named) | {_READY} | (reading if READ in asked else frozenset())
+    text = ",".join([READ, *named] if READ in asked else named)
+    if len(text) > _LONGEST:
+        raise ValidationError(
+            f"the list of verbs of {owner!r} is longer than {_LONGEST} characters: "
+            f"name {READ!r} instead of the verbs that read, or split the list between two users",
+            field=field,
+        )
+    also = {spelling for spelling, verb in _SPELLINGS.items() if verb in verbs and SEMANTIC in families}
+    return User(name=f"{owner}:{text}", owner=owner, families=families, verbs=verbs | also)
+
+
+_SPELLINGS: Final = {"put": "set"}
+"""Alternative names of verbs for tenants' projects."""
+
+
+def _unknown(word: str, owner: str, known: frozenset[str]) -> str:
+    if not word:
+        return f"name the verbs of {owner!r} after the colon, as in {owner}:{READ} or {owner}:get,list"
+    nearest = get_close_matches(word, [READ, *sorted(known)], n=1, cutoff=0.5)
+    if nearest:
+        return f"{word!r} is not a verb that {owner!r} can be given; did you mean {nearest[0]!r}?"
+    return (
+        f"{word!r} is not a verb that {owner!r} can be given; known are {', '.join([READ, *sorted(known)])}"
+    )
+
+
+LISTEN: Final = "127.0.0.1:4222"
+CONNECTIONS: Final = 16
+"""Maximum number of simultaneous connections per user of a plugin or project."""
+PENDING: Final = 33_554_432
+"""Maximum number of unread bytes that the server buffers for a connection before it closes it.
+
+This is twice what the service queues for one plugin, so a burst that the service would accept is not cut off.
+"""
+PENDING_UNCOUNTED: Final = 16_777_216
+"""The same limit where the server cannot count connections per user, so that one user may have many."""
+WRITE_DEADLINE: Final = "10s"
+"""Time after which the server closes a connection that accepts no data."""
+
+_WIDTH: Final = 110
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """The TLS settings of the server.
+
+    Args:
+        cert: The file with its certificate and any intermediate certificates.
+        key: The file with the key of its certificate.
+        ca: The file with the certificate of the authority, which clients trust.
+        verify: Whether clients must present a certificate from that authority.
+        first: Whether connections start with TLS, before the server sends anything.
+    """
+
+    cert: str
+    key: str
+    ca: str | None = None
+    verify: bool = False
+    first: bool = False
+
+    def block(self) -> dict[str, Any]:
+        """Return the `tls` block of the server's configuration."""
+        block: dict[str, Any] = {"cert_file": self.cert, "key_file": self.key}
+        if self.ca is not None:
+            block["ca_file"] = self.ca
+        if self.verify:
+            block["verify"] = True
+        if self.first:
+            block["handshake_first"] = True
+        return block
+
+
+def limits(connections: int | None) -> dict[str, Any]:
+    """Return the limits of a connection, and the total number of connections if one is given."""
+    total = {} if connections is None else {"max_connections": connections}
+    return {
+        **total,
+        "max_payload": 1_048_576,
+        "max_pending": PENDING if connections is None else PENDING_UNCOUNTED,
+        "write_deadline": WRITE_DEADLINE,
+        "max_control_line": 4_096,
+        "max_subscriptions": 1_000,
+    }
+
+
+def written(settings: Mapping[str, Any]) -> str:
+    """Return settings as text, one after the other."""
+    return "".join(f"{name}: {_shown(value)}\n" for name, value in settings.items())
+
+
+def _shown(value: Any, indent: str = "") -> str:
+    """Return a value in the configuration's syntax, on one line if that is short enough."""
+    if isinstance(value, str | int):
+        return json.dumps(value)
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    deeper = f"{indent}  "
+    members = (
+        [f"{name}: {_shown(member, deeper)}" for name, member in value.items()]
+        if isinstance(value, dict)
+        else [_shown(member, deeper) for member in value]
+    )
+    line = f"{opening} {', '.join(members)} {closing}"
+    if "\n" not in line and len(indent) + len(line) < _WIDTH:
+        return line
+    return "\n".join([opening, *(f"{deeper}{member}" for member in members), f"{indent}{closing}"])
+
 
 Mode: TypeAlias = Literal["accounts", "permissions"]
 
@@ -181,11 +456,11 @@ class Permissions:
         settings = {
             "listen": self.listen,
             **({} if self.tls is None else {"tls": self.tls.block()}),
-            **server_settings.limits(None if self.mode == "accounts" else self._together),
+            **limits(None if self.mode == "accounts" else self._together),
             "accounts": {json.dumps(name): account for name, account in accounts.items()},
         }
         heading = _HEADING.format(mode=self.mode) + (_LOCAL if self.listen == LISTEN else "")
-        return heading + server_settings.written(settings)
+        return heading + written(settings)
 
     @property
     def _together(self) -> int:

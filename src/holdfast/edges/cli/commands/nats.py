@@ -19,18 +19,28 @@ from urllib.parse import urlencode
 from holdfast import private
 from holdfast.edges.cli.options import Whole
 from holdfast.edges.cli.output import document, file_trouble, say, whole_file
-from holdfast.edges.nats.credentials import Credentials, Kind, credentials_of, new_credentials
-from holdfast.edges.nats.grants import tokens
 from holdfast.edges.nats.server import DEFAULT_PORT
-from holdfast.edges.nats.server_config import PREFIXES, SERVICE, Mode, Permissions
-from holdfast.edges.nats.server_settings import CONNECTIONS, LISTEN, Tls
+from holdfast.edges.nats.server_config import (
+    CONNECTIONS,
+    LISTEN,
+    PREFIXES,
+    SERVICE,
+    Credentials,
+    Kind,
+    Mode,
+    Permissions,
+    Tls,
+    credentials_of,
+    new_credentials,
+    tokens,
+)
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import ONLY, OPERATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from holdfast.edges.nats.credentials import Credentials
+    from holdfast.edges.nats.server_config import Credentials
 
 RELOAD: Final = "nats-server --signal reload"
 _LISTEN: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")

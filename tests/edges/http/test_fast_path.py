@@ -10,9 +10,9 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.edges.http import connections
+from holdfast.edges.http.api import FastPath, FastRequest
+from holdfast.edges.http.app import Door
 from holdfast.edges.http.connections import BoundedConnection
-from holdfast.edges.http.door import Door
-from holdfast.edges.http.shortcut import Quick, Shortcut
 from tests.edges.http.ground import Served, served
 
 if TYPE_CHECKING:
@@ -72,19 +72,19 @@ async def answers(path: Path, bus: str) -> list[tuple[object, ...]]:
 
 async def test_both_ways_answer_alike(bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller can't tell whether its request took the shortcut: status, headers and body are the same."""
-    taken, take = [], Shortcut.take
+    taken, take = [], FastPath.take
 
-    def noted(shortcut: Shortcut, connection: BoundedConnection) -> Quick | None:
+    def noted(shortcut: FastPath, connection: BoundedConnection) -> FastRequest | None:
         taken.append(take(shortcut, connection))
         return taken[-1]
 
     with monkeypatch.context() as patch:
-        patch.setattr(Shortcut, "take", noted)
-        quick = await answers(tmp_path / "quick.db", bus)
+        patch.setattr(FastPath, "take", noted)
+        fast = await answers(tmp_path / "fast.db", bus)
     with monkeypatch.context() as patch:
-        patch.setattr(Shortcut, "take", lambda self, connection: None)
+        patch.setattr(FastPath, "take", lambda self, connection: None)
         plain = await answers(tmp_path / "usual.db", bus)
-    for asked, one, other in zip(ASKED, quick, plain, strict=True):
+    for asked, one, other in zip(ASKED, fast, plain, strict=True):
         assert one == other, asked
     assert len([one for one in taken if one is not None]) > len(ASKED) / 2
 
@@ -133,13 +133,13 @@ async def test_a_client_that_does_not_read_is_not_served_for_ever(
     """A client that only asks fills its own connection and no memory: reading from it stops."""
     monkeypatch.setattr(connections, "MOST_AHEAD", 8)
     await here.ask("PUT", "/v1/kv/trivia/a", b'"' + b"x" * 60_000 + b'"')
-    begun, begin = [0], Quick.begin
+    begun, begin = [0], FastRequest.begin
 
-    def counted(quick: Quick) -> None:
+    def counted(fast: FastRequest) -> None:
         begun[0] += 1
-        begin(quick)
+        begin(fast)
 
-    monkeypatch.setattr(Quick, "begin", counted)
+    monkeypatch.setattr(FastRequest, "begin", counted)
     made = connections_made(monkeypatch)
     asked = request("GET", "/v1/kv/trivia/a")
     _, writer = await asyncio.open_connection("127.0.0.1", here.client.base_url.port)
@@ -149,7 +149,7 @@ async def test_a_client_that_does_not_read_is_not_served_for_ever(
         await asyncio.sleep(0)
     assert made[0].flow.read_paused
     assert 0 < begun[0] < 1_000
-    assert len(made[0]._asked) <= 8 + connections.PIECE // len(asked)
+    assert len(made[0]._unanswered) <= 8 + connections.PIECE // len(asked)
     writer.transport.abort()
 
 
@@ -205,4 +205,4 @@ async def test_a_service_that_stops_while_a_body_arrives(here: Served) -> None:
 
 def test_only_the_verbs_take_the_shortcut() -> None:
     """A door without verbs has no shortcut."""
-    assert Door(lambda *_: None).shortcut is None  # type: ignore[arg-type]
+    assert Door(lambda *_: None).fast_path is None  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.http.spoken import (
+from holdfast.edges.http.requests import (
     HEADERS,
     MOST_PARAMETERS,
     HttpDialect,

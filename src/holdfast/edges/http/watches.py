@@ -1,6 +1,6 @@
 """Watches over HTTP: server-sent events, whose ids are versions.
 
-Law: a stream reads the journal only as fast as its client reads the stream, so a slow client holds nothing in
+A stream reads the journal only as fast as its client reads the stream, so a slow client holds nothing in
 memory. A client that does not read at all is cut off; it comes back with the last id it saw and misses
 nothing. A stream is over within a second of the end of what let its client in.
 """
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.edges.http.connections import BoundedConnection
-    from holdfast.edges.http.limits import HttpLimits
+    from holdfast.edges.http.connections import BoundedConnection, HttpLimits
+    from holdfast.edges.http.requests import PathOwner
     from holdfast.edges.http.responses import Header
-    from holdfast.edges.http.routes import PathOwner
     from holdfast.model import Change
     from holdfast.store import Store
 
