@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-from holdfast.compat.connection import BotConnection
+from holdfast.compat.client import BotConnection
 from holdfast.compat.rosey import DatabaseClient, DatabaseService
 from tests.nats import library_client
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from holdfast.compat.connection import BotMessage
+    from holdfast.compat.client import BotMessage
     from holdfast.edges.nats.server import NatsServer
 
 

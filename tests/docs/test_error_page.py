@@ -11,13 +11,12 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from holdfast.advice import ADVICE
 from holdfast.edges.cli.output import EXIT_CODES
 from holdfast.errors import error_classes
 from holdfast.wire.errors import NUMBERS
 from tests.docs.sources import trees
 from tests.docs.test_reference import read, section, table_rows
-from tools.pages.errors import fields_of
+from tools.pages.errors import ADVICE, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

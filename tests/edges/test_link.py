@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.bus import connection as connection_module
 from holdfast.bus.login import Login
-from holdfast.compat.connection import BotConnection
+from holdfast.compat.client import BotConnection
 from holdfast.edges.nats import links as module
 from holdfast.edges.nats.links import Link, login
 from holdfast.edges.nats.server_config import new_credentials

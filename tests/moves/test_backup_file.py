@@ -12,8 +12,7 @@ import holdfast
 from holdfast.edges.cli.commands.stores import reading, writing
 from holdfast.engine.raw import StoreInfo
 from holdfast.errors import Unsupported
-from holdfast.moves.backup_file import BackupHeader, BackupReader, BackupWriter
-from holdfast.moves.backups import back_up, restore
+from holdfast.moves.backups import BackupHeader, BackupReader, BackupWriter, back_up, restore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,8 @@ import pytest
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.cli.commands.stores import reading, writing
-from holdfast.moves import copying
-from holdfast.moves.copying import Copier
-from holdfast.moves.transfers import StoreTransfer
+from holdfast.moves import transfers
+from holdfast.moves.transfers import Copier, StoreTransfer
 from tests.moves.contents import differing
 from tests.moves.test_late_movers import moving
 from tests.moves.test_proof import VALUE, changed
@@ -48,7 +47,7 @@ async def test_a_pass_that_is_interrupted_is_made_again(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A namespace counts as in step only when all of it has arrived, so the next pass brings the rest."""
-    monkeypatch.setattr(copying, "CHANGES", 5)
+    monkeypatch.setattr(transfers, "CHANGES", 5)
     put, count = Copier.load, iter(range(100))
 
     async def broken(self: Copier, change: Any) -> None:
@@ -69,7 +68,7 @@ async def test_a_later_pass_that_is_interrupted_is_made_again(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same holds for changes that the journal names: their namespace's own row comes last."""
-    monkeypatch.setattr(copying, "CHANGES", 5)
+    monkeypatch.setattr(transfers, "CHANGES", 5)
     put, count = Copier.load, iter(range(100))
 
     async def broken(self: Copier, change: Any) -> None:

@@ -69,7 +69,7 @@ async def test_each_change_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("usual", [1, 4])
 async def test_ranges_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usual: int) -> None:
     """A row that is added or removed changes the range that it is in, not those that follow."""
-    monkeypatch.setattr("holdfast.moves.ranges.USUAL", usual)
+    monkeypatch.setattr("holdfast.moves.differences.USUAL", usual)
     await fill(tmp_path / "one.db")
     shutil.copy(tmp_path / "one.db", tmp_path / "two.db")
     with contextlib.closing(sqlite3.connect(tmp_path / "two.db")) as connection, connection:

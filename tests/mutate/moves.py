@@ -9,9 +9,8 @@ import msgspec
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.raw import SqliteLoader
 from holdfast.errors import OutcomeUnknown, Unavailable
-from holdfast.moves import backup_file, copying
-from holdfast.moves.copying import Copier, _Work
-from holdfast.moves.transfers import StoreTransfer
+from holdfast.moves import backups, transfers
+from holdfast.moves.transfers import Copier, StoreTransfer, _Work
 from tests.mutate.planting import bug
 
 if TYPE_CHECKING:
@@ -134,14 +133,16 @@ def a_namespace_counts_as_in_step_before_it_is(patch: Patches) -> None:
 @bug("tests/moves/test_copying.py")
 def a_pass_does_not_look_further_back_than_the_target_is(patch: Patches) -> None:
     """A pass reads the journal from where it is told to."""
-    patch.wrap(copying, "_before", lambda before, new, old, since: before(new, old, {}))
+    patch.wrap(transfers, "_before", lambda before, new, old, since: before(new, old, {}))
 
 
 @bug("tests/moves/test_copying.py")
 def a_copy_relies_on_a_journal_that_was_trimmed(patch: Patches) -> None:
     """Where the journal does not reach back, everything is compared."""
     patch.wrap(
-        copying, "_before", lambda before, new, *given: before(new and _replace(new, journal_floor=0), *given)
+        transfers,
+        "_before",
+        lambda before, new, *rest: before(new and _replace(new, journal_floor=0), *rest),
     )
 
 
@@ -149,7 +150,9 @@ def a_copy_relies_on_a_journal_that_was_trimmed(patch: Patches) -> None:
 def a_target_that_is_ahead_is_left_as_it_is(patch: Patches) -> None:
     """A target with later versions than its source is brought back."""
     patch.wrap(
-        copying, "_before", lambda before, new, *given: before(new and _replace(new, revision=10**9), *given)
+        transfers,
+        "_before",
+        lambda before, new, *rest: before(new and _replace(new, revision=10**9), *rest),
     )
 
 
@@ -177,7 +180,7 @@ def a_target_is_overwritten_without_asking(patch: Patches) -> None:
 @bug("tests/moves/test_backup_file.py")
 def fields_of_a_newer_backup_are_left_out(patch: Patches) -> None:
     """A backup of a newer version is refused rather than restored in part."""
-    patch.set(backup_file, "_FIELDS", {})
+    patch.set(backups, "_FIELDS", {})
 
 
 @bug("tests/moves/test_backups.py")
@@ -193,4 +196,4 @@ def the_checksums_of_a_backup_are_not_compared(patch: Patches) -> None:
         def __ne__(self, other: object) -> bool:
             return False
 
-    patch.wrap(backup_file, "_checksum", lambda checksum, *given: Anything(checksum(*given)))
+    patch.wrap(backups, "_checksum", lambda checksum, *given: Anything(checksum(*given)))

@@ -22,8 +22,7 @@ from sqlalchemy.util import await_
 from holdfast import families, rules
 from holdfast.bus.errors import BusError
 from holdfast.commands import Set
-from holdfast.compat.client import DatabaseClient
-from holdfast.compat.connection import BotConnection
+from holdfast.compat.client import BotConnection, DatabaseClient
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.sql.address import writable
 from holdfast.engines.sql.orm import Base, PluginKVStorage, builtin_errors, dumped, sqlite_statement

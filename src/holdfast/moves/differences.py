@@ -1,24 +1,83 @@
 """The differences between two snapshots: which namespaces, which ranges, and which things in them.
 
-Law: ranges with equal hashes are not read again. A difference names what differs and holds both contents, so
-that a copy can be brought in step by the same means by which it is proven equal.
+A range ends where the hash of a position says so. So equal contents fall into equal ranges, and something
+added or removed changes one range, not all that follow. Ranges with equal hashes are not read again. A
+difference names what differs and holds both contents, so that a copy can be brought in step by the same means
+by which it is proven equal.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from holdfast.engine.raw import Section
-from holdfast.moves.ranges import ranges
-from holdfast.moves.walking import walk
+import msgspec
+
+from holdfast.engine.raw import Position, Section
+from holdfast.moves.walks import packed, walk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from holdfast.engine.raw import Position, Positioned, RawSnapshot
-    from holdfast.moves.ranges import HashedRange
+    from holdfast.engine.raw import Positioned, RawSnapshot
     from holdfast.rows import Namespace, Record, Row
+
+USUAL: Final = 512
+"""The average number of things in a range."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class HashedRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The hash of a part of a section: everything after one position, up to and including another.
+
+    None stands for the beginning or the end of the section.
+    """
+
+    after: Position | None
+    upto: Position | None
+    count: int
+    hash: str
+
+
+class _Sum:
+    """A range under construction."""
+
+    def __init__(self, after: Position | None) -> None:
+        self._after = after
+        self._count = 0
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    def add(self, held: Positioned) -> None:
+        self._count += 1
+        self._hash.update(packed(held))
+
+    def range(self, upto: Position | None) -> HashedRange:
+        return HashedRange(after=self._after, upto=upto, count=self._count, hash=self._hash.hexdigest())
+
+
+async def ranges(
+    snapshot: RawSnapshot,
+    namespace: str,
+    section: Section,
+    *,
+    after: Position | None = None,
+    upto: Position | None = None,
+    advance: Callable[[int], None] = lambda count: None,
+) -> list[HashedRange]:
+    """Return the ranges of a section, or of the part between two positions, in order, up to its end."""
+    found: list[HashedRange] = []
+    current = _Sum(after)
+    async for page in walk(snapshot, namespace, section, after=after, upto=upto):
+        for held in page:
+            current.add(held)
+            if zlib.crc32(_encode(held.position)) % USUAL == 0:
+                found.append(current.range(held.position))
+                current = _Sum(held.position)
+        advance(len(page))
+    return [*found, current.range(upto)]
 
 
 class Difference(NamedTuple):

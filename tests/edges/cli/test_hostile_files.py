@@ -25,7 +25,7 @@ import pytest
 
 import holdfast
 from holdfast.engine.raw import StoreInfo
-from holdfast.moves.backup_file import MAGIC, BackupHeader, BackupTotals
+from holdfast.moves.backups import MAGIC, BackupHeader, BackupTotals
 from holdfast.rows import Namespace
 from tests.moves.contents import fill
 

@@ -40,8 +40,7 @@ from holdfast.edges.cli.target import STORE, Place, read_contexts
 from holdfast.edges.settings.read import keys_of, read_config
 from holdfast.engine.raw import Movable
 from holdfast.errors import HoldfastError, Unsupported, ValidationError
-from holdfast.moves.backup_file import MAGIC, BackupTotals, verified
-from holdfast.moves.backups import back_up, held_by, restore
+from holdfast.moves.backups import MAGIC, BackupTotals, back_up, held_by, restore, verified
 from holdfast.moves.differences import compared, differences
 from holdfast.moves.transfers import Ended, StoreTransfer
 from holdfast.registry import engine_for, is_service

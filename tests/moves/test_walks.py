@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.engine.raw import Positioned, Section
-from holdfast.moves import ranges as hashing
-from holdfast.moves import walking
-from holdfast.moves.ranges import ranges
-from holdfast.moves.walking import packed, walk
+from holdfast.moves import differences, walks
+from holdfast.moves.differences import ranges
+from holdfast.moves.walks import packed, walk
 from holdfast.rows import Row
 
 if TYPE_CHECKING:
@@ -63,12 +62,12 @@ async def test_a_walk_keeps_to_its_bounds(after: int, upto: int) -> None:
 
 async def test_pages_of_large_values_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory holds a page at a time, so its length goes by the size of what was seen, and is at least one."""
-    monkeypatch.setattr(walking, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(walks, "PAGE_BYTES", 10_000)
     for size, expected in ((1, 77), (5_000, 1), (50_000, 1)):
         snapshot = Contents([held(number, "x" * size) for number in range(200)])
         assert len(await walked(snapshot)) == 200
         assert snapshot.limits[1] == expected
-    monkeypatch.setattr(walking, "MOST", 70)
+    monkeypatch.setattr(walks, "MOST", 70)
     snapshot = Contents([held(number) for number in range(200)])
     await walked(snapshot)
     assert max(snapshot.limits) == 70
@@ -83,7 +82,7 @@ def test_the_encoding_tells_everything() -> None:
 
 async def test_a_change_moves_one_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranges touch each other, cover the section, and only the one with the change has another hash."""
-    monkeypatch.setattr(hashing, "USUAL", 8)
+    monkeypatch.setattr(differences, "USUAL", 8)
     entries = [held(number) for number in range(200)]
     changed = [held(100, "2") if one == entries[100] else one for one in entries]
     one: Any = Contents(entries)

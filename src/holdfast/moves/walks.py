@@ -1,6 +1,6 @@
 """Walks over the sections of a snapshot, in pages of bounded size.
 
-Law: memory holds a page at a time, whatever the size of the values. What is read is not interpreted.
+Memory holds a page at a time, whatever the size of the values. What is read is not interpreted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ MOST: Final = 2_000
 """The maximum number of things in a page."""
 _FIRST: Final = {Section.ENTRIES: 64, Section.ROWS: 64, Section.PARTS: 4, Section.JOURNAL: 500}
 """The length of the first page of a section. Later ones go by the size of what has been seen."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 async def walk(
@@ -58,6 +61,3 @@ def size(held: Positioned) -> int:
 def packed(held: Positioned) -> bytes:
     """Return the one encoding of something in a section, which is the same for every engine."""
     return _encode((held.position, *msgspec.structs.astuple(held.content)))
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
