@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from holdfast import sync
     from holdfast.handles.blob_reader import BlobReader
     from holdfast.handles.blobs import Blobs
-    from holdfast.handles.recipes.identifiers import request_id
+    from holdfast.handles.recipes.names import request_id
     from holdfast.handles.tables import ReaperHandle, Tables
     from holdfast.tables.conditions import attr
     from holdfast.tables.updates import if_not_exists
@@ -174,7 +174,7 @@ __getattr__ = on_demand(
         "Tables": "holdfast.handles.tables",
         "attr": "holdfast.tables.conditions",
         "if_not_exists": "holdfast.tables.updates",
-        "request_id": "holdfast.handles.recipes.identifiers",
+        "request_id": "holdfast.handles.recipes.names",
         "sync": "holdfast.sync",
     },
 )

@@ -22,7 +22,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, inspect
 
 from holdfast.errors import MissingField, ValidationError
 from holdfast.forms import RULES, CallFields, unsaid
-from holdfast.rules.limits import MAX_BATCH
+from holdfast.rules import MAX_BATCH
 
 if TYPE_CHECKING:
     from holdfast.origin import Origin

@@ -9,8 +9,7 @@ from holdfast.errors import VersionConflict
 from holdfast.handles.kv import KV
 from holdfast.handles.recipes import lease, names, retry
 from holdfast.handles.recipes.lease import Lease
-from holdfast.handles.recipes.lock import Lock
-from holdfast.handles.recipes.lock_queue import News, QueuePlace
+from holdfast.handles.recipes.lock import Lock, News, QueuePlace
 from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.retry import Attempts
 from tests.mutate.planting import bug

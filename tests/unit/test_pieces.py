@@ -23,7 +23,6 @@ from holdfast.edges.calls import keys
 from holdfast.engines.sqlite import reads
 from holdfast.errors import HoldfastError, TooExpensive, ValidationError
 from holdfast.pipeline import watch
-from holdfast.rules import values
 from holdfast.testing.exact import refusal
 from holdfast.wire.writes import write_of
 from holdfast.work import SLICE, Work
@@ -313,8 +312,8 @@ def _refused(call: Callable[[], object]) -> str:
 @given(PLAIN | st.builds(lambda inner: {1: inner}, PLAIN))
 def test_a_large_value_is_judged_as_a_small_one(value: Any) -> None:
     """Level by level a value is never taken for legal that a walk refuses."""
-    if values._is_plain(value):
-        assert _refused(lambda: values.require_json(value, rules.MAX_NESTING)) == ""
+    if rules._is_plain(value):
+        assert _refused(lambda: rules.require_json(value, rules.MAX_NESTING)) == ""
 
 
 @pytest.mark.parametrize("depth", [62, 63, 64, 65])

@@ -1,6 +1,6 @@
 """Compatibility layers: the interfaces of other programs over a store, one module each.
 
-Law: nothing in Holdfast imports this package, so that an installation can leave it out.
+Nothing in Holdfast imports this package, so that an installation can leave it out.
 """
 
 from holdfast import extras

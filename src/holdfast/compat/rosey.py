@@ -3,8 +3,8 @@
 `BotDatabase` offers the store's verbs, and SQLAlchemy sessions on the same rows. `DatabaseService` serves
 them over NATS and removes expired keys.
 
-Law: nothing is decided here. A call becomes a verb of the store. This module adds the form of the replies,
-the built-in errors that such programs expect, and turns, so that sessions and the store can both write.
+Nothing is decided here. A call becomes a verb of the store. This module adds the form of the replies, the
+built-in errors that such programs expect, and turns, so that sessions and the store can both write.
 """
 
 from __future__ import annotations

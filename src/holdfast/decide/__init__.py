@@ -4,7 +4,7 @@
     further(commands, wanted, loaded)    → what else must be loaded, as policies and tables require
     decide(loaded, commands, now, keys)  → the resulting rows, records and results
 
-Law: no I/O, no clock, no randomness, no logging. The answer depends on the arguments alone and leaves them
+No I/O, no clock, no randomness, no logging. The answer depends on the arguments alone and leaves them
 unchanged, so that an engine may call it again. All semantics of the verbs are here, and none in an engine. A
 new verb is a function in a table of this package. The deciding modules are imported on first use: a process
 that only reads, such as `holdfast get`, starts without them and saves 12 ms of some 140 ms of CPU time.

@@ -1,6 +1,6 @@
 """Audit records of changes.
 
-Law: a record is made in the same draft as its change, so that one exists if and only if the other does. This
+A record is made in the same draft as its change, so that one exists if and only if the other does. This
 module also requests the rows that records need.
 """
 

@@ -3,8 +3,8 @@
 A blob's entry is an entry like any other, whose value is the manifest. The verbs of keys delete it, restore
 it and set its deadline (`holdfast.decide.keys`); time expires it.
 
-Law: the bytes of an upload become visible in one step, with the manifest, and only if all of them have
-arrived and their checksum is right. The parts of a blob are never changed.
+The bytes of an upload become visible in one step, with the manifest, and only if all of them have arrived and
+their checksum is right. The parts of a blob are never changed.
 """
 
 from __future__ import annotations

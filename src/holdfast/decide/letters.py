@@ -1,7 +1,7 @@
 """Dead letters: requests that were given up, kept whole until an operator handles them.
 
-Law: a letter is a row whose key is the version at which it was kept. The row with the empty key holds their
-total size, which is limited. The journal and the events contain only the hash of its value.
+A letter is a row whose key is the version at which it was kept. The row with the empty key holds their total
+size, which is limited. The journal and the events contain only the hash of its value.
 """
 
 from __future__ import annotations

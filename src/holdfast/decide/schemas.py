@@ -1,6 +1,6 @@
 """The definitions of tables, stored as rows.
 
-Law: a definition is found by its table's name only.
+A definition is found by its table's name only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Creating and dropping tables, and creating, filling and dropping their indexes.
 
-Law: a table's definition is one row, and its id is never reused, so that remains of a dropped table can't
-appear in a new one of the same name. Work that takes longer than a transaction is done in parts, and a row
-records what is left to do: any process may continue it.
+A table's definition is one row, and its id is never reused, so that remains of a dropped table can't appear
+in a new one of the same name. Work that takes longer than a transaction is done in parts, and a row records
+what is left to do: any process may continue it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes made by time and by operators: entries expire, records are dropped, policies are set.
 
-Law: upkeep uses commands, like any other change. It never removes anything early because its caller says so:
-each row is checked again when its turn comes.
+Upkeep uses commands, like any other change. It never removes anything early because its caller says so: each
+row is checked again when its turn comes.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ for the rest: times, versions, its place in an index of the database. A journal 
 its detail and the same overhead. Keys and values count in bytes. The other texts count in characters, because
 encoding them would slow down every write, and most have as many bytes.
 
-Law: a thing counts the same when it is added and when it is removed. Engines use the same formulas in SQL for
-the sums they compute (`Overdue`, `Loaded.trims`, `Loaded.counts`).
+A thing counts the same when it is added and when it is removed. Engines use the same formulas in SQL for the
+sums they compute (`Overdue`, `Loaded.trims`, `Loaded.counts`).
 """
 
 from __future__ import annotations

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.recipes.mirror import Mirror
     from holdfast.handles.recipes.progress import Progress
-    from holdfast.handles.recipes.retry import Retry
-    from holdfast.handles.recipes.update import Updating
+    from holdfast.handles.recipes.retry import Retry, Updating
     from holdfast.verbs.fields import Provenance
 
 T = TypeVar("T")
@@ -232,10 +231,7 @@ class KV(Keys):
         Example:
             `await kv.update("hits", lambda hits: hits + 1, default=0)`
         """
-        # late: 6 ms, as for the other recipes; the package has a module of this name
-        from holdfast.handles.recipes.update import update
-
-        return await update(self, key, change, **options)
+        return await recipes.update(self, key, change, **options)
 
     async def hashed_key(self, prefix: str, identifier: str) -> str:
         """Make a key for an identifier that is too long for one or has characters that no key may have.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from holdfast.errors import HoldfastError
-    from holdfast.handles.recipes.update import Updating
+    from holdfast.handles.recipes.retry import Updating
     from holdfast.model import Change, Changes, Entry, Page
     from holdfast.sync.recipes import Counter, Flag, Flags, Lock, Mirror, Progress, Retry
     from holdfast.verbs.fields import Provenance, Viewing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import ManualClock
-from holdfast.handles.recipes import lease, lock_queue
+from holdfast.handles.recipes import lease, lock
 from holdfast.store import Store
 from tests.unit.recipes.faults import Faulty
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have waits look at the clock all the time, so that a test sees every step and none takes long."""
-    for module in (lease, lock_queue):
+    for module in (lease, lock):
         monkeypatch.setattr(module, "GLANCE", 0)
         monkeypatch.setattr(module, "FIRST_PAUSE", 0.001)
 

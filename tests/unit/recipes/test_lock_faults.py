@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import DatabaseError, LockLost, OutcomeUnknown, Unavailable, ValidationError
 from holdfast.handles.recipes import lock as module
-from holdfast.handles.recipes.lock_queue import news_of
+from holdfast.handles.recipes.lock import news_of
 from holdfast.testing.exact import refusal
 from tests.unit.recipes.faults import Faulty, steps, until, waiting
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.handles.kv import KV
-from holdfast.handles.recipes.lock_queue import REACH, News
+from holdfast.handles.recipes.lock import REACH, News
 
 LONG = 8 * REACH
 

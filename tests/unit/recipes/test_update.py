@@ -9,7 +9,7 @@ import pytest
 from msgspec import UNSET
 
 from holdfast.errors import ValidationError, VersionConflict
-from holdfast.handles.recipes import update
+from holdfast.handles.recipes import retry
 
 if TYPE_CHECKING:
     from holdfast.handles.kv import KV
@@ -36,8 +36,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(update, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(update, "random", SimpleNamespace(random=lambda: 0.5))
+    monkeypatch.setattr(retry, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(retry, "random", SimpleNamespace(random=lambda: 0.5))
     return slept
 
 
@@ -53,7 +53,7 @@ async def test_the_first_repeats_come_at_once(kv: KV, pauses: list[float]) -> No
 async def test_it_ends_in_the_conflict(kv: KV, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Who loses until the timeout is over is told so, with what is there."""
     times = iter([100.0, 129.9, 130.0])
-    monkeypatch.setattr(update, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: next(times)))
     await kv.set("n", 0)
     with pytest.raises(VersionConflict) as lost:
         await kv.update("n", losing(kv, 99))

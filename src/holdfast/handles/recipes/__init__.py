@@ -1,6 +1,6 @@
 """Recipes, common patterns over keys: locks, checkpoints, cursors, counters and flags.
 
-Law: a recipe uses only the verbs of a handle and the store's time. So it works wherever the handle does:
+A recipe uses only the verbs of a handle and the store's time. So it works wherever the handle does:
 embedded, on any engine, and over NATS.
 """
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.counter import Counter
     from holdfast.handles.recipes.flag import Flag
     from holdfast.handles.recipes.flags import Flags
-    from holdfast.handles.recipes.identifiers import hashed_key, original_of
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.recipes.mirror import Mirror
+    from holdfast.handles.recipes.names import hashed_key, original_of
     from holdfast.handles.recipes.prefix import delete_prefix
     from holdfast.handles.recipes.progress import Progress
-    from holdfast.handles.recipes.retry import Retry
+    from holdfast.handles.recipes.retry import Retry, update
 
 __all__ = [
     "Counter",
@@ -30,6 +30,7 @@ __all__ = [
     "delete_prefix",
     "hashed_key",
     "original_of",
+    "update",
 ]
 
 # These take 9 ms to import, and many programs use none of them.
@@ -44,7 +45,8 @@ __getattr__ = on_demand(
         "Progress": "holdfast.handles.recipes.progress",
         "Retry": "holdfast.handles.recipes.retry",
         "delete_prefix": "holdfast.handles.recipes.prefix",
-        "hashed_key": "holdfast.handles.recipes.identifiers",
-        "original_of": "holdfast.handles.recipes.identifiers",
+        "hashed_key": "holdfast.handles.recipes.names",
+        "original_of": "holdfast.handles.recipes.names",
+        "update": "holdfast.handles.recipes.retry",
     },
 )

@@ -1,6 +1,6 @@
 """A number that many callers add to at once.
 
-Law: adding is one `incr`, so that no addition is lost and none has to be repeated.
+Adding is one `incr`, so that no addition is lost and none has to be repeated.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A value that controls a program: typed, with a default, and cheap to read.
 
-Law: reading a flag returns a value of its type, whatever is stored. A stored value of another type counts as
+Reading a flag returns a value of its type, whatever is stored. A stored value of another type counts as
 absent and is logged; `state` tells the two apart. A cache never serves an expired value, and raises an error
 once it no longer follows changes.
 """

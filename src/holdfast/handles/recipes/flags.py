@@ -1,7 +1,7 @@
 """All flags of a namespace at once.
 
-Law: a set of flags is two mirrors, one for each way in which flags' keys are spelled. `Flag` says what a
-stored value means.
+A set of flags is two mirrors, one for each way in which flags' keys are spelled. `Flag` says what a stored
+value means.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A lease: the time for which something was granted, and the retries that extend it.
 
-Law: a lease ends no later than the storage says. It counts from before the request that was granted, by the
+A lease ends no later than the storage says. It counts from before the request that was granted, by the
 store's clock or the machine's, whichever has advanced further. The store's clock may be set, and runs slowly
 after it was ahead. The machine's clock does not move in a test that uses a fake clock.
 """

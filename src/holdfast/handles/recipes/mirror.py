@@ -1,8 +1,8 @@
 """A copy of the keys below a prefix that stays in step with the store and is read without waiting.
 
-Law: a mirror holds what the store held at some instant, and `stale_for` says how long ago that was. It passes
-over no change: where the journal does not reach back, it loads everything again. It never shows an expired
-entry, and raises an error once it no longer follows.
+A mirror holds what the store held at some instant, and `stale_for` says how long ago that was. It passes over
+no change: where the journal does not reach back, it loads everything again. It never shows an expired entry,
+and raises an error once it no longer follows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Removing all keys that begin with a prefix, a page at a time.
 
-Law: a page is one read, followed by one command that removes the keys that were read at the versions that
-were read. So the rules of single deletes apply (quotas, trash, journal, audit, fence, deadline), concurrent
-writes are not lost, and a walk can be stopped and resumed at any time.
+A page is one read, followed by one command that removes the keys that were read at the versions that were
+read. So the rules of single deletes apply (quotas, trash, journal, audit, fence, deadline), concurrent writes
+are not lost, and a walk can be stopped and resumed at any time.
 """
 
 from __future__ import annotations

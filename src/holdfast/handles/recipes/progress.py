@@ -1,7 +1,7 @@
 """Checkpoints and cursors: recorded progress, advanced by one worker at a time and never backwards.
 
-Law: each step is compared with the entry that was loaded. A conflict is raised to the caller, which knows
-what has to be done again. Nothing here repeats a step.
+Each step is compared with the entry that was loaded. A conflict is raised to the caller, which knows what has
+to be done again. Nothing here repeats a step.
 """
 
 from __future__ import annotations

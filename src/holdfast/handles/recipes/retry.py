@@ -4,8 +4,11 @@
     transient    again after a random part of 0.5, 1, 2 and 4 s, at least `retry_after`; the fifth is given up
     fatal        raised at once
 
-Law: one request id has one content, so that repeated attempts take effect once. Nothing is given up silently:
-it is logged, counted, raised as `Escalated`, and stored in full if the storage allows.
+One request id has one content, so that repeated attempts take effect once. Nothing is given up silently: it
+is logged, counted, raised as `Escalated`, and stored in full if the storage allows.
+
+`update` is a plain compare-and-set loop, for keys that many callers change at once. A lost race is repeated
+at once from the winner's entry, which the refusal contains. Only a caller that keeps losing pauses.
 """
 
 from __future__ import annotations
@@ -14,11 +17,15 @@ import asyncio
 import logging
 import random
 import secrets
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
+from holdfast import rules
 from holdfast.commands import Kept
 from holdfast.declare import DECLARED
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
@@ -45,6 +52,12 @@ UNCHANGED: Final = 8
 T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.retry")
+
+
+AT_ONCE: Final = 8
+"""Number of lost races that are repeated without a pause."""
+LONGEST_PAUSE: Final = 0.05
+"""Longest pause after further lost races, in seconds. The pause is a random part of it."""
 
 
 class Attempts:
@@ -318,3 +331,57 @@ def kept_semantics(entry: Entry | None) -> Semantics | None:
     if entry is None or entry.semantics is None:
         return None
     return msgspec.structs.replace(entry.semantics, ttl_seconds=None)
+
+
+class Updating(TypedDict, total=False):
+    """The keyword arguments of `KV.update`, which documents them."""
+
+    default: Any
+    ttl: int | None
+    semantics: Semantics | Mapping[str, Any] | None
+    timeout: float
+    writer: str | None
+    spec_ref: str | None
+    fence: Mapping[str, Any] | None
+
+
+async def update(
+    kv: Keys,
+    key: str,
+    change: Callable[[Any], Any],
+    *,
+    default: Any = None,
+    ttl: int | None = None,
+    semantics: Semantics | Mapping[str, Any] | None = None,
+    timeout: float = 30.0,  # noqa: ASYNC109 - writes that have started must finish
+    **known: Any,
+) -> Entry:
+    """See `KV.update`."""
+    until = time.monotonic() + rules.timeout(timeout)
+    entry, lost = await kv.get(key), 0
+    refusals: list[tuple[int, int | None]] = []
+    while True:
+        value = change(default if entry is None else entry.value)
+        try:
+            return await kv.set(
+                key,
+                await value if isawaitable(value) else value,
+                ttl=ttl if entry is None else KEEP,
+                expected_version=0 if entry is None else entry.version,
+                semantics=kept_semantics(entry) if semantics is None else semantics,
+                **known,
+            )
+        except VersionConflict as conflict:
+            require_progress(key, entry, conflict, refusals)
+            if time.monotonic() >= until:
+                raise
+            kv.store.count_retry(kv.namespace, "retried", conflict.code)
+            entry, lost = await _winner(kv, key, conflict), lost + 1
+        if lost > AT_ONCE:
+            await asyncio.sleep(random.random() * LONGEST_PAUSE)
+
+
+async def _winner(kv: Keys, key: str, conflict: VersionConflict) -> Entry | None:
+    """Return the entry that was there instead, read again if the refusal leaves out its value."""
+    current = conflict.current
+    return await kv.get(key) if current is not None and current.value is UNSET else current
