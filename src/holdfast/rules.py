@@ -91,7 +91,7 @@ _JSON: Final = _SCALAR | {list, dict}
 _LONG: Final = 4_096
 """Size in bytes from which a value is checked level by level."""
 _BEYOND: Final = f"; a policy can raise it to at most {MAX_RAISED_VALUE_BYTES} bytes"
-LEAST_OF_A_REASON: Final = 3
+_LEAST_OF_A_REASON: Final = 3
 """Number of letters and digits that the reason for looking at a value has at least."""
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -469,9 +469,9 @@ def require_reason(why: str) -> None:
         ValidationError: It has fewer than three letters or digits, or they are all the same.
     """
     said = [one for one in why if one.isalnum()]
-    if len(said) < LEAST_OF_A_REASON or len(set(said)) == 1:
+    if len(said) < _LEAST_OF_A_REASON or len(set(said)) == 1:
         raise ValidationError(
-            f"why must say something: at least {LEAST_OF_A_REASON} letters or digits that are not all the "
+            f"why must say something: at least {_LEAST_OF_A_REASON} letters or digits that are not all the "
             "same, such as OPS-12 or the complaint of a player",
             field="why",
         )

@@ -56,7 +56,7 @@ def test_a_path_that_is_gone_is_noticed() -> None:
 
 
 def test_the_picture_is_drawn_from_the_tree() -> None:
-    """The picture has today's layers and docstrings; `python tools/layers.py` draws it anew."""
+    """The picture has today's layers and docstrings; `./dev pages` draws it anew."""
     assert layers.PICTURE.read_text(encoding="utf-8") == layers.drawn()
     assert {name for layer in layers.layers() for name in layer} == {
         path.stem for path in LIBRARY.iterdir() if path.suffix == ".py" and not path.stem.startswith("__")
