@@ -105,7 +105,7 @@ class Stream:
 
     def state(self) -> dict[str, int]:
         """Its counters."""
-        first = self.messages[0].seq if self.messages else self.last_seq + 1
+        first = self.messages[0].seq if self.messages else self.last_seq and self.last_seq + 1
         return {"messages": len(self.messages), "first_seq": first, "last_seq": self.last_seq}
 
 
