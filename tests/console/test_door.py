@@ -114,7 +114,7 @@ async def test_only_reading_methods_on_pages(here: Served) -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
-async def test_an_unknown_page(here: Served) -> None:
+async def test_an_unknown_page_is_a_404(here: Served) -> None:
     """There is a 404 both for browsers, which show it in the console, and for programs."""
     assert (await here.ask("GET", "/ui/nowhere", Accept="text/html")).status_code == 404
     status, problem = await refused(here, "/ui/nowhere")
@@ -260,7 +260,7 @@ async def test_log_out_ends_the_session(closed: Served) -> None:
         (b'{"token": "' + b"x" * 5000 + b'"}', 413),
     ],
 )
-async def test_a_wrong_login(closed: Served, body: object, status: int) -> None:
+async def test_a_wrong_login_sets_no_cookie(closed: Served, body: object, status: int) -> None:
     """A wrong login says what was wrong and sets no cookie."""
     response = await closed.ask("POST", "/ui/login", body)
     assert response.status_code == status
@@ -328,7 +328,7 @@ async def test_the_console_can_be_switched_off(tmp_path: Path) -> None:
         assert (await get(up.http_port, "/ui/login"))[0] == 404
 
 
-def test_what_up_says_of_the_console() -> None:
+def test_up_prints_a_link_only_on_a_terminal_that_needs_a_login() -> None:
     """A terminal gets a link that works once where a login is needed; elsewhere no secret is printed."""
     on: dict[str, Any] = {"db": "x", "data_dir": "y"}
     secret = "the-secret"

@@ -29,7 +29,7 @@ async def test_an_entry_is_masked(here: Served) -> None:
     assert "hunter2" not in str(found)
 
 
-async def test_a_missing_entry(here: Served) -> None:
+async def test_a_missing_entry_still_has_a_page(here: Served) -> None:
     """A key without an entry has a page too, with its history and what the trash holds."""
     await here.store.set_policy("kv/trivia", {"trash": True})
     kv = here.store.kv("trivia")
@@ -77,7 +77,7 @@ async def test_a_reveal_wants_a_reason_and_is_audited(closed: Served) -> None:
     assert [change.op for change in await kv.history("a")] == ["set"]
 
 
-async def test_policies_of_reveal(here: Served) -> None:
+async def test_an_entry_says_how_it_is_revealed(here: Served) -> None:
     """A page says how values are revealed: by default with a reason only in a namespace with an audit.
 
     `open` needs no reason and records nothing; `never` shows no value; an unknown word is refused.

@@ -74,7 +74,7 @@ async def test_an_instance_that_lags_needs_a_person(here: Served) -> None:
     assert "box-2" not in str(await page(here, "/"))
 
 
-def test_what_counts_as_lagging() -> None:
+def test_a_late_or_stopped_instance_lags() -> None:
     """Late expiries, a replica that is far behind, and a shard that is not served are named."""
     watched = Watched()
     assert watched.troubles(lag=60.0, behind={0: 10_000}) == []

@@ -75,7 +75,7 @@ async def test_a_whole_second_is_no_later_than_its_milliseconds(bus: str, tmp_pa
         assert [row["key"] for row in expiring] == ["a", "b", "c"]
 
 
-async def test_filters(here: Served) -> None:
+async def test_live_changes_are_filtered_by_the_address(here: Served) -> None:
     """Changes are filtered by namespace, op, writer and prefix, all in the address."""
     kv = here.store.kv("a")
     await kv.set("x:1", 1, writer="alice")
@@ -95,7 +95,7 @@ async def test_filters(here: Served) -> None:
         assert sorted(one["key"] for one in found["changes"]) == sorted(keys), query
 
 
-async def test_a_gap_is_told(here: Served) -> None:
+async def test_a_gap_is_reported(here: Served) -> None:
     """If the journal does not have what would come next, as after a restored backup, the answer says so."""
     await here.store.kv("a").set("k", 1)
     found = await page(here, "/ui/live?since=kv/a:999")

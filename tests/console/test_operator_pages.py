@@ -86,7 +86,7 @@ async def test_the_audit_is_filtered(here: Served) -> None:
     assert (await refused(here, "/ui/audit?after=x"))[1]["field"] == "after"
 
 
-async def test_an_audit_of_nothing(here: Served) -> None:
+async def test_without_an_audited_namespace_the_audit_is_empty(here: Served) -> None:
     """Without an audited namespace the page is empty."""
     found = await page(here, "/ui/audit")
     assert (found["namespace"], found["records"]) == (None, [])
@@ -127,7 +127,7 @@ async def test_items_are_masked(here: Served) -> None:
         ("partition=chess&limit=1", [10]),
     ],
 )
-async def test_items_are_found(here: Served, query: str, scores: list[int]) -> None:
+async def test_items_are_selected_by_the_query(here: Served, query: str, scores: list[int]) -> None:
     """A partition, an index, a condition and a limit choose the items."""
     await _arcade(here)
     found = await page(here, f"/ui/tables/arcade/scores?{query}")
@@ -145,7 +145,7 @@ async def test_items_are_found(here: Served, query: str, scores: list[int]) -> N
         ("filter={", "filter"),
     ],
 )
-async def test_illegal_questions_about_items(here: Served, query: str, field: str) -> None:
+async def test_an_invalid_query_of_items_names_its_parameter(here: Served, query: str, field: str) -> None:
     """A question that has no meaning is refused and names the parameter."""
     await _arcade(here)
     status, problem = await refused(here, f"/ui/tables/arcade/scores?{query}")
@@ -300,7 +300,7 @@ async def test_an_illegal_policy_is_explained(here: Served, query: str, field: s
     assert found["trial"]["field"] == field
 
 
-async def test_all_policies(here: Served) -> None:
+async def test_policies_lists_every_namespace(here: Served) -> None:
     """The list has every namespace, with what its policy asks for."""
     await here.store.kv("trivia").set("a", 1)
     await here.store.set_policy("kv/trivia", {"quota_keys": 9})

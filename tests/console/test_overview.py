@@ -63,7 +63,7 @@ def test_an_hour_is_kept() -> None:
     assert [hour.shown()[0]["at"], len(hour.shown())] == [50_000, KEPT_POINTS]
 
 
-def test_percentiles() -> None:
+def test_a_percentile_is_the_bound_of_its_bucket() -> None:
     """A percentile is the bound of its bucket; without requests there is none."""
     assert percentile([0, 0, 0], (1.0, 2.0), 0.5) is None
     assert percentile([1, 1, 0], (1.0, 2.0), 0.5) == 1.0

@@ -269,7 +269,7 @@ async def test_a_scrape_lets_others_have_their_turn(at: InMemory, monkeypatch: p
     assert turns >= 2 * 5
 
 
-async def test_how_much_of_a_quota_is_used(at: InMemory) -> None:
+async def test_each_quota_shows_its_used_share(at: InMemory) -> None:
     """Each quota shows its share that is used; a journal that gives way does not count as used."""
     await at.store.set_policy("kv/a", {"quota_keys": 4, "quota_bytes": 4 * 350})
     await at.store.set_policy("kv/b", {"quota_keys": 10})
@@ -316,7 +316,7 @@ async def test_dead_letters_are_counted(at: InMemory, monkeypatch: pytest.Monkey
     assert await at.values("store_up") == {"": 1}
 
 
-async def test_the_end_of_each_audit_shows(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_head_of_each_audit_is_a_gauge(at: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator sees how long each audit is, how old its newest record, and that a head was spoiled."""
     web = at.store.semantic("acme", "web")
     for number in range(3):
@@ -330,7 +330,7 @@ async def test_the_end_of_each_audit_shows(at: InMemory, monkeypatch: pytest.Mon
     assert await at.values("audit_head") == {'plugin="acme/web"': 0}
 
 
-async def test_what_is_pruned_is_no_longer_among_the_records(at: InMemory) -> None:
+async def test_pruned_audit_records_are_not_counted(at: InMemory) -> None:
     """The number of the newest record only grows; how many are kept goes down when old ones are pruned."""
     web = at.store.semantic("acme", "web")
     await web.set("k", 1)
@@ -383,7 +383,7 @@ async def test_a_storage_that_is_gone_leaves_the_rest(at: InMemory, monkeypatch:
     assert await at.values("writes_total") == {written("a", "none", "ok"): 1}
 
 
-async def test_what_is_looked_up_is_there_on_postgresql(pg_url: str) -> None:
+async def test_gauges_read_from_storage_work_on_postgresql(pg_url: str) -> None:
     """Keys, quotas, locks, dead letters and audits show on PostgreSQL as they do in memory."""
     async with holdfast.open(pg_url, reap=False, audit_key=AUDIT_KEY) as store:
         at = Measured(store)

@@ -56,7 +56,7 @@ def test_a_line_is_json_with_its_fields() -> None:
     assert "a secret" not in stream.getvalue()
 
 
-def test_people_get_lines_to_read() -> None:
+def test_a_terminal_gets_readable_lines() -> None:
     """On a terminal the same record is text with its traceback, and shows no variable either."""
     stream = Terminal()
     logs.configure("INFO", stream=stream)
@@ -102,7 +102,7 @@ def test_each_logger_has_its_level(level: str, service_level: str | None, heard:
     assert {json.loads(line)["logger"] for line in stream.getvalue().splitlines()} == heard
 
 
-def test_a_line_for_people_commands_nothing() -> None:
+def test_a_key_in_the_log_cannot_control_the_terminal() -> None:
     """A key that a caller chose neither colours the log nor begins a line of its own."""
     stream = Terminal()
     logs.configure("INFO", stream=stream)

@@ -86,7 +86,7 @@ async def test_a_scrape_of_many_plugins_is_small(number: int) -> None:
         assert f'\nm_{shown}{{plugin="OTHER"}} {number - 100}.0\n'.encode() in text
 
 
-async def test_every_verb_of_every_plugin(at: Scraped) -> None:
+async def test_the_lines_of_one_plugin_are_bounded(at: Scraped) -> None:
     """What a plugin costs at the most is bounded too: 12 lines for each verb, and a few."""
     before = (await at.metrics.exposition()).count(b"\n")
     for verb in VERBS:
@@ -107,7 +107,7 @@ async def test_the_busiest_have_labels(at: Scraped) -> None:
     assert await at.plugins() == {"early3": 1, "busy": 1, "busier": 1, OTHER: 301}
 
 
-async def test_those_who_pause_keep_their_label_for_a_while(at: Scraped) -> None:
+async def test_a_plugin_that_pauses_keeps_its_label_for_a_while(at: Scraped) -> None:
     """A label is lost to somebody who is clearly busier, not to everybody who asks for something."""
     for plugin in ("a", "b", "c"):
         at.count(plugin, times=100)
@@ -138,7 +138,7 @@ async def test_figures_go_on_when_a_label_comes_back(at: Scraped) -> None:
     assert found["m_kv_errors_total", frozenset({("plugin", "a"), ("error_code", "BUSY")})] == 7
 
 
-async def test_nothing_goes_down_and_nothing_is_lost(at: Scraped) -> None:
+async def test_no_series_decreases_while_labels_change(at: Scraped) -> None:
     """Over hours of changing labels no series decreases, and what all grew by is what happened."""
     dice, grown, asked = random.Random(7), 0.0, 0
     seen: Series = {}
@@ -158,9 +158,7 @@ async def test_nothing_goes_down_and_nothing_is_lost(at: Scraped) -> None:
     assert grown == asked
 
 
-async def test_what_is_kept_of_former_plugins_is_bounded(
-    at: Scraped, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_figures_of_former_plugins_are_bounded(at: Scraped, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many plugins have had labels, figures of a bounded number are kept; sums of all stay right."""
     monkeypatch.setattr(metrics, "FORMER", 5)
     for number in range(20):
@@ -172,7 +170,7 @@ async def test_what_is_kept_of_former_plugins_is_bounded(
     assert whole == 20 * 40
 
 
-def test_the_watch_over_those_without_a_label_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_of_unlabelled_plugins_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who comes under ever new names hides nobody who is busy, and fills no memory."""
     monkeypatch.setattr(counters, "WATCHED", 50)
     names = PluginLabels(1)

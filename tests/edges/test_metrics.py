@@ -189,7 +189,7 @@ async def test_groups_are_measured(nats_server: NatsServer, tmp_path: Path) -> N
     assert (found["holdfast_batch_size_count"], found["holdfast_batch_size_sum"]) == (1, 20)
 
 
-async def test_what_waits_and_is_under_way_shows(
+async def test_waiting_and_running_requests_are_gauges(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests that the storage has not answered yet are under way, and those behind them wait."""

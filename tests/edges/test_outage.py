@@ -146,7 +146,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield found
 
 
-async def test_the_storage_goes_away(
+async def test_an_outage_of_the_storage_is_logged_measured_and_alerted(
     storage: Storage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Storage that is away for ten minutes is one alert, in log, metrics and events; then it is back, once.
@@ -224,7 +224,7 @@ async def test_an_outage_that_only_writes_notice(
 
 
 @pytest.mark.parametrize("kind", ["broken", "hanging"])
-async def test_whatever_keeps_it_from_writing(
+async def test_every_failure_to_write_is_an_outage(
     kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A storage that answers with any error, or not at all, is unavailable too."""
@@ -237,7 +237,7 @@ async def test_whatever_keeps_it_from_writing(
     assert len(critical(caplog)) == 1
 
 
-async def test_operators_are_told_once_the_bus_is_there() -> None:
+async def test_an_unsent_alert_is_kept_and_sent_once() -> None:
     """An alert that NATS does not take is kept, also beyond the end of the outage, and then sent once."""
     engine, clock = Moody(), ManualClock()
     there, sent = False, []
@@ -264,7 +264,9 @@ async def test_operators_are_told_once_the_bus_is_there() -> None:
     ]
 
 
-async def test_a_service_looks_by_itself(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_running_service_publishes_its_outages(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While it serves, whoever listens at `db.event.service.>` hears of an outage; with events off nobody."""
     monkeypatch.setattr(looking, "INTERVAL", 0.0)
     heard: list[Any] = []

@@ -43,14 +43,14 @@ def test_relative_data_home_is_ignored() -> None:
     assert config.db == str(Path.home() / ".local/share/holdfast/holdfast.db")
 
 
-def test_the_data_folder_takes_the_store_along() -> None:
+def test_another_data_folder_is_another_store() -> None:
     """Another data folder is another store, unless that is named too."""
     assert read_config(data_dir="/srv/h", environment={}).db == "/srv/h/holdfast.db"
     assert read_config(data_dir="~/h", environment={}).db == str(Path.home() / "h" / "holdfast.db")
     assert read_config(data_dir="/srv/h", db="memory://", environment={}).db == "memory://"
 
 
-def test_every_place_outweighs_the_next(folder: Path) -> None:
+def test_flags_precede_variables_files_and_defaults(folder: Path) -> None:
     """Flags, then HOLDFAST_*, then NATS_*, then the file, then the default."""
     (folder / "holdfast.toml").write_text('[nats]\nurl = "file"\nuser = "file"\ntoken = "file"\nport = 1\n')
     environment = {
@@ -70,7 +70,7 @@ def test_an_empty_variable_is_not_set() -> None:
     assert read_config(environment={"HOLDFAST_NATS": "", "NATS_URL": ""}).nats is None
 
 
-def test_text_becomes_what_a_setting_is() -> None:
+def test_variables_are_converted_to_the_type_of_the_setting() -> None:
     """Variables hold text alone: numbers, truth, choices and lists are read from it."""
     config = read_config(
         environment={
@@ -105,7 +105,7 @@ def test_text_becomes_what_a_setting_is() -> None:
         ("metrics_prefix", "9lives", "a name of letters"),
     ],
 )
-def test_what_is_not_legal_is_refused_by_its_name(name: str, said: str, form: str) -> None:
+def test_an_invalid_setting_is_refused_by_name(name: str, said: str, form: str) -> None:
     """A wrong type or range names the variable and says what would be right."""
     variable = f"HOLDFAST_{name.upper()}"
     with pytest.raises(ValidationError, match=rf"^{variable} must be {re.escape(form)}") as caught:

@@ -54,7 +54,7 @@ async def heap(page: Page) -> float:
     return held / 1_000_000
 
 
-async def test_many_keys_few_rows(service: Served, look: Look) -> None:
+async def test_a_long_list_draws_few_rows(service: Served, look: Look) -> None:
     """Pages load as one scrolls, few rows are drawn, and every branch and key can be reached at once."""
     await fill(service)
     page = (await look("/ui/kv/many")).page

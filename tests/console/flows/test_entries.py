@@ -56,7 +56,7 @@ async def test_a_value_is_hidden_until_it_is_revealed(service: Served, look: Loo
     assert "Basel" not in await page.content()
 
 
-async def test_two_people_edit_one_entry(service: Served, look: Look) -> None:
+async def test_the_second_editor_sees_what_the_first_changed(service: Served, look: Look) -> None:
     """The second to write sees what the first changed, beside the own text, and chooses."""
     kv = service.store.kv("conflict")
     await kv.set("user", ALICE)
@@ -86,7 +86,7 @@ async def test_two_people_edit_one_entry(service: Served, look: Look) -> None:
     assert (entry.value, entry.version) == (ALICE | {"city": "Bern", "name": "Alison"}, 3)
 
 
-async def test_mine_and_theirs(service: Served, look: Look) -> None:
+async def test_a_conflict_is_resolved_by_keeping_theirs_or_writing_mine(service: Served, look: Look) -> None:
     """One may keep theirs, or write one's own over the version that was shown, and over no other."""
     kv = service.store.kv("choice")
     await kv.set("n", 1)
@@ -179,7 +179,7 @@ async def test_expiry_delete_and_restore(service: Served, look: Look) -> None:
     assert (entry.value, entry.semantics.purpose if entry.semantics else None) == ("text", "config")
 
 
-async def test_copy_as(service: Served, look: Look) -> None:
+async def test_copied_requests_run_as_they_are(service: Served, look: Look) -> None:
     """The request for the command line, Python, curl and NATS answers as it is, whatever the key."""
     key = '-it\'s "é" $HOME \\'
     await service.store.kv("copies").set(key, "the value")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LARGE = "x" * 60_000
 
 
-async def test_a_full_disk_needs_a_person(tmp_path: Path, open_window: OpenWindow) -> None:
+async def test_a_full_disk_is_named_on_the_overview(tmp_path: Path, open_window: OpenWindow) -> None:
     """The refused write keeps what was typed, the overview names the disk, and both end with room."""
     with mounted(tmp_path / "disk") as disk:
         async with nats_server() as bus, served(disk / "state.db", bus.url) as here:

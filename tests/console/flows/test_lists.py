@@ -18,7 +18,7 @@ async def fill(service: Served, plugin: str, *keys: str) -> None:
         await service.store.kv(plugin).set_many(items[start : start + 1_000])
 
 
-async def test_the_keyboard_alone(service: Served, look: Look) -> None:
+async def test_keys_open_the_filter_and_rows(service: Served, look: Look) -> None:
     """`/` goes to the filter, which is in the address; `j`, `k` and Enter open a row; `?` helps."""
     await fill(service, "keyboard", "user:alice", "user:bob", "user:carol", "other")
     page = (await look("/ui/kv/keyboard")).page
@@ -59,7 +59,7 @@ async def test_deleting_below_a_prefix(service: Served, look: Look) -> None:
     assert (await service.store.kv("prefix").list()).keys == ["new:1"]
 
 
-async def test_a_new_entry(service: Served, look: Look) -> None:
+async def test_a_new_entry_must_be_json_and_not_exist(service: Served, look: Look) -> None:
     """An entry is made only where there is none, and only of JSON."""
     await fill(service, "fresh", "taken")
     page = (await look("/ui/kv/fresh")).page

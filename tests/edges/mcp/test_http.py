@@ -599,7 +599,7 @@ async def test_a_server_in_front_of_a_service(bus: str, tmp_path: Path, door_use
                 assert await anext(events) == ResourceUpdated("holdfast://trivia/a")
 
 
-async def test_a_missing_sdk_is_told(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_sdk_is_reported(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service without the extra answers at /mcp with what to install, and everything else works."""
     monkeypatch.setattr(door, "_SDK", "not_installed")
     told = await post(here, HELLO, token=await token_for(here))

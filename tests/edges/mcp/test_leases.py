@@ -90,7 +90,7 @@ async def test_agents_over_http(clock: ManualClock, tmp_path: Path) -> None:
         judge(referee, rounds)
 
 
-async def test_the_referee_sees_stale_writes(store: Store, clock: ManualClock) -> None:
+async def test_the_referee_detects_stale_writes(store: Store, clock: ManualClock) -> None:
     """Agents that do not give their tokens to their writes do write late: the fence is what prevents it."""
     referee = await shared(store, clock, rounds=40, careless=True)
     assert referee.stale, f"seed {SEED}"

@@ -64,7 +64,7 @@ async def test_a_project_is_addressed_by_tenant_and_project(store: Store) -> Non
         "",
     ],
 )
-async def test_what_is_not_there_is_no_resource(store: Store, uri: str) -> None:
+async def test_a_missing_key_is_no_resource(store: Store, uri: str) -> None:
     """A URI of another plugin, of no entry or of no plugin is answered with the same words."""
     await store.kv("other").set("a", 1)
     async with agent(store) as one:

@@ -211,7 +211,7 @@ def test_the_configuration_of_a_service_has_no_secret(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("words", [[], ["--print-config", "claude"], ["--tenant", "acme"]])
-def test_it_asks_whom_it_serves(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_mcp_without_a_plugin_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Without a plugin or a project nothing is served, and the message names the option."""
     assert run(["mcp", "--url", "memory://", *words]) == 2
     assert "--p" in capsys.readouterr().err

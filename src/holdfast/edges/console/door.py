@@ -295,7 +295,9 @@ def _query(scope: Scope) -> dict[str, str]:
             max_num_fields=MOST_PARAMETERS,
         )
     except ValueError:
-        raise ValidationError("the query must be UTF-8 with few parameters", field="query") from None
+        raise ValidationError(
+            f"the query must be UTF-8 with at most {MOST_PARAMETERS} parameters", field="query"
+        ) from None
     return dict(pairs)
 
 

@@ -123,7 +123,7 @@ class BrowserSessions:
         if not ending and operator:
             ending = list(self._sessions.items())
         if not ending:
-            raise Busy("operators have all the sessions that there may be", retry_after=60.0)
+            raise Busy("all sessions are in use by operators", retry_after=60.0)
         held = Counter(one.stands_for for _, one in ending)
         del self._sessions[max(ending, key=lambda one: held[one[1].stands_for])[0]]
 

@@ -136,7 +136,7 @@ def _typed(attribute: dict[str, Any], text: str) -> str | int | float:
     except msgspec.DecodeError:
         number = None
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise ValidationError(f"{attribute['name']} is a number", field=attribute["name"])
+        raise ValidationError(f"{attribute['name']} must be a number", field=attribute["name"])
     return number
 
 

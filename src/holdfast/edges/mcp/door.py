@@ -161,7 +161,7 @@ class McpDoor:
             InvalidSubject: There is no such path.
         """
         if _WELL_KNOWN in scope["path"]:  # a client without a token is told too that there is no OAuth
-            raise InvalidSubject("this service has no authorization server: send a token of Holdfast")
+            raise InvalidSubject("this service has no authorization server: send a Holdfast token")
         token = await self._guard.token_of(scope)
         named = _named(scope["path"])
         place = named or _own(token)
@@ -218,7 +218,7 @@ class McpDoor:
             try:
                 await self._end_with_tokens()
             except Exception:
-                _log.exception("the tokens of sessions could not be looked at")
+                _log.exception("the tokens of MCP sessions could not be checked")
             now = time.monotonic()
             for name, sessions in list(self._sessions.items()):
                 if sessions.idle and sessions.used + IDLE_SECONDS < now:

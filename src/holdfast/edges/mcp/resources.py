@@ -224,7 +224,7 @@ class Subscriptions:
             mine = connection.state[_STATE] = Delivery(ctx)
             await connection.exit_stack.enter_async_context(mine.running(followed, head))
         if len(mine.uris) >= MOST_URIS:
-            raise Busy(f"this connection is subscribed to {MOST_URIS} resources, which is the most")
+            raise Busy(f"a connection may subscribe to at most {MOST_URIS} resources")
         mine.uris[known] = uri
         return True
 
