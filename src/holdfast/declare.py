@@ -55,10 +55,13 @@ class Says(Struct, frozen=True, kw_only=True):
         wire: The name in messages, if it is another.
         takes: Further fields of a message that the rule takes, by name.
         fills: Further fields of the command that the rule returns, in their order.
+        otherwise: What the rule takes if the field is not given, where that depends on the caller.
         nullable: Whether null is a value. Elsewhere it means that the field is not given.
         of_origin: Whether the rule takes the origin of the call, too.
         flag: Whether it is sent only if it is true.
         needed: Whether schemas say that it must be given, where only the policy of a namespace decides.
+        required: Whether it must be given, though another verb of the class does without it.
+        body: Whether it is bytes, which are the payload of a message while the other fields are in a header.
         sent: Makes the field of a message of the command's, unless that is None or unset.
     """
 
@@ -69,10 +72,13 @@ class Says(Struct, frozen=True, kw_only=True):
     wire: str = ""
     takes: tuple[str | Wire, ...] = ()
     fills: tuple[str, ...] = ()
+    otherwise: Any = UNSET
     nullable: bool = False
     of_origin: bool = False
     flag: bool = False
     needed: bool = False
+    required: bool = False
+    body: bool = False
     sent: Callable[[Any], Any] | None = None
 
 
@@ -200,7 +206,8 @@ class Field(Struct, frozen=True):
     @property
     def needed(self) -> bool:
         """Whether it must be given. One whose rule takes other fields may be given by those."""
-        return self.required and not self.says.takes
+        says = self.says
+        return self.required and says.rule is not None and not says.takes and says.otherwise is UNSET
 
 
 class Declaration:
@@ -262,7 +269,7 @@ class Declaration:
                     also = unsaid(says.unsaid) if says.unsaid else None
                     form = Annotated[form, Meta(description=says.help, extra_json_schema=also)]
                 wire = says.wire or field.name
-                found.append(Field(field.name, wire, says, form, field.required, default))
+                found.append(Field(field.name, wire, says, form, field.required or says.required, default))
         if self._order:
             found.sort(key=lambda field: self._order.index(field.wire))
         return tuple(found)
@@ -490,7 +497,11 @@ class _Source:
             self._made.append(f"{field.name}=tuple(several.legal)")
             return
         first = value
-        if taken and field.required and not self._null_is_given:
+        if says.otherwise is not UNSET:
+            self._names[f"otherwise_{field.name}"] = says.otherwise
+            null = "" if self._null_is_given else f" or {value} is None"
+            first = f"(otherwise_{field.name} if {value} is UNSET{null} else {value})"
+        elif taken and field.required and not self._null_is_given:
             first = f"(UNSET if {value} is None else {value})"  # as absence, which the rule tells from null
         filled = (field.name, *says.fills)
         targets = ", ".join(f"made_{name}" for name in filled)

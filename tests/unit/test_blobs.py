@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from holdfast.blobs.commands import VERBS
 from holdfast.blobs.manifest import MAX_BLOB_BYTES, MOST_AHEAD, PART_BYTES, checksum_after, checksum_of
 from holdfast.clock import ManualClock
 from holdfast.errors import DatabaseError, KeyNotFound, MissingField, ValidationError, ValueTooLarge
 from holdfast.handles import blob_upload
-from holdfast.handles.blob_calls import WRITES
 from holdfast.rows import PARTS
 from holdfast.testing.exact import refusal
+from holdfast.wire.blobs import blob_write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,7 +37,7 @@ async def store() -> AsyncIterator[Store]:
 
 async def call(store: Store, verb: str, **fields: Any) -> dict[str, Any]:
     """A call as a door makes it."""
-    write = WRITES[verb](store.pipeline.verbs(NAME), fields)
+    write = blob_write(VERBS[verb], store.pipeline.verbs(NAME), fields)
     assert write.command is not None
     return write.show(await store.pipeline.call(write.command))
 

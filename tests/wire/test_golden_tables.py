@@ -22,18 +22,18 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.blobs.commands import VERBS as BLOB_VERBS
 from holdfast.blobs.manifest import checksum_of
 from holdfast.bus.protocol import Message
 from holdfast.commands import WriteCommand
 from holdfast.errors import HoldfastError
-from holdfast.handles.blob_calls import WRITES
 from holdfast.handles.blobs import Blobs
 from holdfast.handles.tables import Tables
 from holdfast.tables.commands import VERBS
 from holdfast.tables.conditions import attr
 from holdfast.tables.updates import if_not_exists
 from holdfast.verbs.tables import TableVerbs
-from holdfast.wire.blobs import with_data
+from holdfast.wire.blobs import blob_write, with_data
 from holdfast.wire.payload import fields_of
 from tests.nats import connection, nats_server
 from tests.verbs import Verbs
@@ -344,7 +344,7 @@ def command_of(
     """Return the command that a service makes of a call and, of independent writes, the errors of others."""
     caller = _verbs(f"{family}/trivia")
     if family == "blob":
-        command = WRITES[verb](caller, fields).command
+        command = blob_write(BLOB_VERBS[verb], caller, fields).command
         assert command is not None
         return command
     made = TableVerbs(caller).made(VERBS[verb], fields)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
 from holdfast.blobs import fields as of
-from holdfast.blobs.commands import Begun
+from holdfast.blobs.commands import VERBS, AbortUpload, BeginUpload, Begun, PutPart, StoreBlob
 from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, checksum_after, checksum_of, manifest_of
 from holdfast.commands import Stored
 from holdfast.errors import HoldfastError, OutcomeUnknown, Transient
@@ -23,9 +23,8 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, Transient
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.blobs.commands import StoreBlob
     from holdfast.commands import Result, WriteCommand
-    from holdfast.verbs.blobs import BlobVerbs
+    from holdfast.verbs.caller import NamespaceCaller
 
 IN_FLIGHT: Final = 16
 """Number of parts that are sent before the first of them must have arrived."""
@@ -44,9 +43,15 @@ class BlobWriter(Protocol):
         ...
 
 
+def blob_command(caller: NamespaceCaller, key: object, **about: Any) -> StoreBlob:
+    """Make the command that stores a blob, without its bytes. `about` is what `put` takes beside them."""
+    command: StoreBlob = VERBS["put"].call(caller, key=key, data=b"", **about)
+    return msgspec.structs.replace(command, data=None, checksum=EMPTY)
+
+
 async def store_blob(
     store: BlobWriter,
-    verbs: BlobVerbs,
+    caller: NamespaceCaller,
     wanted: StoreBlob,
     parts: AsyncIterator[bytes],
     *,
@@ -64,7 +69,7 @@ async def store_blob(
         of.require_checksum(found, checksum)
         command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=found)
         return await _executed(store, command)
-    upload = _Upload(store, verbs, in_flight)
+    upload = _Upload(store, caller, in_flight)
     return await upload.store(wanted, [first, second], parts, checksum)
 
 
@@ -77,10 +82,10 @@ async def _executed(store: BlobWriter, command: StoreBlob) -> Stored:
 class _Upload:
     """An upload in progress."""
 
-    def __init__(self, store: BlobWriter, verbs: BlobVerbs, in_flight: int) -> None:
+    def __init__(self, store: BlobWriter, caller: NamespaceCaller, in_flight: int) -> None:
         self._in_flight = in_flight
         self._store = store
-        self._verbs = verbs
+        self._caller = caller
         self._number = 0
         self._chain = EMPTY
         self._size = 0
@@ -91,7 +96,7 @@ class _Upload:
         self, wanted: StoreBlob, begun: list[bytes], rest: AsyncIterator[bytes], checksum: str | None
     ) -> Stored:
         """Send the parts, then store the blob."""
-        result = await self._store.call(self._verbs.begin())
+        result = await self._store.call(self._caller.command(BeginUpload))
         assert isinstance(result, Begun)
         upload = result.upload
         try:
@@ -112,7 +117,7 @@ class _Upload:
 
     async def _abort(self, upload: int) -> None:
         with contextlib.suppress(HoldfastError):  # the sweep removes what is left
-            await self._store.call(self._verbs.abort(upload))
+            await self._store.call(self._caller.command(AbortUpload, upload=upload))
 
     async def _send_all(self, upload: int, begun: list[bytes], rest: AsyncIterator[bytes]) -> None:
         try:
@@ -148,8 +153,16 @@ class _Upload:
         """Send a part until it has arrived. Returns its checksum."""
         checksum = checksum_of(part)
         for attempt in range(ATTEMPTS):
+            command = PutPart(  # not by its declaration, which would sum up the bytes again
+                namespace=self._caller.namespace,
+                origin=self._caller.origin(),
+                upload=upload,
+                number=number,
+                checksum=checksum,
+                data=part,
+            )
             try:
-                await self._store.call(self._verbs.put_part(upload, number, part, checksum))
+                await self._store.call(command)
                 break
             except _AGAIN as refusal:
                 if attempt == ATTEMPTS - 1:

@@ -10,17 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from holdfast.blobs import fields as of
-from holdfast.blobs.manifest import EMPTY, manifest_of
+from holdfast.blobs.commands import CopyBlob
+from holdfast.blobs.manifest import manifest_of
 from holdfast.commands import Restore, Stored
 from holdfast.declare import DECLARED
 from holdfast.handles.blob_pieces import parts_of
 from holdfast.handles.blob_reader import BlobReader
-from holdfast.handles.blob_upload import store_blob
+from holdfast.handles.blob_upload import blob_command, store_blob
 from holdfast.handles.keys import Keys, selected
 from holdfast.handles.reveals import revealed
 from holdfast.model import Blob, BlobPage
 from holdfast.stored import entry_of
-from holdfast.verbs.blobs import BlobVerbs
 from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Blobs:
         """The namespace's full name."""
         self._keys = Keys(store, verbs)
         self._key = verbs.key
-        self._verbs = BlobVerbs(verbs)
+        self._verbs = verbs
 
     async def put(
         self,
@@ -86,10 +86,9 @@ class Blobs:
         Example:
             `await blobs.put("logo.png", open("logo.png", "rb"), content_type="image/png")`
         """
-        wanted = self._verbs.store(
+        wanted = blob_command(
+            self._verbs,
             name,
-            size=0,
-            checksum=EMPTY,
             content_type=content_type,
             metadata=metadata,
             ttl=ttl,
@@ -240,7 +239,9 @@ class Blobs:
             VersionConflict: The blob of the copy's name does not have the expected version.
         """
         return await self._stored(
-            self._verbs.copy(source, name, ttl=ttl, expected_version=expected_version, **provenance)
+            self._verbs.command(
+                CopyBlob, source=source, key=name, ttl=ttl, expected_version=expected_version, **provenance
+            )
         )
 
     async def get_ttl(self, name: str) -> int | None:

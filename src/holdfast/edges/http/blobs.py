@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, PART_BYTES, Manifest, manifest_of
+from holdfast.blobs.manifest import MAX_BLOB_BYTES, PART_BYTES, Manifest, manifest_of
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
 from holdfast.edges.http.connections import STREAM
@@ -30,9 +30,8 @@ from holdfast.errors import (
 )
 from holdfast.handles.blob_pieces import parts_of
 from holdfast.handles.blob_reader import BlobReader
-from holdfast.handles.blob_upload import store_blob
+from holdfast.handles.blob_upload import blob_command, store_blob
 from holdfast.handles.blobs import described
-from holdfast.verbs.blobs import BlobVerbs
 from holdfast.verbs.fields import ttl_field
 from holdfast.wire.blobs import blob_message, blob_result, in_ascii, part_fields, part_of
 from holdfast.wire.payload import decode
@@ -194,14 +193,13 @@ class BlobTransfers:
             ValueTooLarge: The body is too large.
         """
         length = _length(transfer)
-        verbs = BlobVerbs(transfer.verbs)
-        wanted = _wanted(transfer, verbs)
+        wanted = _wanted(transfer)
         whole = _text(transfer, b"holdfast-checksum")
         pieces = parts_of(_received(transfer.connection, receive))
         with self._room(transfer, many=length is None or length > PART_BYTES):
             try:
                 stored = await store_blob(
-                    transfer.steps, verbs, wanted, pieces, in_flight=IN_FLIGHT, checksum=whole
+                    transfer.steps, transfer.verbs, wanted, pieces, in_flight=IN_FLIGHT, checksum=whole
                 )
             except VersionConflict as conflict:
                 return responses.problem(conflict, conditional=wanted.expected is not None)
@@ -302,13 +300,12 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def _wanted(transfer: Transfer, verbs: BlobVerbs) -> StoreBlob:
+def _wanted(transfer: Transfer) -> StoreBlob:
     """Return the command that stores the blob, without its bytes."""
     given = transfer.given
-    return verbs.store(
+    return blob_command(
+        transfer.verbs,
         transfer.key,
-        size=0,
-        checksum=EMPTY,
         content_type=_text(transfer, b"content-type"),
         metadata=_metadata(transfer),
         ttl=ttl_field(given),
