@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import msgspec
 
 from holdfast import families, operators, rules, upkeep
 from holdfast.clock import SystemClock
 from holdfast.commands import Removed, Written
 from holdfast.decide.policies import policy_of
 from holdfast.engine import LocalFile, Movable, service_of
-from holdfast.errors import Unsupported, ValidationError
+from holdfast.errors import Unavailable, Unsupported, ValidationError
 from holdfast.handles.kv import KV
-from holdfast.model import Policy
+from holdfast.model import Policy, SlowPage
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import SYSTEM
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.table_calls import TableCaller
     from holdfast.handles.tables import Tables
-    from holdfast.model import Entry, Rescued, SlowPage, Stats, TrashPage
+    from holdfast.model import Entry, Rescued, Stats, TrashPage
     from holdfast.operators.audit import Audit
     from holdfast.operators.letters import Letters
     from holdfast.operators.rescues import Rescues
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
     from holdfast.pipeline.outage import Outage
     from holdfast.upkeep.reaper import Reaper
     from holdfast.verbs.fields import Provenance
+
+
+_SOUGHT: Final = 64
+"""The number of attempts to get an answer from one particular instance of a service."""
 
 
 class Store:
@@ -261,7 +267,9 @@ class Store:
         Returns:
             The number of entries removed.
         """
-        return await (self.pipeline.service or self._reaper).sweep()
+        if (service := self.pipeline.service) is not None:
+            return int((await service.operator("sweep", {}))["removed"])
+        return await self._reaper.sweep()
 
     async def upkeep(self) -> None:
         """Drop what the trash, the remembered requests and the journal have kept long enough, now.
@@ -269,7 +277,7 @@ class Store:
         Interrupted work continues: dropping tables and indexes, and filling indexes.
         """
         if (service := self.pipeline.service) is not None:
-            await service.upkeep()
+            await service.operator("upkeep", {})
         else:
             await self._reaper.upkeep()
             await self._finish_indexes()
@@ -455,7 +463,7 @@ class Store:
         """
         service, name = self.pipeline.service, rules.namespace(namespace)
         if service is not None:
-            return await service.recount(name)
+            return int((await service.operator("recount", {"namespace": name}, writes=True))["corrected"])
         result = await self.pipeline.call(Recount(namespace=name))
         assert isinstance(result, Removed)
         return result.count
@@ -477,7 +485,7 @@ class Store:
         engine = self.pipeline.require_engine()
         service = service_of(engine)
         if service is not None:
-            return await service.rescue(str(path))
+            return await operators.rescue_at(service, str(path))
         if isinstance(engine, LocalFile):
             return await engine.rescue(str(path))
         raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
@@ -580,7 +588,12 @@ class Store:
             )
         if before is not None:
             rules.positive(before, field="before", most=rules.MAX_LOADED_VERSION)
-        return await service.slowlog(before=before, limit=rules.limit(limit), instance=instance)
+        fields = {"before": before, "limit": rules.limit(limit), "instance": instance}
+        for _ in range(_SOUGHT):  # the server chooses which instance answers
+            page = msgspec.convert(await service.operator("slowlog", fields), SlowPage)
+            if instance in (None, page.instance):
+                return page
+        raise Unavailable(f"no instance {instance!r} of the service has answered: it may have ended")
 
     def audit(self, namespace: str) -> Audit:
         """Get the audit of a namespace: the record of who changed what.
@@ -634,7 +647,7 @@ class Store:
             Unsupported: The driver is missing; the message names the extra that brings it.
         """
         if (service := service_of(self.pipeline.require_engine())) is not None:
-            await service.require_able(place)
+            await service.operator("ready", {"place": place})
         elif self._engine_at is not None:
             self._engine_at(place)
 

@@ -85,3 +85,18 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     unrecorded: int
     expired: int
     found: list[Discrepancy]
+
+
+class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of verifying a part of an audit: the last valid record, and what is wrong after it.
+
+    `floor` is the number of the newest record that was pruned. `complete` means that nothing is left to
+    verify.
+    """
+
+    number: int
+    signature: str
+    floor: int
+    complete: bool
+    broken_at: int | None = None
+    reason: str | None = None

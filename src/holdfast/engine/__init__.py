@@ -76,18 +76,10 @@ from holdfast.engine.queries import (
     successor,
 )
 from holdfast.engine.raw import Checkup, Movable
-from holdfast.engine.service import (
-    AuditPart,
-    AuditQuery,
-    Removal,
-    ServiceEngine,
-    service_of,
-)
+from holdfast.engine.service import Removal, ServiceEngine, service_of
 
 __all__ = [
     "LATER",
-    "AuditPart",
-    "AuditQuery",
     "CannotShareTransaction",
     "Capabilities",
     "Checkup",

@@ -1,7 +1,7 @@
-"""The abilities of an engine whose other side is a service.
+"""What an engine implements beside `Engine` if its other side is a service.
 
-These methods pass a whole call on, because the service answers it better than its rows would: with its
-keys, its clock and its filters. An engine has all of them or none.
+These methods pass a whole call on, because the service answers it better than its rows would: with its keys,
+its clock and its filters. An engine has all of them or none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.audit.results import AuditPage
     from holdfast.commands import Command
     from holdfast.engine.queries import Filter, Scan, Selected
-    from holdfast.model import Letter, LetterPage, Page, Rescued, SlowPage, TrashPage
+    from holdfast.model import Page
     from holdfast.origin import Origin
 
 
@@ -28,39 +27,6 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
     cursor: str | None
     dry_run: bool
-
-
-class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A query of an audit: records after number `after` that match all the other fields.
-
-    With `reverse` the newest come first, and `after` excludes records from that number on; 0 excludes none.
-    """
-
-    after: int = 0
-    reverse: bool = False
-    limit: int
-    prefix: str = ""
-    writer: str | None = None
-    op: str | None = None
-    purpose: str | None = None
-    request_id: str | None = None
-    since: int | None = None
-    until: int | None = None
-
-
-class AuditPart(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of verifying a part of an audit: the last valid record, and what is wrong after it.
-
-    `floor` is the number of the newest record that was pruned. `complete` means that nothing is left to
-    verify.
-    """
-
-    number: int
-    signature: str
-    floor: int
-    complete: bool
-    broken_at: int | None = None
-    reason: str | None = None
 
 
 @runtime_checkable
@@ -82,74 +48,11 @@ class ServiceEngine(Protocol):
         """Return the result of a command on tables."""
         ...
 
-    async def trash(self, query: Scan) -> TrashPage:
-        """Return the entries in a range of the trash, with their values if the query asks for them."""
-        ...
+    async def operator(self, verb: str, fields: dict[str, Any], *, writes: bool = False) -> Mapping[str, Any]:
+        """Return the reply to a verb of operators; see `holdfast.edges.calls.operators`.
 
-    async def slowlog(self, *, before: int | None, limit: int, instance: str | None) -> SlowPage:
-        """Return a page of them, the newest first: before a number, and of one instance if given."""
-        ...
-
-    async def letters(self, namespace: str, *, after: int, limit: int) -> LetterPage:
-        """Return the dead letters of a namespace after a number."""
-        ...
-
-    async def reveal_letter(
-        self, namespace: str, number: int, *, why: str | None, writer: str | None
-    ) -> Letter | None:
-        """Return a dead letter to a person, who says why."""
-        ...
-
-    async def retry_letter(self, namespace: str, number: int) -> dict[str, Any]:
-        """Execute the request of a dead letter and drop it. Returns the fields of the reply."""
-        ...
-
-    async def drop_letter(self, namespace: str, number: int) -> bool:
-        """Remove a dead letter. Returns whether it was there."""
-        ...
-
-    async def rescue(self, path: str) -> Rescued:
-        """Have the service copy its store into a new file of its own machine; see `LocalFile.rescue`."""
-        ...
-
-    async def require_able(self, place: str) -> None:
-        """Raise `Unsupported` if the service lacks what it takes to open the store at another place."""
-        ...
-
-    async def audit_log(self, namespace: str, query: AuditQuery) -> AuditPage:
-        """Return records of an audit."""
-        ...
-
-    async def audits(self) -> list[str]:
-        """Return the namespaces that have an audit or should have one, by name."""
-        ...
-
-    async def audit_verify(self, namespace: str, *, after: int, anchor: str) -> AuditPart:
-        """Verify one part of the audit, starting after the record whose signature is `anchor`."""
-        ...
-
-    async def create_token(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a token. Returns the token and what it allows."""
-        ...
-
-    async def tokens(self) -> list[dict[str, Any]]:
-        """Return the tokens that are valid."""
-        ...
-
-    async def revoke_token(self, name: str) -> bool:
-        """Revoke a token by its id. Returns whether it was there."""
-        ...
-
-    async def sweep(self) -> int:
-        """Remove expired entries. Returns the number removed."""
-        ...
-
-    async def upkeep(self) -> None:
-        """Drop everything that is past its retention."""
-        ...
-
-    async def recount(self, namespace: str) -> int:
-        """Recount the contents of a namespace. Returns the number of wrong counters."""
+        If the verb `writes` and no reply comes, it is unknown whether it was done, and the error says so.
+        """
         ...
 
 

@@ -10,7 +10,7 @@ from holdfast.late import on_demand
 if TYPE_CHECKING:
     from holdfast.operators.audit import Audit
     from holdfast.operators.letters import Letters
-    from holdfast.operators.rescues import Rescues
+    from holdfast.operators.rescues import Rescues, rescue_at
     from holdfast.operators.store_stats import StoreStats, stats_of
     from holdfast.operators.tokens import tokens_of
     from holdfast.operators.trash import trash_page, trash_query
@@ -25,6 +25,7 @@ __all__ = [
     "bind_keys",
     "heads",
     "key_trouble",
+    "rescue_at",
     "stats_of",
     "suspects",
     "tokens_of",
@@ -44,6 +45,7 @@ __getattr__ = on_demand(
         "bind_keys": "holdfast.pipeline.audits",
         "heads": "holdfast.pipeline.audits",
         "key_trouble": "holdfast.pipeline.audits",
+        "rescue_at": "holdfast.operators.rescues",
         "stats_of": "holdfast.operators.store_stats",
         "suspects": "holdfast.pipeline.audits",
         "tokens_of": "holdfast.operators.tokens",

@@ -6,7 +6,7 @@ on one part at a time, so that a long audit needs no more memory than a short on
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -22,11 +22,11 @@ from holdfast.audit.chain import (
     record_of,
     same,
 )
-from holdfast.audit.results import AuditEntry, AuditPage, Verdict
+from holdfast.audit.results import AuditEntry, AuditPage, AuditPart, Verdict
 from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.clock import moment
 from holdfast.decide.policies import audited
-from holdfast.engine import AuditPart, AuditQuery, Scan, ends_of, service_of
+from holdfast.engine import Scan, ends_of, service_of
 from holdfast.errors import DatabaseError, ValidationError
 from holdfast.operators.audit_values import compare
 from holdfast.pipeline.audits import unlike
@@ -46,6 +46,24 @@ PART: Final = 10_000
 """Number of records examined in one part."""
 _SPELLING: Final = 32
 """Bytes by which a record in a reply may be longer than in storage."""
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A query of an audit: records after number `after` that match all the other fields.
+
+    With `reverse` the newest come first, and `after` excludes records from that number on; 0 excludes none.
+    """
+
+    after: int = 0
+    reverse: bool = False
+    limit: int
+    prefix: str = ""
+    writer: str | None = None
+    op: str | None = None
+    purpose: str | None = None
+    request_id: str | None = None
+    since: int | None = None
+    until: int | None = None
 
 
 class Audit:
@@ -120,7 +138,9 @@ class Audit:
             A page of records.
         """
         if (service := service_of(self._engine)) is not None:
-            return await service.audit_log(self._namespace, query)
+            return msgspec.convert(
+                await service.operator("audit", _fields(self._namespace, query)), AuditPage
+            )
         records: list[AuditEntry] = []
         last, looked, room = query.after, 0, rules.MAX_TRANSFER_BYTES
         everything = query == AuditQuery(after=query.after, limit=query.limit, reverse=query.reverse)
@@ -198,7 +218,8 @@ class Audit:
         """
         anchor = rules.anchor(anchor)
         if (service := service_of(self._engine)) is not None:
-            return await service.audit_verify(self._namespace, after=after, anchor=anchor)
+            fields = {"namespace": self._namespace, "after": after, "anchor": anchor}
+            return msgspec.convert(await service.operator("audit_verify", fields), AuditPart)
         head, broken = await self._head()
         number, signature = (after, anchor) if after > head.floor else (head.floor, head.anchor)
         chain = Chain(self._namespace, self._engine.keys, head, after=number, anchor=signature)
@@ -316,6 +337,23 @@ def noted_head(head: str) -> tuple[int, str]:
     if not number.isdecimal() or not signature:
         raise ValidationError("a head is a number, a colon and a signature", field="heads")
     return int(number), signature
+
+
+def _fields(namespace: str, query: AuditQuery) -> dict[str, Any]:
+    """Return the fields with which a service is asked for records."""
+    return {
+        "namespace": namespace,
+        "after": query.after,
+        "limit": query.limit,
+        "reverse": query.reverse or None,
+        "prefix": query.prefix,
+        "last_writer": query.writer,
+        "op": query.op,
+        "purpose": query.purpose,
+        "request_id": query.request_id,
+        "since": None if query.since is None else moment(query.since),
+        "until": None if query.until is None else moment(query.until),
+    }
 
 
 def _entry(record: AuditRecord) -> AuditEntry:

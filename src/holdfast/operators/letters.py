@@ -75,7 +75,8 @@ class Letters:
         after, limit = rules.version(after, field="after"), rules.limit(limit)
         namespace = self._verbs.namespace
         if (service := service_of(self._engine)) is not None:
-            return await service.letters(namespace, after=after, limit=limit)
+            fields = {"namespace": namespace, "after": after, "limit": limit}
+            return msgspec.convert(await service.operator("deadletters", fields), LetterPage)
         query = Scan(
             namespace=namespace,
             space=LETTER,
@@ -127,7 +128,9 @@ class Letters:
         """
         command = self._verbs.reveal_letter(number, why=why, writer=writer, deadline=deadline)
         if (service := service_of(self._engine)) is not None:
-            return await service.reveal_letter(command.namespace, command.number, why=why, writer=writer)
+            fields = self._about(command.number) | {"why": why, "last_writer": writer}
+            reply = await service.operator("deadletter_reveal", fields, writes=True)
+            return msgspec.convert(reply["letter"], Letter | None)
         row = await revealed(self._call, command, f"dead letter {command.number}")
         return None if row is None else letter_of(row)
 
@@ -149,7 +152,8 @@ class Letters:
         """
         number = rules.positive(number, field="number")
         if (service := service_of(self._engine)) is not None:
-            return await service.retry_letter(self._verbs.namespace, number)
+            reply = await service.operator("deadletter_retry", self._about(number), writes=True)
+            return dict(reply["reply"])
         letter = await self.get(number)
         if letter is None:
             raise KeyNotFound(f"there is no dead letter {number}", field="number")
@@ -161,8 +165,8 @@ class Letters:
             if isinstance(member, HoldfastError):
                 raise member
         await self.drop(number)
-        reply: dict[str, Any] = decode(msgspec.json.encode(write.show(result)))
-        return reply
+        answer: dict[str, Any] = decode(msgspec.json.encode(write.show(result)))
+        return answer
 
     async def drop(self, number: int, *, deadline: int | None = None) -> bool:
         """Remove a letter for good.
@@ -179,10 +183,15 @@ class Letters:
         """
         number = rules.positive(number, field="number")
         if (service := service_of(self._engine)) is not None:
-            return await service.drop_letter(self._verbs.namespace, number)
+            reply = await service.operator("deadletter_drop", self._about(number), writes=True)
+            return bool(reply["dropped"])
         result = await self._call(self._verbs.drop_letter(number, deadline=deadline))
         assert isinstance(result, Deleted)
         return result.version is not None
+
+    def _about(self, number: int) -> dict[str, Any]:
+        """Return the fields with which a service is asked about a letter."""
+        return {"namespace": self._verbs.namespace, "number": number}
 
 
 def _masked(letter: Letter) -> Letter:

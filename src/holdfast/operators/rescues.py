@@ -19,6 +19,8 @@ from holdfast.model import Rescued
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.engine import ServiceEngine
+
 WAIT: Final = 0.4
 """Seconds that a call waits for the result before it returns and the caller has to ask again."""
 
@@ -31,6 +33,14 @@ class RescuePart(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     complete: bool
     rescued: Rescued | None = None
+
+
+async def rescue_at(service: ServiceEngine, path: str) -> Rescued:
+    """Have a service copy its store into a new file of its own machine, and wait until that has ended."""
+    part = await service.operator("rescue", {"path": path}, writes=True)
+    while not part["complete"]:
+        part = await service.operator("rescue", {"number": part["number"]}, writes=True)
+    return msgspec.convert(part["rescued"], Rescued)
 
 
 class Rescues:

@@ -154,8 +154,9 @@ class Tokens:
         """
         kept = _kept(plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs)
         if (service := service_of(self._engine)) is not None:
-            asked = {name: said for name, said in msgspec.to_builtins(kept).items() if name != "hash"}
-            return msgspec.convert(await service.create_token(asked | {"ttl": ttl}), NewToken)
+            fields = {name: field for name, field in msgspec.to_builtins(kept).items() if name != "hash"}
+            reply = await service.operator("token_create", fields | {"ttl": ttl}, writes=True)
+            return msgspec.convert(reply, NewToken)
         name, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         if by is not None:
             await self._require_grant(by, name, kept, rules.ttl(ttl))
@@ -180,7 +181,7 @@ class Tokens:
             The tokens, without their secrets.
         """
         if (service := service_of(self._engine)) is not None:
-            return msgspec.convert(await service.tokens(), list[Token])
+            return msgspec.convert((await service.operator("tokens", {}))["tokens"], list[Token])
         found: list[Token] = []
         cursor = None
         while True:
@@ -216,7 +217,7 @@ class Tokens:
         whole = _TOKEN.fullmatch(id)
         name = whole[1] if whole else id
         if (service := service_of(self._engine)) is not None:
-            return await service.revoke_token(name)
+            return bool((await service.operator("token_revoke", {"id": name}, writes=True))["revoked"])
         return await self._kv.delete(name)
 
     async def find(self, token: str) -> Token | None:

@@ -6,7 +6,7 @@ Law: nothing is written here, and only operators read it. The verb `restore` bri
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -46,7 +46,7 @@ def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str |
 async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
     """Return a page of the trash, with values if the scan asks for them."""
     if (service := service_of(engine)) is not None:
-        return await service.trash(query)
+        return msgspec.convert(await service.operator("trash", _fields(query)), TrashPage)
     found = await engine.scan(msgspec.structs.replace(query, values=True), now)
     rows = list(zip(found.keys, found.rows, strict=True))
     entries = await in_turns(lambda pair: _readable(*pair, values=query.values), rows, _size)
@@ -55,6 +55,15 @@ async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
         truncated=found.more,
         cursor=cursor_after(found.keys[-1].decode()) if found.more else None,
     )
+
+
+def _fields(query: Scan) -> dict[str, Any]:
+    """Return the fields with which a service is asked for a page."""
+    assert isinstance(query.start, bytes)
+    fields = {"namespace": query.namespace, "prefix": query.start.decode(), "limit": query.limit}
+    if isinstance(query.after, bytes):
+        fields["cursor"] = cursor_after(query.after.decode())
+    return fields | {"values": query.values}
 
 
 def _size(pair: tuple[bytes, Row]) -> int:

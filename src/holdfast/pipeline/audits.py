@@ -43,7 +43,7 @@ async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
     The audit records themselves are searched, so a namespace whose row was removed is found too.
     """
     if (service := service_of(engine)) is not None:
-        return await service.audits()
+        return list((await service.operator("audits", {}))["namespaces"])
     audited_names = {
         totals.namespace.name
         for totals in await engine.totals(now())

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from holdfast.audit.results import AuditPage, Compared, Verdict
-    from holdfast.engine import AuditPart, AuditQuery
+    from holdfast.audit.results import AuditPage, AuditPart, Compared, Verdict
     from holdfast.model import Letter, LetterPage
+    from holdfast.operators.audit import AuditQuery
     from holdfast.operators.tokens import NewToken, Token
 
 

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from holdfast import rules
+from holdfast.audit.results import AuditPart
 from holdfast.edges.calls.catalogue import Verb, catalogue
 from holdfast.edges.calls.keys import stats_and_policy, switch
 from holdfast.edges.calls.operator_fields import (
@@ -44,7 +45,6 @@ from holdfast.edges.calls.operator_fields import (
     TrashReply,
 )
 from holdfast.edges.calls.tokens import TOKEN_VERBS
-from holdfast.engine import AuditPart
 from holdfast.errors import ValidationError
 from holdfast.forms import CallFields
 from holdfast.masking import MASK

@@ -22,7 +22,7 @@ from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Selected, Totals
 from holdfast.engines.remote.address import RemoteAddress
-from holdfast.engines.remote.operators import RemoteOperators
+from holdfast.engines.remote.exchange import Exchange
 from holdfast.errors import HoldfastError, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.families import has_blobs
 from holdfast.model import Page, Parts, Policy
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.rows import Address, Row
 
 
-class RemoteEngine(RemoteOperators):
+class RemoteEngine(Exchange):
     """See `holdfast.engine.Engine`.
 
     Args:
@@ -131,6 +131,10 @@ class RemoteEngine(RemoteOperators):
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
         raise Unsupported("the service itself expires entries: it does not list those that are due")
+
+    async def operator(self, verb: str, fields: dict[str, Any], *, writes: bool = False) -> Mapping[str, Any]:
+        """See `ServiceEngine.operator`. The service decides whether its caller may use these verbs."""
+        return await self._ask_operator(verb, fields, self._unknown(verb) if writes else None)
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
