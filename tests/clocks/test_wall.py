@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import UNREMEMBERED, SystemClock, this_machine
+from holdfast.engine import DurableStorage
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.setup import reset_clock
 from holdfast.errors import Unavailable, VersionConflict
@@ -138,6 +139,7 @@ async def test_a_killed_store_remembers_within_a_second(lasting: Storage, world:
         await lasting.passes(6.5)
         assert await store.kv("a").get("k") is None
         await lasting.passes(1)
+        assert isinstance(store._engine, DurableStorage)
         remembered = await store._engine.remembered()
         assert store.now() - 1000 <= remembered <= store.now()
 

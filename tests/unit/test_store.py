@@ -17,9 +17,9 @@ from holdfast.clock import ManualClock
 from holdfast.commands import Set
 from holdfast.engine import LATER, Capabilities
 from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import (
     DatabaseError,
-    HoldfastError,
     InternalError,
     OutcomeUnknown,
     Unavailable,
@@ -33,6 +33,7 @@ from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
 
     from holdfast.commands import Command
     from holdfast.decide import Outcome
@@ -46,7 +47,6 @@ class Engine(MemoryEngine):
         super().__init__()
         self.poison: Exception | None = None
         self.failure: Exception | None = None
-        self.forgetful: HoldfastError | None = None
         self.groups: list[int] = []
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
@@ -57,12 +57,6 @@ class Engine(MemoryEngine):
         if self.poison is not None and any(getattr(command, "key", "") == "poison" for command in commands):
             raise self.poison
         return await super().transact(commands, now)
-
-    async def remembered(self) -> int:
-        """What the test says."""
-        if self.forgetful is not None:
-            raise self.forgetful
-        return await super().remembered()
 
 
 @pytest.fixture
@@ -263,16 +257,20 @@ async def test_a_stored_value_that_can_not_be_read(
     assert await kv.delete("spoilt") is True
 
 
-async def test_a_time_that_can_not_be_read(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_time_that_can_not_be_read(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A storage that does not tell its time can be opened; it answers once its time is known."""
-    engine.forgetful = Unavailable("no answer")
+    engine = SqliteEngine(tmp_path / "state.db")
+    remembered = AsyncMock(side_effect=Unavailable("no answer"))
+    monkeypatch.setattr(engine, "remembered", remembered)
     async with Store(engine, reap=False) as store:
         assert "no answer" in caplog.text
         with refusal(Unavailable, says="measuring"):
             await store.kv("a").set("k", 1)
         with refusal(Unavailable, says="measuring"):
             await store.ready()
-        engine.forgetful = None
+        remembered.side_effect, remembered.return_value = None, 0
         await store.pipeline.timekeeper.beat()
         await store.kv("a").set("k", 1)
 

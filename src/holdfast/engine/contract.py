@@ -120,14 +120,6 @@ class Engine(Protocol):
         """Check that a write would be accepted now, and raise the error that would refuse it."""
         ...
 
-    async def remembered(self) -> int:
-        """Return the latest time that the storage knows, either remembered or that of a change."""
-        ...
-
-    async def remember(self, now: int) -> int:
-        """Remember a time if it is the latest and this process may write. Returns the latest time kept."""
-        ...
-
     async def aclose(self) -> None:
         """Finish all accepted work and release the storage."""
         ...

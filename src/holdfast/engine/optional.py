@@ -125,16 +125,25 @@ class LineKeeper(Protocol):
 
 
 @runtime_checkable
-class KeyKeeper(Engine, Protocol):
-    """An optional interface for engines whose storage outlives the process and may be opened with other keys.
+class DurableStorage(Engine, Protocol):
+    """An optional interface for engines whose storage outlives the process. A durable engine has it.
 
-    The storage keeps the names of the keys that have signed its audit, with the current one last. Names are
-    not secret.
+    The storage remembers the latest time that callers were answered with, so that time does not go back when
+    it is opened again. It may then be opened with other keys, so it also keeps the names of the keys that
+    have signed its audit, with the current one last. Names are not secret.
     """
 
     @property
     def keys(self) -> Keyring:
         """The keys that sign the audit."""
+        ...
+
+    async def remembered(self) -> int:
+        """Return the latest time that the storage knows, either remembered or that of a change."""
+        ...
+
+    async def remember(self, now: int) -> int:
+        """Remember a time if it is the latest and this process may write. Returns the latest time kept."""
         ...
 
     async def kept_keys(self) -> list[str]:

@@ -166,14 +166,6 @@ class MemoryEngine:
     async def ready(self) -> None:
         """Do nothing: writes are always accepted."""
 
-    async def remembered(self) -> int:
-        """See `Engine.remembered`: the time is lost with the process, as the rows are."""
-        return max((namespace.changed_at for namespace in self._namespaces.values()), default=0)
-
-    async def remember(self, now: int) -> int:
-        """Return `now` without keeping it: nothing outlives this process."""
-        return now
-
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""
 

@@ -20,7 +20,7 @@ from holdfast.audit.chain import AUDIT, address_of, head_of
 from holdfast.audit.keyring import FileKeyring
 from holdfast.commands import Removed
 from holdfast.decide.policies import audited, changed_outside, policy_of
-from holdfast.engine import KeyKeeper, service_of
+from holdfast.engine import DurableStorage, service_of
 from holdfast.errors import Busy, DatabaseError, HoldfastError
 from holdfast.upkeep_commands import BindKey
 
@@ -98,7 +98,7 @@ async def _look_for_suspects(engine: Engine, now: Callable[[], int]) -> dict[str
             reason = "the head can't be read"
         if reason is not None:
             reasons[name] = reason
-    if not names and isinstance(engine, KeyKeeper) and (signers := await engine.kept_keys()):
+    if not names and isinstance(engine, DurableStorage) and (signers := await engine.kept_keys()):
         reasons[""] = (
             f"this store was audited, with the key {signers[-1]}, and no record of any audit is left"
         )
@@ -131,11 +131,11 @@ async def settle(engine: Engine, now: Callable[[], int]) -> AbstractContextManag
     Returns:
         A context in which that key signs, or in which every audited write is refused with the reason.
     """
-    assert isinstance(engine, KeyKeeper), "only a store that keeps names is asked for them"
+    assert isinstance(engine, DurableStorage), "only a store that keeps names is asked for them"
     return engine.keys.settling(await _refusal(engine, now))
 
 
-async def _refusal(engine: KeyKeeper, now: Callable[[], int]) -> HoldfastError | None:
+async def _refusal(engine: DurableStorage, now: Callable[[], int]) -> HoldfastError | None:
     try:
         for _ in range(ATTEMPTS):
             kept = await engine.kept_keys()
@@ -151,7 +151,7 @@ async def _refusal(engine: KeyKeeper, now: Callable[[], int]) -> HoldfastError |
 
 async def key_trouble(engine: Engine, now: Callable[[], int]) -> HoldfastError | None:
     """Return the error that would refuse audited writes for lack of a key, or None. Creates no key."""
-    if not isinstance(engine, KeyKeeper):
+    if not isinstance(engine, DurableStorage):
         return None
     keys = engine.keys
     names = await engine.kept_keys() or await _signers(engine, now)
@@ -172,7 +172,7 @@ async def bind_keys(
     The other keys are retired only once every audit is bound. A broken audit stays as it is: binding it would
     suggest that the newest key has verified it in full.
     """
-    if not isinstance(engine, KeyKeeper):
+    if not isinstance(engine, DurableStorage):
         return 0
     heads = await _signed_heads(engine, now)
     if not heads:
@@ -192,13 +192,13 @@ async def bind_keys(
 
 async def key_in_force(engine: Engine, now: Callable[[], int]) -> str | None:
     """Return the name of the key that last signed the store, as the store keeps it, or None."""
-    if not isinstance(engine, KeyKeeper):
+    if not isinstance(engine, DurableStorage):
         return None
     names = await engine.kept_keys() or await _signers(engine, now)
     return names[-1] if names else None
 
 
-async def _signers(engine: KeyKeeper, now: Callable[[], int]) -> list[str]:
+async def _signers(engine: DurableStorage, now: Callable[[], int]) -> list[str]:
     """Return the names of the keys that signed a store which does not keep them yet, from its audits' heads.
 
     The last name is that of a key known here, if any is known; otherwise that of the key that signed most

@@ -19,7 +19,7 @@ from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Many, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
-from holdfast.engine import CannotShareTransaction, JournalQuery, KeyKeeper, Swept
+from holdfast.engine import CannotShareTransaction, DurableStorage, JournalQuery, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
 from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.pipeline.batcher import GroupDone
@@ -67,7 +67,7 @@ class Executor:
         self._listeners = listeners
         self.outage: Outage = Outage(clock.now)
         self.decided: Callable[[Command, Result | HoldfastError], None] | None = None
-        if isinstance(engine, KeyKeeper):
+        if isinstance(engine, DurableStorage):
             engine.keys.kept = True
 
     async def run(self, commands: list[Command]) -> GroupDone:

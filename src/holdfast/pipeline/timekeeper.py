@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.clock import NEVER, UNREMEMBERED, Reading, SystemClock
-from holdfast.engine import LineKeeper, SharedStorage
+from holdfast.engine import DurableStorage, LineKeeper, SharedStorage
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Timekeeper:
     def __init__(self, clock: Clock, engine: Engine, trust: Callable[[bool], None]) -> None:
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._engine = engine
+        self._durable = engine if isinstance(engine, DurableStorage) else None
         self._lines = engine if isinstance(engine, LineKeeper) else None
         self._shared = engine if isinstance(engine, SharedStorage) else None
         self._trust = trust
@@ -158,7 +159,7 @@ class Timekeeper:
 
     async def _begin(self, clock: SystemClock) -> None:
         try:
-            remembered = await self._engine.remembered()
+            remembered = 0 if self._durable is None else await self._durable.remembered()
             kept = None if self._lines is None else await self._lines.kept_line()
             measured = await self._read_clock(clock)
         except HoldfastError as error:
@@ -266,8 +267,10 @@ class Timekeeper:
 
     async def _remember(self, clock: SystemClock) -> None:
         self.answered = False
+        if self._durable is None:
+            return
         try:
-            latest = await self._engine.remember(clock.now())
+            latest = await self._durable.remember(clock.now())
         except HoldfastError as error:
             self.answered = True
             self._complain("the store's time could not be remembered", error)

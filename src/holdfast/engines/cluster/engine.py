@@ -248,11 +248,11 @@ class ClusterEngine:
         """Return None: there is no clock but this machine's."""
 
     async def remembered(self) -> int:
-        """See `Engine.remembered`."""
+        """See `DurableStorage.remembered`."""
         return max([await shard.replica.file.remembered() for shard in self._shards])
 
     async def remember(self, now: int) -> int:
-        """See `Engine.remember`: the time is kept on this node."""
+        """See `DurableStorage.remember`: the time is kept on this node."""
         first = self._first
         if self._clock is not None and first is not self._keeps_line:  # a snapshot has replaced the file
             await self.keep_line(self._clock)
@@ -281,11 +281,11 @@ class ClusterEngine:
         await self._first.close_line(clock)
 
     async def kept_keys(self) -> list[str]:
-        """See `KeyKeeper.kept_keys`."""
+        """See `DurableStorage.kept_keys`."""
         return await self._shards[0].reads.fresh(self._first.kept_keys)
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
-        """See `KeyKeeper.keep_keys`: the log carries the names to all nodes."""
+        """See `DurableStorage.keep_keys`: the log carries the names to all nodes."""
         key_names = (list(names), list(before))
         await self._shards[0].put(encode_names(key_names), key_name_statements(key_names))
         return await self.kept_keys()

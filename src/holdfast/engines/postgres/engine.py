@@ -153,19 +153,19 @@ class PostgresEngine:
         return await self._reads.run(partial(reads.clock, ticks=ticks))
 
     async def remembered(self) -> int:
-        """See `Engine.remembered`."""
+        """See `DurableStorage.remembered`."""
         return await self._reads.run(reads.remembered)
 
     async def remember(self, now: int) -> int:
-        """See `Engine.remember`: this is a separate statement, so that no group waits for it."""
+        """See `DurableStorage.remember`: this is a separate statement, so that no group waits for it."""
         return await self._reads.run(partial(reads.remember, now=now))
 
     async def kept_keys(self) -> list[str]:
-        """See `KeyKeeper.kept_keys`."""
+        """See `DurableStorage.kept_keys`."""
         return await self._reads.run(reads.kept_keys)
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
-        """See `KeyKeeper.keep_keys`."""
+        """See `DurableStorage.keep_keys`."""
         return await self._reads.run(partial(reads.keep_keys, names=names, before=before))
 
     def open_read_only(self) -> None:

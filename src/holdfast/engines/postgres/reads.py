@@ -261,23 +261,23 @@ async def _look(connection: Connection, ticks: Callable[[], float]) -> tuple[flo
 
 
 async def remembered(connection: Connection) -> int:
-    """See `Engine.remembered`."""
+    """See `DurableStorage.remembered`."""
     return int(await connection.fetchval(sql.REMEMBERED))
 
 
 async def remember(connection: Connection, now: int) -> int:
-    """See `Engine.remember`."""
+    """See `DurableStorage.remember`."""
     return int(await connection.fetchval(sql.REMEMBER, str(now)))
 
 
 async def kept_keys(connection: Connection) -> list[str]:
-    """See `KeyKeeper.kept_keys`."""
+    """See `DurableStorage.kept_keys`."""
     found: str | None = await connection.fetchval(sql.KEPT_KEYS)
     return [] if found is None else found.split()
 
 
 async def keep_keys(connection: Connection, names: Sequence[str], before: Sequence[str]) -> list[str]:
-    """See `KeyKeeper.keep_keys`."""
+    """See `DurableStorage.keep_keys`."""
     await connection.execute(sql.KEEP_KEYS, " ".join(names), " ".join(before))
     return await kept_keys(connection)
 

@@ -225,14 +225,6 @@ class RemoteEngine(Exchange):
         """See `SharedStorage.clock`: the estimate from the replies so far."""
         return Reading(self._mailbox.time(), ticks()) if self._mailbox.told else None
 
-    async def remembered(self) -> int:
-        """Return 0: the service remembers its time itself."""
-        return 0
-
-    async def remember(self, now: int) -> int:
-        """Return `now` without keeping it: the service remembers its time itself."""
-        return now
-
     async def aclose(self) -> None:
         """Disconnect."""
         await self._mailbox.close()

@@ -548,11 +548,11 @@ class SqliteEngine:
     # The time and the keys that the store keeps.
 
     async def remembered(self) -> int:
-        """See `Engine.remembered`."""
+        """See `DurableStorage.remembered`."""
         return await self._run_aside(setup.remembered)
 
     async def remember(self, now: int) -> int:
-        """See `Engine.remember`: only the process that holds the writer's lock stores the time."""
+        """See `DurableStorage.remember`: only the process that holds the writer's lock stores the time."""
         if self._lock.held and not self._temporary:
             await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
             return now
@@ -577,14 +577,14 @@ class SqliteEngine:
         await self._store_line(msgspec.structs.replace(clock.kept(), open=False))
 
     async def kept_keys(self) -> list[str]:
-        """See `KeyKeeper.kept_keys`."""
+        """See `DurableStorage.kept_keys`."""
         if self._temporary:
             return self._kept_keys
         found = await self.fetch(statements.KEPT_KEYS)
         return found[0][0].split() if found else []
 
     async def keep_keys(self, names: Sequence[str], *, before: Sequence[str]) -> list[str]:
-        """See `KeyKeeper.keep_keys`."""
+        """See `DurableStorage.keep_keys`."""
         if self._temporary:
             self._kept_keys = list(names)
             return self._kept_keys

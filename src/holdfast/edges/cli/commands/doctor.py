@@ -34,7 +34,7 @@ from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
 from holdfast.edges.settings.read import open_mode, read_config, shown
-from holdfast.engine import SharedStorage, service_of
+from holdfast.engine import DurableStorage, SharedStorage, service_of
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.servers import RISK, require_sync
@@ -401,7 +401,8 @@ async def _of_store(
             if not store.capabilities.owns_clock:
                 reference = clock.now() if theirs is None else theirs.time
                 whose = "the wall clock" if theirs is None else "the database's clock"
-                yield _ahead(await engine.remembered() - reference, whose)
+                remembered = await engine.remembered() if isinstance(engine, DurableStorage) else 0
+                yield _ahead(remembered - reference, whose)
             yield await _writable(store)
             yield await _signable(engine, store)
             if not deep and service_of(engine) is None:
