@@ -15,9 +15,8 @@ import pytest
 
 from holdfast.errors import RateLimited, Unavailable, VersionConflict
 from holdfast.model import Entry
-from holdfast.testing.conformance.calls import on_key
-from holdfast.testing.conformance.fixtures import Fixtures
-from holdfast.testing.conformance.table_items import events
+from holdfast.testing.conformance.fixtures import Fixtures, on_key
+from holdfast.testing.conformance.tables import events
 from holdfast.testing.exact import present
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.testing.conformance import MakeStore
-from holdfast.testing.conformance.deadlines import DeadlineRules
-from holdfast.testing.conformance.requests import RequestRules
-from holdfast.testing.conformance.versions import VersionRules
-from holdfast.testing.conformance.watching import WatchRules
+from holdfast.testing.conformance.batches import DeadlineRules, RequestRules
+from holdfast.testing.conformance.journal import WatchRules
+from holdfast.testing.conformance.keys import VersionRules
 from tests.conformance.behind import kept_at
 from tests.conformance.every_cluster import three_nodes, urls_of_three
 from tests.conformance.shared_rules import SharedRules

@@ -21,10 +21,9 @@ from holdfast.edges.http.server import http_server
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.testing.conformance import Conformance, MakeStore
-from holdfast.testing.conformance.deadlines import DeadlineRules
-from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.batches import DeadlineRules, RequestRules
+from holdfast.testing.conformance.journal import WatchRules
 from holdfast.testing.conformance.values import ValueRules
-from holdfast.testing.conformance.watching import WatchRules
 from tests.conformance.behind import OpenStorage, kept_at, kept_in_memory
 from tests.conformance.database import empty
 from tests.conformance.kept import OnOneLoop

@@ -19,12 +19,10 @@ import holdfast
 from holdfast.bus.connection import Connection
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.testing.conformance import Conformance, MakeStore
-from holdfast.testing.conformance.deadlines import DeadlineRules
-from holdfast.testing.conformance.mirrors import MirrorRules
-from holdfast.testing.conformance.requests import RequestRules
+from holdfast.testing.conformance.batches import DeadlineRules, RequestRules
+from holdfast.testing.conformance.journal import MirrorRules, WatchRules
+from holdfast.testing.conformance.keys import VersionRules
 from holdfast.testing.conformance.values import ValueRules
-from holdfast.testing.conformance.versions import VersionRules
-from holdfast.testing.conformance.watching import WatchRules
 from tests.conformance.behind import OpenStorage, kept_at, kept_in_memory
 from tests.conformance.database import empty
 from tests.conformance.kept import OnOneLoop

@@ -11,10 +11,10 @@ import pytest
 
 import holdfast
 from holdfast.testing.conformance import Conformance, MakeStore
-from holdfast.testing.conformance.blob_entries import BlobEntryRules
+from holdfast.testing.conformance.blobs import BlobEntryRules
+from holdfast.testing.conformance.keys import VersionRules
+from holdfast.testing.conformance.policies import UpkeepRules
 from holdfast.testing.conformance.tables import TableRules
-from holdfast.testing.conformance.upkeep import UpkeepRules
-from holdfast.testing.conformance.versions import VersionRules
 
 if TYPE_CHECKING:
     from pathlib import Path

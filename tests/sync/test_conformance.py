@@ -15,28 +15,17 @@ import pytest
 import holdfast.sync
 from holdfast.blobs.manifest import PART_BYTES, UPLOAD_IDLE
 from holdfast.testing.conformance import MakeStore
-from holdfast.testing.conformance.batches import BatchRules
-from holdfast.testing.conformance.blob_entries import BlobEntryRules
-from holdfast.testing.conformance.blobs import assert_swept, content
-from holdfast.testing.conformance.counters import CounterRules
-from holdfast.testing.conformance.envelope import EnvelopeRules
+from holdfast.testing.conformance.batches import BatchRules, FenceRules, RequestRules
+from holdfast.testing.conformance.blobs import BlobEntryRules, assert_swept, content
 from holdfast.testing.conformance.expiry import ExpiryRules
-from holdfast.testing.conformance.fences import FenceRules
 from holdfast.testing.conformance.journal import JournalRules
-from holdfast.testing.conformance.keys import KeyRules
-from holdfast.testing.conformance.listing import ListingRules
-from holdfast.testing.conformance.many import ManyKeysRules
+from holdfast.testing.conformance.keys import CounterRules, KeyRules, VersionRules
+from holdfast.testing.conformance.listing import ListingRules, ManyKeysRules
 from holdfast.testing.conformance.policies import PolicyRules
-from holdfast.testing.conformance.requests import RequestRules
-from holdfast.testing.conformance.semantic import SemanticsRules
-from holdfast.testing.conformance.table_indexes import TableIndexRules
-from holdfast.testing.conformance.table_items import TableItemRules
-from holdfast.testing.conformance.table_queries import TableQueryRules
-from holdfast.testing.conformance.table_ttl import TableTtlRules
-from holdfast.testing.conformance.tables import TableRules
+from holdfast.testing.conformance.table_queries import TableIndexRules, TableQueryRules, TableTtlRules
+from holdfast.testing.conformance.tables import TableItemRules, TableRules
 from holdfast.testing.conformance.trash import TrashRules
-from holdfast.testing.conformance.values import ValueRules
-from holdfast.testing.conformance.versions import VersionRules
+from holdfast.testing.conformance.values import EnvelopeRules, SemanticsRules, ValueRules
 from tests.sync.bridge import Bridge
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.rows import KV, Address
 from holdfast.store import Store
-from holdfast.testing.conformance.calls import on_key
+from holdfast.testing.conformance.fixtures import on_key
 from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@
 
             return make
 
-Law: this package is only for tests, and nothing else in the library imports it. It needs pytest with
+This package is only for tests, and nothing else in the library imports it. It needs pytest with
 pytest-asyncio in its mode `auto`; only `strategies` needs hypothesis.
 """
 

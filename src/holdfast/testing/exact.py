@@ -1,6 +1,6 @@
 """Strict comparison: values as JSON text, and refusals by class, code, field and message.
 
-Law: nothing here reads a store. It compares what a caller got with what a caller may expect.
+Nothing here reads a store. It compares what a caller got with what a caller may expect.
 """
 
 from __future__ import annotations

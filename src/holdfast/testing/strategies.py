@@ -1,7 +1,7 @@
 """Hypothesis strategies for what a store takes: keys, values, semantics and ttls.
 
-Law: everything that `keys`, `values` and `semantics` draw is valid, and every kind of valid input can be
-drawn. The strategies do not use `rules`, so that `rules` can be tested with them.
+Everything that `keys`, `values` and `semantics` draw is valid, and every kind of valid input can be drawn.
+The strategies do not use `rules`, so that `rules` can be tested with them.
 """
 
 from __future__ import annotations

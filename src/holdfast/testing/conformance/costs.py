@@ -1,7 +1,4 @@
-"""The cost of a request: limits on what it may examine, load and show.
-
-Law: see the package.
-"""
+"""The cost of a request: limits on what it may examine, load and show."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import msgspec
 
 from holdfast.errors import ConditionFailed, TooExpensive, ValueTooLarge, VersionConflict
 from holdfast.testing.conformance.fixtures import Fixtures
-from holdfast.testing.conformance.table_items import there
+from holdfast.testing.conformance.tables import there
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:

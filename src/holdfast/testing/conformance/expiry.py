@@ -1,6 +1,6 @@
 """Deadlines: valid ttls, the instant at which an entry expires, and the journal's record of it.
 
-Law: the test's clock moves time. A sweep of an expired entry must be visible in the journal and nowhere else.
+The test's clock moves time. A sweep of an expired entry must be visible in the journal and nowhere else.
 """
 
 from __future__ import annotations

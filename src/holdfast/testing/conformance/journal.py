@@ -1,22 +1,29 @@
-"""The journal as callers read it: changes and history.
+"""The journal as callers read it and follow it: changes, history, watch and mirror.
 
-Law: these tests read. Each verb's own tests also check what it writes into the journal.
+A watch that does not yield in time fails the test by its timeout. No test waits for a fixed time.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.clock import moment
-from holdfast.errors import ValidationError
+from holdfast.errors import Unavailable, ValidationError
 from holdfast.model import Change
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from holdfast.clock import ManualClock
     from holdfast.handles.kv import KV
+    from holdfast.model import Entry
     from holdfast.store import Store
+
+PATIENCE = 20.0
 
 
 class JournalRules(Fixtures):
@@ -182,3 +189,242 @@ class JournalRules(Fixtures):
         assert await kv.changes() == before
         await kv.set("c", 1)
         assert [change.key for change in (await kv.changes(before.next)).changes] == ["c"]
+
+
+async def collect(kv: KV, count: int, prefix: str = "", *, since: int | None) -> list[Change]:
+    """Return the first changes of a watch."""
+    found: list[Change] = []
+    watch = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
+    async with asyncio.timeout(PATIENCE), aclosing(watch) as changes:
+        async for change in changes:
+            found.append(change)
+            if len(found) == count:
+                break
+    return found
+
+
+class WatchRules(Fixtures):
+    """The rules of watch."""
+
+    async def test_from_the_beginning(self, kv: KV) -> None:
+        """With `since` 0, a watch replays the journal and then continues with new changes."""
+        await kv.set("a", 1)
+        await kv.delete("a")
+        follower = asyncio.create_task(collect(kv, 4, since=0))
+        await kv.set("b", 1)
+        await kv.incr("b")
+        told = await follower
+        assert [(change.op, change.key) for change in told] == [
+            ("set", "a"),
+            ("deleted", "a"),
+            ("set", "b"),
+            ("set", "b"),
+        ]
+        assert told == (await kv.changes()).changes
+
+    async def test_from_a_version(self, kv: KV) -> None:
+        """With a version as `since`, a watch begins after it."""
+        for number in range(4):
+            await kv.set(f"{number}", number)
+        assert [change.version for change in await collect(kv, 2, since=2)] == [3, 4]
+
+    async def test_from_now(self, kv: KV) -> None:
+        """Without `since`, a watch yields the changes after it began, and none from before."""
+        await kv.set("before", 1)
+        watch = cast("AsyncGenerator[Change]", kv.watch())
+        async with asyncio.timeout(PATIENCE), aclosing(watch) as changes:
+            first = asyncio.ensure_future(anext(changes))
+            while not first.done():
+                await kv.incr("after")
+                await asyncio.sleep(0)
+            told = await first
+        assert (told.op, told.key) == ("set", "after")
+
+    async def test_of_a_prefix(self, kv: KV) -> None:
+        """A watch of a prefix yields only changes of its keys."""
+        follower = asyncio.create_task(collect(kv, 3, "a%", since=0))
+        for key in ("a%", "ab", "a%1", "A%", "b", "a%2"):
+            await kv.set(key, 0)
+        assert [change.key for change in await follower] == ["a%", "a%1", "a%2"]
+
+    async def test_expiry_is_told(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """A watch yields an expiry once it has been noticed."""
+        entry = await kv.set("k", 1, ttl=1)
+        follower = asyncio.create_task(collect(kv, 1, since=entry.version))
+        clock.advance(1)
+        await store.sweep()
+        [change] = await follower
+        assert (change.op, change.expired_version) == ("expired", entry.version)
+
+    async def test_nothing_is_missed_and_nothing_comes_twice(self, kv: KV) -> None:
+        """Under concurrent writes, every watch yields every change once and in order."""
+        await kv.set("before", 0)
+        followers = [
+            asyncio.create_task(collect(kv, 121, since=0)),
+            asyncio.create_task(collect(kv, 120, since=1)),
+            asyncio.create_task(collect(kv, 60, "even", since=0)),
+        ]
+
+        async def write(name: str) -> None:
+            for number in range(15):
+                await kv.set(f"{name}/{number}", number)
+
+        names = [f"even{number}" for number in range(4)] + [f"odd{number}" for number in range(4)]
+        await asyncio.gather(*(write(name) for name in names))
+        everything = (await kv.changes()).changes
+        assert len(everything) == 121
+        told = await asyncio.gather(*followers)
+        assert told[0] == everything
+        assert told[1] == everything[1:]
+        assert told[2] == [change for change in everything if change.key.startswith("even")]
+
+    async def test_a_gap_is_told(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """If the journal no longer reaches back to `since`, a gap comes first, then the known changes."""
+        for number in range(3):
+            await kv.set("old", number)
+        clock.advance(DAY)
+        await kv.set("new", 0)
+        await store.upkeep()
+        gap, change = await collect(kv, 2, since=1)
+        assert (gap.op, gap.key, gap.version, gap.at) == ("gap", "", 3, moment(clock.now()))
+        assert (change.op, change.key, change.version) == ("set", "new", 4)
+        assert [change.op for change in await collect(kv, 1, since=3)] == ["set"]
+
+    async def test_a_version_of_another_store_is_a_gap(self, kv: KV) -> None:
+        """A `since` beyond the head cannot be continued: a gap comes first, then all known changes."""
+        await kv.set("a", 0)
+        gap, change = await collect(kv, 2, since=50)
+        assert (gap.op, change.op, change.version) == ("gap", "set", 1)
+
+    async def test_closing_ends_every_watch(self, kv: KV, store: Store) -> None:
+        """A watch ends when its store is closed."""
+        await kv.set("a", 0)
+        watch = cast("AsyncGenerator[Change]", kv.watch(since=0))
+        async with asyncio.timeout(PATIENCE), aclosing(watch) as changes:
+            assert (await anext(changes)).key == "a"
+            following = asyncio.ensure_future(anext(changes, None))
+            await kv.get("a")
+            await store.aclose()
+            assert await following is None
+
+
+class MirrorRules(Fixtures):
+    """The rules of mirror."""
+
+    async def test_a_mirror_follows_its_prefix(self, kv: KV) -> None:
+        """A mirror holds what was there when it was opened, then every change below its prefix."""
+        await kv.set("c:kept", 1)
+        await kv.set("c:gone", 2)
+        await kv.set("other", 3)
+        async with asyncio.timeout(PATIENCE), kv.mirror("c:") as mirror:
+            assert dict(mirror) == {"c:kept": 1, "c:gone": 2}
+            await kv.set("c:new", {"a": [1]})
+            await kv.delete("c:gone")
+            await kv.set("other", 4)
+            last = await kv.incr("c:kept")
+            await mirror.reached(last.version)
+            assert dict(mirror) == {"c:kept": 2, "c:new": {"a": [1]}}
+            assert mirror.entry("c:kept") == last
+            assert (len(mirror), "c:gone" in mirror, mirror.get("c:gone", "none")) == (2, False, "none")
+            assert mirror.stale_for < PATIENCE
+
+    async def test_items_are_of_one_instant(self, kv: KV) -> None:
+        """Items and values that were asked for stay as they were, whatever changes while they are read."""
+        await kv.set("c:a", 1)
+        await kv.set("c:b", 2)
+        async with asyncio.timeout(PATIENCE), kv.mirror("c:") as mirror:
+            items, values = mirror.items(), mirror.values()
+            await kv.delete("c:a")
+            last = await kv.set("c:b", 3)
+            await mirror.reached(last.version)
+            assert (dict(items), sorted(values)) == ({"c:a": 1, "c:b": 2}, [1, 2])
+            assert (dict(mirror.items()), dict(mirror)) == ({"c:b": 3}, {"c:b": 3})
+
+    async def test_a_mirror_of_everything(self, kv: KV) -> None:
+        """Without a prefix a mirror has all keys of the namespace, however many there are."""
+        async with asyncio.timeout(PATIENCE), kv.mirror() as mirror:
+            assert dict(mirror) == {}
+            await kv.set_many([{"key": f"k{number:04}", "value": number} for number in range(1_000)])
+            last = await kv.set("more", 1)
+            await mirror.reached(last.version)
+            assert len(mirror) == 1_001
+        async with asyncio.timeout(PATIENCE), kv.mirror() as mirror:
+            assert (len(mirror), mirror["k0999"]) == (1_001, 999)
+
+    async def test_changes_are_reported(self, kv: KV) -> None:
+        """The callback gets each key with its new entry, None once it is gone; a key outside is not told."""
+        told: list[tuple[str, Entry | None]] = []
+        first = await kv.set("c:a", 1)
+        async with (
+            asyncio.timeout(PATIENCE),
+            kv.mirror("c:", on_change=lambda key, entry: told.append((key, entry))) as mirror,
+        ):
+            assert told == []
+            second = await kv.set("c:a", 2)
+            await mirror.reached(second.version)
+            await kv.set("other", 1)
+            await kv.delete("c:a", expected_version=second.version)
+            last = await kv.set("other", 2)
+            await mirror.reached(last.version)
+        assert first.version < second.version
+        assert told == [("c:a", second), ("c:a", None)]
+
+    async def test_a_mirror_shows_nothing_expired(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """An entry leaves the mirror at its deadline, before the expiry is recorded, and may come back."""
+        await kv.set("k", 1, ttl=60)
+        async with asyncio.timeout(PATIENCE), kv.mirror() as mirror:
+            clock.advance(59.999)
+            assert dict(mirror) == {"k": 1}
+            clock.advance(0.001)
+            assert (dict(mirror), len(mirror), mirror.entry("k")) == ({}, 0, None)
+            await store.sweep()
+            again = await kv.set("k", 2)
+            await mirror.reached(again.version)
+            assert dict(mirror) == {"k": 2}
+
+    async def test_a_mirror_of_a_project(self, store: Store) -> None:
+        """In a tenant's project a mirror has full keys, and finds an entry by its relative key as well."""
+        kv = store.semantic("acme", "web")
+        entry = await kv.set("config/colour", "red")
+        async with asyncio.timeout(PATIENCE), kv.mirror("config/") as mirror:
+            assert dict(mirror) == {entry.key: "red"}
+            assert (mirror["config/colour"], mirror.entry("config/none")) == ("red", None)
+
+    async def test_a_mirror_that_does_not_follow(self, kv: KV, store: Store) -> None:
+        """A mirror can be read only while it follows: in its block, until the store closes."""
+        mirror = kv.mirror("c:")
+        with refusal(Unavailable, says="'c:'"):
+            mirror.get("c:a")
+        async with asyncio.timeout(PATIENCE), mirror:
+            assert mirror.get("c:a") is None
+        with refusal(Unavailable, says="not following"):
+            assert mirror.stale_for
+        async with asyncio.timeout(PATIENCE), mirror:
+            waiting = asyncio.ensure_future(mirror.reached(2**60))
+            await asyncio.sleep(0)
+            await store.aclose()
+            with refusal(Unavailable, says="not following"):
+                await waiting
+            with refusal(Unavailable, says="not following"):
+                list(mirror)
+
+    async def test_many_writers_and_one_mirror(self, kv: KV) -> None:
+        """Under concurrent writes a mirror ends up with exactly what the store holds."""
+
+        async def write(name: str) -> None:
+            for number in range(12):
+                await kv.set(f"{name}/{number % 4}", number)
+                if number % 3 == 0:
+                    await kv.delete(f"{name}/{number % 4}")
+
+        async with asyncio.timeout(PATIENCE), kv.mirror() as mirror:
+            await asyncio.gather(*(write(f"w{number}") for number in range(6)))
+            last = await kv.set("last", 0)
+            await mirror.reached(last.version)
+            held = {entry.key: entry for entry in (await kv.list(values=True)).entries or ()}
+            assert {key: mirror.entry(key) for key in mirror} == held
+
+    async def test_a_prefix_that_is_no_prefix(self, kv: KV) -> None:
+        """A mirror checks its prefix at once."""
+        with refusal(ValidationError, field="prefix"):
+            kv.mirror("\x00")

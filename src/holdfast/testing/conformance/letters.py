@@ -1,6 +1,6 @@
 """Retries and dead letters: a request that is given up is stored in full, reported, and can be retried once.
 
-Law: no test waits: a retry sleeps on the test's clock.
+No test waits: a retry sleeps on the test's clock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The trash: removed entries, and restoring them.
 
-Law: the tests find out what is in the trash by restoring it, which is a caller's only way, or by listing it,
-as operators do.
+The tests find out what is in the trash by restoring it, which is a caller's only way, or by listing it, as
+operators do.
 """
 
 from __future__ import annotations
