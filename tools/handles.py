@@ -100,9 +100,11 @@ class Handle:
         return self.node.name
 
 
-def file_of(name: str) -> str:
-    """Return the file of `holdfast.sync` for the handles of a module."""
+def file_of(name: str, class_name: str) -> str:
+    """Return the file of `holdfast.sync` for a class of the handles in a module."""
     parts = name.split(".")
+    if class_name == "KeyWrites":  # a file of its own, which both the handles and the recipes import
+        return "key_writes"
     if name == STORE[0]:
         return "store"
     if parts[1] == "operators":
@@ -172,7 +174,7 @@ def _reached() -> dict[str, Handle]:
         node = of.classes.get(class_name)
         if class_name in handles or node is None or not (name == STORE[0] or _waits(of, node)):
             continue
-        handles[class_name] = Handle(of, node, members_of(of, node), file_of(name))
+        handles[class_name] = Handle(of, node, members_of(of, node), file_of(name, class_name))
         for where, member in handles[class_name].members:
             if not isinstance(member, Function) or not public(where, member, class_name):
                 continue

@@ -9,29 +9,44 @@ The class of a command also declares its verb; see `holdfast.declare`.
 
 # Annotations are not postponed: verbs are derived from them.
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from holdfast import rules
+from holdfast.clock import moment
+from holdfast.cursors import cursor_after
 from holdfast.declare import DECLARED, Declaration, Members, Part, Says, Wire, missing, verb
-from holdfast.errors import ValidationError
+from holdfast.errors import HoldfastError, ValidationError
 from holdfast.forms import (
     MEANT_TTLS,
     NO_KEEPING,
     NOTHING,
+    TEXT,
+    Cursor,
     ExpectedVersion,
     Identity,
     KeepTtl,
     Key,
     Keys,
     KeyWriteFields,
+    LastWriter,
+    Limit,
     Meaning,
+    Prefix,
+    Purpose,
+    Since,
+    SpecText,
+    Timestamp,
     Ttl,
     TtlSeconds,
     Value,
+    ViewFields,
+    Why,
+    WriteFields,
     never,
     one_of,
     some_of,
@@ -40,15 +55,23 @@ from holdfast.model import KEEP
 from holdfast.origin import Origin
 from holdfast.replies import (
     BatchReply,
+    ChangesReply,
     DeletedReply,
     DeleteManyReply,
+    DeletePrefixReply,
     EntryReply,
+    ExistsReply,
+    GetManyReply,
+    GetTtlReply,
+    HistoryReply,
     IncrReply,
+    ListReply,
+    ReadyReply,
     SetManyReply,
     StoredReply,
     TouchReply,
 )
-from holdfast.rows import Row
+from holdfast.rows import Record, Row
 
 EMBEDDED: Final = "embedded"
 """The principal of a program that has opened the store itself."""
@@ -106,6 +129,9 @@ def _raw(text: str) -> msgspec.Raw:
 _TTL_SECONDS: Final = Wire("ttl_seconds", TtlSeconds)
 _KEEP_TTL: Final = Wire("keep_ttl", KeepTtl)
 _KEY: Final = Says(rule="key", form=Key)
+_PREFIX: Final = Says(rule="prefix", form=Prefix, otherwise="")
+_LIMIT: Final = Says(rule=rules.limit, form=Limit)
+_CURSOR: Final = Says(rule="after", wire="cursor", form=Cursor, takes=("prefix",), sent=cursor_after)
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
@@ -163,6 +189,98 @@ class Get(Command, frozen=True, kw_only=True, gc=False):
     key: Annotated[str, _KEY]
 
 
+class Read(Command, frozen=True, kw_only=True, gc=False):
+    """A question about the keys of a namespace. The pipeline answers it; `decide` never gets one."""
+
+
+@verb(
+    "get_many",
+    help="Return the entries of several keys.",
+    reply=GetManyReply,
+    walks=True,
+    several="keys",
+)
+class GetMany(Read, frozen=True, kw_only=True, gc=False):
+    """Read several keys."""
+
+    keys: Annotated[tuple[str, ...], Says(rule="keys", form=Keys, sent=list)]
+
+
+@verb("exists", reply=ExistsReply)
+class Exists(Read, frozen=True, kw_only=True, gc=False):
+    """Return whether there is an entry."""
+
+    key: Annotated[str, _KEY]
+
+
+@verb("get_ttl", reply=GetTtlReply)
+class GetTtl(Read, frozen=True, kw_only=True, gc=False):
+    """Return the seconds that an entry has left."""
+
+    key: Annotated[str, _KEY]
+
+
+@verb("list", help="List keys in order, a page at a time.", reply=ListReply, walks=True)
+class ListKeys(Read, frozen=True, kw_only=True, gc=False):
+    """Read a page of the keys with a prefix, those after `after`, whose entries match all that is given."""
+
+    prefix: Annotated[str, _PREFIX]
+    limit: Annotated[int, _LIMIT] = rules.DEFAULT_LIMIT
+    after: Annotated[str | None, _CURSOR] = None
+    values: Annotated[
+        bool,
+        Says(rule=partial(rules.boolean, field="values"), help="Return the entries of the keys as well."),
+    ] = False
+    purpose: Annotated[str | None, Says(rule=partial(rules.purpose, field="purpose"), form=Purpose)] = None
+    producer: Annotated[
+        str | None,
+        Says(
+            rule=partial(rules.identity, field="producer"),
+            form=Identity,
+            help="Only entries whose semantics name this producer.",
+        ),
+    ] = None
+    writer: Annotated[
+        str | None,
+        Says(rule=partial(rules.identity, field="last_writer"), wire="last_writer", form=LastWriter),
+    ] = None
+    spec_ref: Annotated[
+        str | None, Says(rule=rules.spec_ref, form=SpecText, help="Only entries with this `spec_ref`.")
+    ] = None
+    expires_before: Annotated[
+        int | None,
+        Says(
+            rule=partial(rules.time, field="expires_before"),
+            form=Timestamp,
+            help="Only entries that expire before this time, in ISO 8601.",
+            sent=moment,
+        ),
+    ] = None
+
+
+@verb("changes", help="Return the changes after a version, oldest first.", reply=ChangesReply, walks=True)
+class ReadChanges(Read, frozen=True, kw_only=True, gc=False):
+    """Read a page of the journal. One that a watch reads does not count towards the rate limit."""
+
+    since: Annotated[int, Says(rule=partial(rules.version, field="since"), form=Since)] = 0
+    prefix: Annotated[str, _PREFIX]
+    limit: Annotated[int, _LIMIT] = rules.DEFAULT_LIMIT
+    watching: bool = False
+
+
+@verb("history", help="Return the changes of one key, newest first.", reply=HistoryReply, walks=True)
+class ReadHistory(Read, frozen=True, kw_only=True, gc=False):
+    """Read the newest changes of one key from the journal."""
+
+    key: Annotated[str, _KEY]
+    limit: Annotated[int, _LIMIT] = rules.DEFAULT_LIMIT
+
+
+@verb("ready", reply=ReadyReply)
+class Ready(Read, frozen=True, kw_only=True, gc=False):
+    """Succeed if a write would be accepted now."""
+
+
 class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
     """A command of a caller that writes."""
 
@@ -174,6 +292,20 @@ class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
     def asked(self) -> "WriteCommand":
         """This command as its request id is remembered, without deadline and principal."""
         return msgspec.structs.replace(self, origin=self.origin.asked)
+
+
+@verb(
+    "reveal",
+    help="Return an entry to a person; an audit records who looked and why.",
+    reply=EntryReply,
+    options=ViewFields,
+    writes=True,
+)
+class Reveal(WriteCommand, frozen=True, kw_only=True, gc=False):
+    """Read a key for a person who gives a reason, and record that in the audit."""
+
+    key: Annotated[str, _KEY]
+    why: Annotated[str | None, Says(rule=rules.why, form=Why)] = None
 
 
 class KeyChange(WriteCommand, frozen=True, kw_only=True, gc=False):
@@ -503,11 +635,36 @@ class Many(WriteCommand, frozen=True, kw_only=True):
         return all(item.removes for item in self.items)
 
 
-class Reveal(WriteCommand, frozen=True, kw_only=True, gc=False):
-    """Read a key for a person who gives a reason, and record that in the audit."""
+@verb(
+    "delete_prefix",
+    help="Remove the keys that begin with a prefix, a page at a time.",
+    reply=DeletePrefixReply,
+    options=WriteFields,
+    writes=True,
+    destroys=True,
+    walks=True,
+    rules=({"properties": {"request_id": NOTHING}},),
+)
+class DeletePrefix(WriteCommand, frozen=True, kw_only=True, gc=False):
+    """Remove a page of the keys with a prefix. The pipeline reads the page and removes what it has read.
 
-    key: str
-    why: str | None = None
+    A `request_id` is refused: the pages of two calls are not the same request, and repeating one is harmless.
+    """
+
+    prefix: Annotated[
+        str,
+        Says(
+            rule="removed_prefix",
+            of_origin=True,
+            form=Annotated[str, Meta(min_length=1, max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT)],
+            help="Remove the keys that begin with this.",
+        ),
+    ]
+    limit: Annotated[int, _LIMIT] = rules.DEFAULT_LIMIT
+    after: Annotated[str | None, _CURSOR] = None
+    dry_run: Annotated[
+        bool, Says(rule=partial(rules.boolean, field="dry_run"), help="Return the keys and remove nothing.")
+    ] = False
 
 
 class Load(WriteCommand, frozen=True, kw_only=True):
@@ -566,6 +723,52 @@ class Got(Result, frozen=True, tag=True, gc=False):
     """The row that a read found, or None."""
 
     row: Row | None
+
+
+class Present(Result, frozen=True, tag=True, gc=False):
+    """Whether there is an entry."""
+
+    exists: bool
+
+
+class Rows(Result, frozen=True, tag=True):
+    """The row of each key of a `GetMany`, by position: None if there is none, or why it can't be read."""
+
+    rows: Sequence[Row | HoldfastError | None]
+
+
+class Remaining(Result, frozen=True, tag=True, gc=False):
+    """The seconds that an entry has left, rounded up: None for ever, 0 if there is no entry."""
+
+    seconds: int | None
+
+
+class Listed(Result, frozen=True, tag=True):
+    """A page of keys, their rows if values were asked for, and the key to continue after; None at the end."""
+
+    keys: list[str]
+    rows: list[Row]
+    last: str | None
+
+
+class Records(Result, frozen=True, tag=True):
+    """Records of a journal that fit one reply, its bounds at that instant, and where the next ones begin.
+
+    `floor` is the newest version whose record was dropped, `head` the last version given. A gap means that
+    the journal no longer has what would be next.
+    """
+
+    records: Sequence[Record]
+    next: int = 0
+    gap: bool = False
+    floor: int = 0
+    head: int = 0
+    epoch: str = ""
+
+    @property
+    def oldest(self) -> int | None:
+        """The oldest known version after a gap; None if there is none."""
+        return self.floor + 1 if self.gap else None
 
 
 class Deleted(Result, frozen=True, tag=True, gc=False):

@@ -362,8 +362,8 @@ class Declaration:
         return self.message(**{name: field for name, field in fields.items() if name in names})
 
     @cached_property
-    def make(self) -> Callable[[Any, Any, Origin], Any]:
-        """The function that makes the command of a caller, a message and an origin.
+    def make(self) -> Callable[[Any, Any, Origin | None], Any]:
+        """The function that makes the command of a caller, a message and an origin, which a read may lack.
 
         For a verb whose members are judged one by one it returns these, too, as `Several`.
         """
@@ -378,16 +378,28 @@ class Declaration:
     def call(self) -> Callable[..., Any]:
         """The same of a caller and the arguments of a Python call, in which None is what was given."""
         fields = [f"{name}={'UNSET' if absent is UNSET else None}" for name, (_, absent) in self.own.items()]
+        known = _PROVENANCE if "request_id" in self.names else _VIEWING
         if "origin" in self.kind.__struct_fields__:
-            fields += [f"{name}=None" for name in _PROVENANCE if name not in self.own]
+            fields += [f"{name}=None" for name in known if name not in self.own]
         parameters = ", ".join(["caller", *(["*", *fields] if fields else [])])
         source = _Source(self.kind, parameters, given="", null_is_given=True)
         if "origin" in self.kind.__struct_fields__:
+            provenance = ", ".join(name if name in known else "None" for name in _ORIGIN)
             source.lines += [
                 " if timeout is not None: deadline = caller.deadline(timeout)",
-                f" origin = caller.origin_by({', '.join(_ORIGIN)}, deadline)",
+                f" origin = caller.origin_by({provenance}, deadline)",
             ]
         return self._maker(source)
+
+    def origin_of(self, caller: Any, message: Any, deadline: int | None) -> Origin | None:
+        """Return the origin of a message, whose deadline the service has computed; None if it has none."""
+        if "request_id" in self.names:
+            origin: Origin = caller.origin_of(message, deadline)
+            return origin
+        if "last_writer" in self.names and "origin" in self.kind.__struct_fields__:
+            viewed: Origin = caller.origin_by(None, message.last_writer, None, None, deadline)
+            return viewed
+        return None
 
     def _maker(self, source: _Source, part: Part | None = None) -> Callable[..., Any]:
         if self._make:
@@ -459,6 +471,8 @@ class Declaration:
 _ORIGIN: Final = ("request_id", "writer", "spec_ref", "fence")
 _PROVENANCE: Final = (*_ORIGIN, "timeout", "deadline")
 """The arguments of every Python call that writes."""
+_VIEWING: Final = ("writer", "timeout", "deadline")
+"""Those of a call that only shows something to a person."""
 
 
 class _Source:
@@ -493,7 +507,8 @@ class _Source:
         rule = f"caller.{says.rule}" if isinstance(says.rule, str) else f"rule_{field.name}"
         self._names[f"rule_{field.name}"] = says.rule
         if several:
-            self.lines.append(f" several = {rule}({', '.join([value, *taken])}, origin)")
+            origin = ["origin"] if "origin" in self._kind.__struct_fields__ else []
+            self.lines.append(f" several = {rule}({', '.join([value, *taken, *origin])})")
             self._made.append(f"{field.name}=tuple(several.legal)")
             return
         first = value

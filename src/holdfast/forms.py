@@ -248,6 +248,18 @@ class CallFields(Struct, kw_only=True):
     ) = UNSET
 
 
+class KeyFields(CallFields, kw_only=True):
+    """A call about one key."""
+
+    key: Key
+
+
+class ViewFields(CallFields, kw_only=True):
+    """The fields of every call that shows something to a person."""
+
+    last_writer: Viewer | UnsetType = UNSET
+
+
 SpecText = Annotated[str, Meta(max_length=rules.MAX_SPEC_REF_CHARACTERS, pattern=TEXT)]
 SpecRef = Annotated[SpecText, Meta(description="The document that the write follows.")]
 

@@ -122,12 +122,12 @@ def test_full_keys(semantic: Verbs) -> None:
     assert semantic.set("a", 1).key == ROOT + "a"
     command = semantic.batch(checks=[{"key": "c", "version": 1}], writes=[{"key": "w", "delete": True}])
     assert command.checks == (Check(key=ROOT + "c", version=1),)
-    assert semantic.get_many(["a", "A"]).legal == [ROOT + "a"]
+    assert semantic.keys(["a", "A"]).legal == [ROOT + "a"]
 
 
 def test_several_keys(verbs: Verbs) -> None:
     """What is illegal keeps its place, and the results of the rest go around it."""
-    wanted = verbs.get_many(["a", "", "b", 5])
+    wanted = verbs.keys(["a", "", "b", 5])
     assert wanted.legal == ["a", "b"]
     assert sorted(wanted.refused) == [1, 3]
     merged = wanted.merge(["A", "B"])

@@ -76,7 +76,7 @@ from holdfast.engine.queries import (
     successor,
 )
 from holdfast.engine.raw import Checkup, Movable
-from holdfast.engine.service import Removal, ServiceEngine, service_of
+from holdfast.engine.service import ServiceEngine, service_of
 
 __all__ = [
     "LATER",
@@ -94,7 +94,6 @@ __all__ = [
     "LineKeeper",
     "LocalFile",
     "Movable",
-    "Removal",
     "Scan",
     "Scanned",
     "Selected",

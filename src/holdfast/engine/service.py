@@ -8,25 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import msgspec
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.commands import Command
-    from holdfast.engine.queries import Filter, Scan, Selected
-    from holdfast.model import Page
-    from holdfast.origin import Origin
-
-
-class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of keys to remove: those with a prefix, after a cursor. `dry_run` only lists them."""
-
-    namespace: str
-    prefix: str
-    limit: int
-    cursor: str | None
-    dry_run: bool
+    from holdfast.commands import Command, Result
 
 
 @runtime_checkable
@@ -36,12 +21,8 @@ class ServiceEngine(Protocol):
     Verbs of operators are refused by a service that does not permit them to its caller.
     """
 
-    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
-        """Return the entries of a page that pass a filter, or all of them without one."""
-        ...
-
-    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
-        """Remove a page of keys."""
+    async def call(self, command: Command, now: Callable[[], int]) -> Result:
+        """Have a command answered that reads keys. `now` returns the time, from which its deadline counts."""
         ...
 
     async def table(self, command: Command, now: Callable[[], int]) -> Any:

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Unpack
 from holdfast.blobs import fields as of
 from holdfast.blobs.commands import CopyBlob
 from holdfast.blobs.manifest import manifest_of
-from holdfast.commands import Restore, Stored
+from holdfast.commands import Got, Restore, Reveal, Stored
+from holdfast.cursors import cursor_after
 from holdfast.declare import DECLARED
 from holdfast.handles.blob_pieces import parts_of
 from holdfast.handles.blob_reader import BlobReader
 from holdfast.handles.blob_upload import blob_command, store_blob
-from holdfast.handles.keys import Keys, selected
-from holdfast.handles.reveals import revealed
+from holdfast.handles.kv import KV, listed
 from holdfast.model import Blob, BlobPage
 from holdfast.stored import entry_of
-from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
     import builtins
@@ -48,7 +47,7 @@ class Blobs:
         self.store = store
         self.namespace: str = verbs.namespace
         """The namespace's full name."""
-        self._keys = Keys(store, verbs)
+        self._keys = KV(store, verbs)
         self._key = verbs.key
         self._verbs = verbs
 
@@ -158,9 +157,10 @@ class Blobs:
             MissingField: There is no reason, and the policy wants one.
             PermissionDenied: The policy never reveals values.
         """
-        command = self._keys.verbs.reveal(name, why=why, **viewing)
-        row = await revealed(self.store.call, command, command.key)
-        return None if row is None else self.opened(command.key, row, 0, None)
+        command = self._keys.verbs.command(Reveal, key=name, why=why, **viewing)
+        result = await self.store.call(command)
+        assert isinstance(result, Got)
+        return None if result.row is None else self.opened(command.key, result.row, 0, None)
 
     async def head(self, name: str) -> Blob | None:
         """Get what is known about a blob, without its bytes.
@@ -188,7 +188,7 @@ class Blobs:
         Returns:
             A page of blobs. It is the last one if its cursor is None.
         """
-        found = await selected(self._keys, prefix, limit=limit, cursor=cursor, values=True, wanted=None)
+        found = await listed(self._keys, prefix, limit=limit, cursor=cursor, values=True)
         return BlobPage(
             blobs=[*map(_blob, found.keys, found.rows)],
             truncated=found.last is not None,

@@ -17,7 +17,6 @@ from holdfast.bounded import Bounded
 from holdfast.commands import WriteCommand
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import HoldfastError, TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
-from holdfast.handles.reveals import revealed
 from holdfast.handles.table_walks import (
     ALL,
     AT_ONCE,
@@ -30,6 +29,7 @@ from holdfast.handles.table_walks import (
     tables_at,
 )
 from holdfast.pace import in_turns
+from holdfast.pipeline.pipeline import revealed
 from holdfast.pipeline.watch import records_after
 from holdfast.rows import Address
 from holdfast.stored import item_of, stored_item

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.commands import Removed
+from holdfast.cursors import cursor_bytes, cursor_of
 from holdfast.decide.schemas import defined, schema_address, schema_of
 from holdfast.engine import Scan, Scanned
 from holdfast.errors import Busy, ValidationError
@@ -28,7 +29,6 @@ from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_
 from holdfast.tables.items import known_part
 from holdfast.tables.projection import compiled, project
 from holdfast.tables.ranges import Range
-from holdfast.verbs.cursors import cursor_bytes, cursor_of
 from holdfast.work import SLICE, TEST, Work
 
 if TYPE_CHECKING:

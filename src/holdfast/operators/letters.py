@@ -16,9 +16,9 @@ from holdfast.commands import Deleted, Results
 from holdfast.decide.letters import letter_address
 from holdfast.engine import Scan, service_of
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
-from holdfast.handles.reveals import revealed
 from holdfast.masking import MASK
 from holdfast.model import Letter, LetterPage
+from holdfast.pipeline.pipeline import revealed
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
 from holdfast.wire.payload import decode

@@ -14,6 +14,7 @@ import msgspec
 from holdfast import rules
 from holdfast.audit.chain import address_of, head_of
 from holdfast.clock import moment
+from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
 from holdfast.engine import SharedStorage
@@ -21,7 +22,6 @@ from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats
 from holdfast.rows import SYSTEM
 from holdfast.stored import purpose_of
-from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence

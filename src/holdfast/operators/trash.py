@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.clock import moment
+from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.entries import trashed
 from holdfast.engine import Scan, service_of, successor
 from holdfast.errors import DatabaseError
@@ -19,7 +20,6 @@ from holdfast.model import TrashEntry, TrashPage
 from holdfast.pace import in_turns
 from holdfast.rows import TRASH
 from holdfast.stored import purpose_of, value_of
-from holdfast.verbs.cursors import cursor_after, last_seen
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine

@@ -8,14 +8,50 @@ before it. Handles and doors hold a pipeline; `holdfast.store` opens and closes 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
-from holdfast.commands import Get, Got, WriteCommand
-from holdfast.engine import LATER, Later, LocalFile, SharedStorage, Sharer, no_hint, service_of
-from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge
+from holdfast.commands import (
+    Delete,
+    Deleted,
+    DeletePrefix,
+    Done,
+    Exists,
+    Get,
+    GetMany,
+    GetTtl,
+    Got,
+    Listed,
+    ListKeys,
+    Many,
+    Present,
+    ReadChanges,
+    ReadHistory,
+    Ready,
+    Records,
+    Remaining,
+    Results,
+    Reveal,
+    Rows,
+    WriteCommand,
+)
+from holdfast.engine import (
+    LATER,
+    Filter,
+    JournalQuery,
+    Later,
+    LocalFile,
+    Scan,
+    SharedStorage,
+    Sharer,
+    no_hint,
+    service_of,
+    successor,
+)
+from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge, VersionConflict
 from holdfast.model import Policy
 from holdfast.pace import GETS_PER_TURN
 from holdfast.pipeline.batcher import Batcher
@@ -23,7 +59,7 @@ from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.listing import select
 from holdfast.pipeline.rates import Rates
 from holdfast.pipeline.timekeeper import UNSURE, Timekeeper
-from holdfast.pipeline.watch import Bell
+from holdfast.pipeline.watch import Bell, records_after
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 from holdfast.verbs.caller import id_maker
@@ -39,22 +75,25 @@ if TYPE_CHECKING:
         Capabilities,
         Due,
         Engine,
-        Filter,
         JournalPage,
-        JournalQuery,
-        Scan,
         Scanned,
         Selected,
         ServiceEngine,
         Swept,
         Totals,
     )
+    from holdfast.letter_commands import RevealLetter
     from holdfast.pipeline.outage import Outage
     from holdfast.rows import Record
+    from holdfast.tables.commands import RevealItem
 
 CLOSED: Final = "the store is not open"
 GET_AT_ONCE: Final = 128
 """Number of a call's keys that are read at a time, since each value may be large."""
+MAX_REMOVED: Final = 500
+"""Largest number of keys that a page removes, so that a reply can name them however JSON escapes them."""
+
+_log = logging.getLogger("holdfast.reveals")
 
 
 class View:
@@ -128,6 +167,18 @@ class Pipeline:
         self._gets = 0
         self._peeker = engine if isinstance(engine, LocalFile) else None
         self._batching = self.capabilities.batching
+        self._answers: dict[type[Command], Callable[[Any], Awaitable[Result]]] = {
+            Get: self._get,
+            Exists: self._exists,
+            GetTtl: self._get_ttl,
+            GetMany: self._get_many,
+            Reveal: self._reveal,
+            ListKeys: self._list,
+            DeletePrefix: self._delete_prefix,
+            ReadChanges: self._changes,
+            ReadHistory: self._history,
+            Ready: self._ready,
+        }
 
     async def open(self) -> None:
         """Start the engine, and accept commands once the time is known.
@@ -255,7 +306,7 @@ class Pipeline:
             self._listeners.remove(listener)
 
     async def call(self, command: Command) -> Result:
-        """Execute a command.
+        """Execute a command, or answer one that only reads.
 
         Args:
             command: The command.
@@ -266,6 +317,13 @@ class Pipeline:
         Raises:
             HoldfastError: The command was refused.
         """
+        answer = self._answers.get(type(command))
+        if answer is not None:
+            service = self.service
+            return await (answer(command) if service is None else service.call(command, self.now))
+        return await self._execute(command)
+
+    async def _execute(self, command: Command) -> Result:
         if self._batching:
             self._admit(command)
             return await self._batcher.call(command)
@@ -435,7 +493,7 @@ class Pipeline:
         """
         self.rates.admit(namespace)
         if self._batcher.writing(namespace, key):
-            row = await self._row_of(self.call(Get(namespace=namespace, key=key)))
+            row = await self._row_of(self._execute(Get(namespace=namespace, key=key)))
             return row, self.now()
         now = self._clock.now()
         address = Address(namespace, KV_SPACE, key)
@@ -553,8 +611,6 @@ class Pipeline:
         self.rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
-            if (service := self.service) is not None:
-                return await service.select(query, wanted)
             return await select(self.require_engine(), query, wanted, self.now)
 
     @asynccontextmanager
@@ -647,6 +703,131 @@ class Pipeline:
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
             return await self.require_engine().journal(query)
+
+    async def _get(self, command: Get) -> Got:
+        row, _ = await self.get_at(command.namespace, command.key)
+        return Got(row)
+
+    async def _exists(self, command: Exists) -> Present:
+        row, _ = await self.get_at(command.namespace, command.key)
+        return Present(row is not None)
+
+    async def _reveal(self, command: Reveal) -> Got:
+        return Got(await revealed(self._execute, command, command.key))
+
+    async def _get_ttl(self, command: GetTtl) -> Remaining:
+        row, now = await self.get_at(command.namespace, command.key)
+        if row is None:
+            return Remaining(0)
+        return Remaining(None if row.expires_at is None else -((now - row.expires_at) // 1000))
+
+    async def _get_many(self, command: GetMany) -> Rows:
+        return Rows(await self.get_all(command.namespace, command.keys))
+
+    async def _list(self, command: ListKeys) -> Listed:
+        criteria = Filter(
+            purpose=command.purpose,
+            producer=command.producer,
+            writer=command.writer,
+            spec_ref=command.spec_ref,
+            expires_before=command.expires_before,
+        )
+        page = await self.select(
+            _scan(command, command.limit, values=command.values), None if criteria == Filter() else criteria
+        )
+        return Listed(page.keys, page.rows, page.last)
+
+    async def _delete_prefix(self, command: DeletePrefix) -> Listed:
+        """Remove the keys of a page at the versions that were read.
+
+        So the rules of single deletes apply (quotas, trash, journal, audit, fence, deadline), concurrent
+        writes are not lost, and a walk can be stopped and resumed at any time.
+        """
+        if command.dry_run:
+            page = await self.select(_scan(command, command.limit, values=False), None)
+            return Listed(page.keys, [], page.last)
+        page = await self.select(_scan(command, min(command.limit, MAX_REMOVED), values=True), None)
+        return Listed(await self._removed(command, page) if page.keys else [], [], page.last)
+
+    async def _removed(self, command: DeletePrefix, page: Selected) -> list[str]:
+        """Remove the keys that were read. Returns those that had not changed since, and so are removed.
+
+        A key that was written past the triggers of the store has version 0, which is not checked.
+        """
+        namespace, origin = command.namespace, command.origin.asked
+        deletes = tuple(
+            Delete(namespace=namespace, origin=origin, key=key, expected=row.version or None)
+            for key, row in zip(page.keys, page.rows, strict=True)
+        )
+        result = await self._execute(Many(namespace=namespace, origin=command.origin, items=deletes))
+        assert isinstance(result, Results)
+        for item in result.items:
+            if isinstance(item, Exception) and not isinstance(item, VersionConflict):
+                raise item
+        outcomes = zip(page.keys, result.items, strict=True)
+        return [key for key, item in outcomes if isinstance(item, Deleted) and item.version is not None]
+
+    async def _changes(self, command: ReadChanges) -> Records:
+        if not command.watching:
+            self.admit(command.namespace)
+        return await records_after(self, command.namespace, command.prefix, command.since, command.limit)
+
+    async def _history(self, command: ReadHistory) -> Records:
+        self.admit(command.namespace)
+        query = JournalQuery(
+            namespace=command.namespace, key=command.key, limit=command.limit, newest_first=True
+        )
+        return Records((await self.journal(query)).records)
+
+    async def _ready(self, command: Ready) -> Done:
+        await self.ready()
+        return Done()
+
+
+def _scan(command: ListKeys | DeletePrefix, limit: int, *, values: bool) -> Scan:
+    return Scan(
+        namespace=command.namespace,
+        space=KV_SPACE,
+        start=command.prefix,
+        stop=successor(command.prefix),
+        after=command.after,
+        limit=limit,
+        max_bytes=rules.MAX_TRANSFER_BYTES,
+        values=values,
+    )
+
+
+async def revealed(
+    execute: Callable[[Command], Awaitable[Result]], command: Reveal | RevealItem | RevealLetter, what: str
+) -> Row | None:
+    """Read a row for a person.
+
+    The command checks the policy and writes the audit. The log line also names the reason where a namespace
+    has no audit.
+
+    Args:
+        execute: Executes a command.
+        command: The command that reads it.
+        what: Name of what is revealed, for the log.
+
+    Returns:
+        The row, or None if there is none.
+
+    Raises:
+        PermissionDenied: The policy never reveals values.
+        MissingField: The policy wants a reason.
+    """
+    result = await execute(command)
+    assert isinstance(result, Got)
+    if result.row is not None:
+        _log.info(
+            "revealed %s of %s to %s: %s",
+            what,
+            command.namespace,
+            command.origin.principal or command.origin.writer,
+            command.why or "no reason was given",
+        )
+    return result.row
 
 
 def _default_writer(engine: Engine) -> str:

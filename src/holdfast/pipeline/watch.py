@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast import rules
 from holdfast.clock import moment
+from holdfast.commands import ReadChanges, Records
 from holdfast.engine import JournalPage, JournalQuery, successor
 from holdfast.errors import Transient
 from holdfast.model import Change, Changes
@@ -25,6 +26,7 @@ from holdfast.stored import change_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
+    from holdfast.commands import Result
     from holdfast.rows import Record
 
 LOOK_AGAIN: Final = 1.0
@@ -46,8 +48,12 @@ class Journals(Protocol):
         ...
 
 
-class WatchedStore(Journals, Protocol):
+class WatchedStore(Protocol):
     """The parts of a store that a watch uses."""
+
+    async def call(self, command: ReadChanges) -> Result:
+        """Answer a command."""
+        ...
 
     def bell(self, namespace: str) -> Bell:
         """Return a bell that rings when something may have changed in a namespace."""
@@ -89,23 +95,9 @@ class Bell:
         self._rung.clear()
 
 
-class RecordPage(NamedTuple):
-    """Records of a journal that fit one reply, the page they are from, and where the next ones begin."""
-
-    page: JournalPage
-    records: Sequence[Record]
-    next: int
-    gap: bool
-
-    @property
-    def oldest(self) -> int | None:
-        """The oldest known version after a gap; None if there is none."""
-        return self.page.floor + 1 if self.gap else None
-
-
 async def records_after(
     source: Journals, namespace: str, prefix: str, since: int, limit: int, *, max_bytes: int | None = None
-) -> RecordPage:
+) -> Records:
     """Read the records of a page of changes.
 
     `max_bytes` limits the bytes of details that are read, where they may be large.
@@ -127,19 +119,20 @@ async def records_after(
         page = await source.journal(replace(query, since=page.floor))
     records = _fitting(page.records)
     complete = page.complete and len(records) == len(page.records)
-    return RecordPage(page, records, next=page.head if complete else records[-1].version, gap=gap)
+    return Records(
+        records,
+        next=page.head if complete else records[-1].version,
+        gap=gap,
+        floor=page.floor,
+        head=page.head,
+        epoch=page.epoch,
+    )
 
 
-async def changes_after(
-    source: Journals, namespace: str, prefix: str, since: int, limit: int
-) -> tuple[JournalPage, Changes]:
-    """Read a page of changes; see `records_after`. Returns the journal page it was made of, too."""
-    found = await records_after(source, namespace, prefix, since, limit)
-    return found.page, Changes(
-        changes=await in_turns(change_of, found.records),
-        next=found.next,
-        gap=found.gap,
-        oldest=found.oldest,
+async def changes_in(page: Records) -> Changes:
+    """Return a page of records as callers see it."""
+    return Changes(
+        changes=await in_turns(change_of, page.records), next=page.next, gap=page.gap, oldest=page.oldest
     )
 
 
@@ -170,12 +163,13 @@ async def follow(
     epoch: str | None = None
     try:
         if since is None:
-            start = await source.journal(JournalQuery(namespace=namespace, limit=1))
+            start = await head_of(source, namespace)
             since, epoch = start.head, start.epoch
         while not bell.closed:
             started = time.monotonic()
             try:
-                page, changes = await changes_after(source, namespace, prefix, since, rules.DEFAULT_LIMIT)
+                page = await _read(source, namespace, prefix, since, rules.DEFAULT_LIMIT)
+                changes = await changes_in(page)
             except Transient as error:
                 _log.warning("watch of %s is waiting for the storage: %s", namespace, error.message)
                 await bell.heard()
@@ -189,6 +183,18 @@ async def follow(
                 await bell.heard()
     finally:
         bell.put_away()
+
+
+async def head_of(source: WatchedStore, namespace: str) -> Records:
+    """Read as little of a journal as has its bounds: the last version given, and the epoch."""
+    return await _read(source, namespace, "", 0, 1)
+
+
+async def _read(source: WatchedStore, namespace: str, prefix: str, since: int, limit: int) -> Records:
+    command = ReadChanges(namespace=namespace, since=since, prefix=prefix, limit=limit, watching=True)
+    page = await source.call(command)
+    assert isinstance(page, Records)
+    return page
 
 
 def _fitting(records: Sequence[Record]) -> Sequence[Record]:

@@ -12,14 +12,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from holdfast.engine import Later
-from holdfast.handles.keys import Keys
+from holdfast.handles.kv import KV
 from holdfast.sync.thread import SyncIterator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
     from typing import Self
 
-    from holdfast.handles.kv import KV
     from holdfast.rows import Row
     from holdfast.sync.thread import LoopThread
 
@@ -120,7 +119,7 @@ class KeysFacade(Facade):
     def __init__(self, thread: LoopThread, handle: KV) -> None:
         super().__init__(thread, handle)
         reads: Any = QuickReads(thread, handle.store)
-        self._quick = Keys(reads, handle.verbs)
+        self._quick = KV(reads, handle.verbs)
 
     def _quickly(
         self, quick: Coroutine[Any, Any, T], verb: Callable[..., Coroutine[Any, Any, T]], *given: Any

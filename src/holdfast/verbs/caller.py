@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import UNSET
 
 from holdfast import rules
+from holdfast.cursors import last_seen
+from holdfast.errors import ValidationError
 from holdfast.origin import Origin
 
 if TYPE_CHECKING:
@@ -63,6 +65,28 @@ class NamespaceCaller:
     def prefix(self, text: object) -> str:
         """Return a legal prefix of keys in full."""
         return rules.prefix(text) if self._root is None else rules.semantic_prefix(text, self._root)
+
+    def removed_prefix(self, text: object, origin: Origin) -> str:
+        """Return a legal prefix of keys to remove, which not every key may have."""
+        if origin.repeatable:
+            raise ValidationError(
+                "delete_prefix takes no request_id: a repeated call removes the keys that exist by then",
+                field="request_id",
+            )
+        prefix = self.prefix(text)
+        if prefix == self.prefix(""):
+            raise ValidationError(
+                "every key begins with this prefix, so all of them would be removed: "
+                "list the keys and use delete_many for that",
+                field="prefix",
+            )
+        return prefix
+
+    def after(self, cursor: object, prefix: object) -> str | None:
+        """Return the key after which a listing continues; None for its beginning."""
+        if cursor is None or cursor is UNSET:
+            return None
+        return last_seen(cursor, self.prefix("" if prefix is None or prefix is UNSET else prefix))
 
     def origin(
         self,

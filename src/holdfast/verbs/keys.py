@@ -25,7 +25,6 @@ from holdfast.commands import (
     Incr,
     Load,
     Many,
-    Reveal,
     Set,
     SetPolicy,
 )
@@ -45,26 +44,9 @@ _TELLING: Final = tuple(name for name in PARTS if name != "value")
 class Verbs(LetterVerbs):
     """The verbs of one namespace for one caller."""
 
-    def get_many(self, keys: object) -> Several[str]:
-        """Return the legal keys, in full, of a read of several keys."""
+    def keys(self, keys: object) -> Several[str]:
+        """Return the keys of `get_many` in full, each of which may be refused."""
         return Several.of(self.key, several(keys, field="keys"))
-
-    def reveal(
-        self,
-        key: object,
-        *,
-        why: object = None,
-        writer: object = None,
-        timeout: object = None,
-        deadline: int | None = None,
-    ) -> Reveal:
-        """Make a command that reads a key for a person, who says why. Its reply is never remembered."""
-        return Reveal(
-            namespace=self.namespace,
-            origin=self.origin(writer=writer, timeout=timeout, deadline=deadline),
-            key=self.key(key),
-            why=rules.why(why),
-        )
 
     def sets(self, items: object, origin: Origin) -> Several[Set]:
         """Return the commands of the items of `set_many`, each of which may be refused."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import Deleted, Got, Kept, Missed, Results, Reveal, Stored, Versions, WriteCommand
+from holdfast.commands import Deleted, Kept, Missed, Results, Stored, Versions, WriteCommand
 from holdfast.declare import DECLARED
 from holdfast.errors import HoldfastError
 from holdfast.origin import origin_fields
@@ -81,22 +81,14 @@ def written(declaration: Declaration, caller: NamespaceCaller, message: Any, dea
 
 def message_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     """Convert a command to a verb and the fields of its request."""
-    if isinstance(command, Reveal):  # which always returns the whole entry
-        return "reveal", _revealed(command) | origin_fields(command.origin)
     declaration = command.declared
     fields = declaration.fields_of(command)
     fields["envelope"] = BARE if declaration.has_value else True
     return declaration.name, fields | origin_fields(command.origin)
 
 
-def _revealed(command: Reveal) -> dict[str, Any]:
-    return {"key": command.key} | ({} if command.why is None else {"why": command.why})
-
-
 def result_of(command: WriteCommand, reply: Mapping[str, Any]) -> Any:
     """Convert a successful reply to the result of its command."""
-    if isinstance(command, Reveal):
-        return Got(row_of(reply) if reply["exists"] else None)
     return CODECS[command.declared.reply].read(command, reply)
 
 

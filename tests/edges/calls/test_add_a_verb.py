@@ -23,14 +23,12 @@ from holdfast.decide.draft import Draft
 from holdfast.decide.keys import _expected, _needs_key, _store
 from holdfast.declare import DECLARED, Says, verb
 from holdfast.edges.calls import Verb, keys, reading
-from holdfast.edges.calls.key_fields import KeyFields
 from holdfast.edges.cli import app, run
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
-from holdfast.forms import KeyWriteFields
-from holdfast.handles.key_writes import entry_in
-from holdfast.handles.kv import KV
+from holdfast.forms import KeyFields, KeyWriteFields
+from holdfast.handles.kv import KV, entry_in
 from holdfast.model import Entry
 from holdfast.replies import DeleteManyReply, StoredReply
 from holdfast.stored import value_of

@@ -14,7 +14,7 @@ from holdfast.blobs import commands
 from holdfast.blobs.manifest import PART_BYTES, part_key, part_space
 from holdfast.edges.calls import keys
 from holdfast.edges.calls.catalogue import Verb, catalogue
-from holdfast.edges.calls.key_fields import KeyFields
+from holdfast.forms import KeyFields
 from holdfast.handles.blobs import Blobs
 from holdfast.replies import EntryReply
 from holdfast.rows import Address

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.clock import instant
+from holdfast.cursors import cursor_after
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.console.overview import measured
 from holdfast.edges.console.visits import UNKNOWN, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.families import has_keys
-from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,6 @@ import msgspec
 import holdfast
 from holdfast import rules
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.key_fields import ListFields
 from holdfast.edges.calls.schemas import schemas_of
 from holdfast.edges.http.requests import RESOURCES
 from holdfast.errors import error_classes
@@ -242,7 +241,7 @@ def _get_bytes() -> dict[str, Any]:
 
 def _listing(family: str) -> dict[str, Any]:
     listing = _operation(family, "list_keys", FAMILIES[family]["list"].help, _json(_schema(ListReply)))
-    fields = schemas_of([ListFields])["ListFields"]["properties"]
+    fields = schemas_of([FAMILIES[family]["list"].fields])["ListFields"]["properties"]
     listing["parameters"] = [
         _query(name, {key: part for key, part in told.items() if key != "description"}, told["description"])
         for name, told in fields.items()

@@ -42,6 +42,7 @@ from holdfast.pipeline.rates import Rates
 from holdfast.wire import subjects
 from holdfast.wire.blobs import with_data
 from holdfast.wire.dialects import PAYLOAD, PLUGIN
+from holdfast.wire.reads import reply_to
 from holdfast.wire.replies import row_fields
 from holdfast.wire.writes import written
 
@@ -280,8 +281,11 @@ class RequestService:
                 kv = self._handles.get(route.namespace + request.user) or self._callers.kv(
                     request, self._handles
                 )
-                if verb is not GET:
+                if declaration.in_order:
                     return self._write(request, written(declaration, kv.verbs, message, deadline))
+                if verb is not GET:
+                    self._spawn(request, reply_to(declaration, self._store.call, kv.verbs, message, deadline))
+                    return True
                 if self._get_at_once(request, kv, message.key):
                     return False  # answered before the turn is over
                 self._spawn(request, verb.answer(kv, {"key": request.key}))

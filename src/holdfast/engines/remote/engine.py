@@ -20,29 +20,27 @@ from holdfast.audit.keyring import NO_KEYS
 from holdfast.clock import Reading
 from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.decide import Outcome
-from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Selected, Totals
+from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
 from holdfast.engines.remote.address import RemoteAddress
 from holdfast.engines.remote.exchange import Exchange
 from holdfast.errors import HoldfastError, PermissionDenied, Timeout, Unavailable, Unsupported
 from holdfast.families import has_blobs
-from holdfast.model import Page, Parts, Policy
+from holdfast.model import Parts, Policy
 from holdfast.origin import origin_fields
 from holdfast.rows import KV, OVERHEAD, PARTS, Namespace
 from holdfast.stored import entry_of
-from holdfast.verbs.cursors import cursor_after, last_seen
 from holdfast.wire.blobs import blob_message, blob_result, part_fields, part_of
-from holdfast.wire.errors import error_of
-from holdfast.wire.replies import entry_fields, filter_fields, ms_of, record_of, row_of
+from holdfast.wire.reads import READS
+from holdfast.wire.replies import entry_fields, ms_of, row_of
 from holdfast.wire.subjects import event_pattern, ready_subject
 from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.commands import Command
-    from holdfast.engine import Due, Filter, JournalQuery, Later, Removal, Scan
+    from holdfast.commands import Command, Result
+    from holdfast.engine import Due, JournalQuery, Later, Scan
     from holdfast.engines.remote.post import Post
-    from holdfast.origin import Origin
     from holdfast.rows import Address, Row
 
 
@@ -82,16 +80,13 @@ class RemoteEngine(Exchange):
             return await asyncio.gather(*map(self._part, addresses))
         if any(address.space != KV for address in addresses):
             raise Unsupported("a service exposes entries only, not the rows of other spaces")
-        if len(addresses) == 1:
-            [address] = addresses
-            verb = "head" if has_blobs(address.namespace) else "get"
-            reply = await self._ask(address.namespace, verb, {"key": address.key})
-            return [_found(reply)]
-        if not addresses:
-            return []
-        keys = [address.key for address in addresses]
-        reply = await self._ask(addresses[0].namespace, "get_many", {"keys": keys})
-        return [_found(found) for found in reply["results"]]
+        return await asyncio.gather(*map(self._entry, addresses))
+
+    async def _entry(self, address: Address) -> Row | None:
+        """Read an entry."""
+        verb = "head" if has_blobs(address.namespace) else "get"
+        reply = await self._ask(address.namespace, verb, {"key": address.key})
+        return row_of(reply) if reply["exists"] else None
 
     async def _part(self, address: Address) -> Row | None:
         """Read a part of a blob."""
@@ -99,34 +94,20 @@ class RemoteEngine(Exchange):
         return part_of(reply) if reply["exists"] else None
 
     async def scan(self, query: Scan, now: int) -> Scanned:
-        """See `Engine.scan`. The range must be a prefix, which is all that a client can request."""
-        found = await self.select(query, None)
-        return Scanned(keys=found.keys, rows=found.rows, more=found.last is not None)
+        """Raise `Unsupported`: the service exposes only entries."""
+        raise Unsupported("a service exposes entries only, not the rows of other spaces")
 
-    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
-        """See `ServiceEngine.select`."""
-        cursor = None if query.after is None else cursor_after(str(query.after))
-        fields = {"prefix": query.start, "limit": query.limit, "cursor": cursor, "values": query.values}
-        reply = await self._ask(query.namespace, "list", fields | filter_fields(wanted))
-        cursor = reply["cursor"]
-        return Selected(
-            keys=reply["keys"],
-            rows=[row_of(entry) for entry in reply.get("entries", ())],
-            last=None if cursor is None else last_seen(cursor, str(query.start)),
-        )
-
-    async def delete_prefix(self, asked: Removal, origin: Origin, now: Callable[[], int]) -> Page:
-        """See `ServiceEngine.delete_prefix`."""
-        seconds = self._left(origin, now)
-        fields = {
-            "prefix": asked.prefix,
-            "limit": asked.limit,
-            "cursor": asked.cursor,
-            "dry_run": asked.dry_run,
-        } | origin_fields(origin)
-        late = None if asked.dry_run else self._unknown("delete_prefix", seconds)
-        reply = await self._ask(asked.namespace, "delete_prefix", fields, late, seconds)
-        return Page(keys=reply["keys"], truncated=reply["truncated"], cursor=reply["cursor"])
+    async def call(self, command: Command, now: Callable[[], int]) -> Result:
+        """See `ServiceEngine.call`."""
+        declaration = command.declared
+        fields, late, seconds = declaration.fields_of(command), None, None
+        if isinstance(command, WriteCommand):
+            seconds = self._left(command.origin, now)
+            fields |= origin_fields(command.origin)
+            late = None if fields.get("dry_run") else self._unknown(declaration.name, seconds)
+        reply = await self._ask(command.namespace, declaration.name, fields, late, seconds)
+        result: Result = READS[declaration.reply].read(command, reply)
+        return result
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
@@ -145,21 +126,8 @@ class RemoteEngine(Exchange):
         raise Unsupported("a service exposes entries only, not the rows of other spaces")
 
     async def journal(self, query: JournalQuery) -> JournalPage:
-        """See `Engine.journal`."""
-        if query.key is not None:
-            reply = await self._ask(query.namespace, "history", {"key": query.key, "limit": query.limit})
-            records = [record_of(query.namespace, change) for change in reply["changes"]]
-            return JournalPage(records=records, complete=True, floor=0, head=0, epoch="")
-        reply = await self._ask(
-            query.namespace, "changes", {"since": query.since, "prefix": query.start, "limit": query.limit}
-        )
-        return JournalPage(
-            records=[record_of(query.namespace, change) for change in reply["changes"]],
-            complete=reply["next"] == reply["head"],
-            floor=reply["floor"],
-            head=reply["head"],
-            epoch=reply["epoch"],
-        )
+        """Raise `Unsupported`: the service exposes only changes."""
+        raise Unsupported("a service exposes changes only, not its journal")
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`. Operators may request all namespaces, an owner only its own."""
@@ -272,12 +240,6 @@ class RemoteEngine(Exchange):
         except HoldfastError as error:
             return error
         return Done()
-
-
-def _found(reply: Mapping[str, Any]) -> Row | None:
-    if reply["success"] is False:
-        raise error_of(reply)
-    return row_of(reply) if reply["exists"] else None
 
 
 def _totals(stats: Mapping[str, Any]) -> Totals:

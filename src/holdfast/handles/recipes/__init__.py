@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.recipes.mirror import Mirror
     from holdfast.handles.recipes.names import hashed_key, original_of
-    from holdfast.handles.recipes.prefix import delete_prefix
     from holdfast.handles.recipes.progress import Progress
     from holdfast.handles.recipes.retry import Retry, update
 
@@ -27,7 +26,6 @@ __all__ = [
     "Mirror",
     "Progress",
     "Retry",
-    "delete_prefix",
     "hashed_key",
     "original_of",
     "update",
@@ -44,7 +42,6 @@ __getattr__ = on_demand(
         "Mirror": "holdfast.handles.recipes.mirror",
         "Progress": "holdfast.handles.recipes.progress",
         "Retry": "holdfast.handles.recipes.retry",
-        "delete_prefix": "holdfast.handles.recipes.prefix",
         "hashed_key": "holdfast.handles.recipes.names",
         "original_of": "holdfast.handles.recipes.names",
         "update": "holdfast.handles.recipes.retry",

@@ -11,14 +11,14 @@ from holdfast.errors import ValidationError
 from holdfast.handles.recipes.names import entry_key
 
 if TYPE_CHECKING:
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.verbs.fields import Provenance
 
 
 class Counter:
     """A counter of a namespace. Get one from `KV.counter`."""
 
-    def __init__(self, kv: Keys, name: str, *, ttl: int | None = None) -> None:
+    def __init__(self, kv: KV, name: str, *, ttl: int | None = None) -> None:
         self.name = name
         self._key = entry_key(kv, "counter", name)
         self._kv = kv

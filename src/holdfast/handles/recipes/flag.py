@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry
     from holdfast.verbs.fields import Provenance
 
@@ -67,7 +67,7 @@ class Flag(Generic[T]):
     A value may have a name, its variant, and a flag may have several variants to be switched between.
     """
 
-    def __init__(self, kv: Keys, name: str, default: T, *, owner: str | None = None) -> None:
+    def __init__(self, kv: KV, name: str, default: T, *, owner: str | None = None) -> None:
         self.name = name
         self.default = default
         self.key: str = flag_key(kv, name)
@@ -271,7 +271,7 @@ class Flag(Generic[T]):
 class CachedFlag(Generic[T]):
     """A flag whose value is read without waiting and follows what others set. Get one from `Flag.cached`."""
 
-    def __init__(self, kv: Keys, flag: Flag[T]) -> None:
+    def __init__(self, kv: KV, flag: Flag[T]) -> None:
         self._flag = flag
         self._mirror = Mirror(kv, key=flag.key)
         self._state: FlagState[T] = flag.state_in(None)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.handles.recipes.flag import FlagState
     from holdfast.model import Entry
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Flags:
     """The flags of a namespace. Get them from `KV.flags`."""
 
-    def __init__(self, kv: Keys) -> None:
+    def __init__(self, kv: KV) -> None:
         self._kv = kv
 
     async def list(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class FollowedFlags(Mapping[str, Any]):
     and a default, as from `KV.flag`. Reading raises `Unavailable` when the flags are no longer followed.
     """
 
-    def __init__(self, kv: Keys, on_change: Callable[[str, Entry | None], None] | None) -> None:
+    def __init__(self, kv: KV, on_change: Callable[[str, Entry | None], None] | None) -> None:
         self._kv = kv
         self._on_change = on_change
         told = None if on_change is None else self._tell

@@ -30,6 +30,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast import rules
 from holdfast.clock import milliseconds
+from holdfast.cursors import cursor_after
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -43,14 +44,13 @@ from holdfast.errors import (
 )
 from holdfast.handles.recipes.lease import FIRST_PAUSE, GLANCE, NOT_ANSWERED, Lease
 from holdfast.handles.recipes.names import TICKET_DIGITS, WAITING, lock_key
-from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
     from types import TracebackType
     from typing import Self
 
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.model import BatchResult, Change, Entry
     from holdfast.pipeline.pipeline import Pipeline
 
@@ -91,7 +91,7 @@ class Lock:
     """
 
     def __init__(
-        self, kv: Keys, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
+        self, kv: KV, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
     ) -> None:
         self.name = name
         self._key = lock_key(kv, name)
@@ -337,7 +337,7 @@ class QueuePlace:
         provenance: The writer of its entries, as the verbs take it.
     """
 
-    def __init__(self, kv: Keys, lock: str, *, key: str, ttl: int, provenance: dict[str, Any]) -> None:
+    def __init__(self, kv: KV, lock: str, *, key: str, ttl: int, provenance: dict[str, Any]) -> None:
         self._kv = kv
         self._lock_key = key
         self._prefix = f"{key}/{WAITING}/"
@@ -606,7 +606,7 @@ def _still_here(group: list[_Arrival]) -> list[_Arrival]:
 
 
 @asynccontextmanager
-async def arrivals_at(kv: Keys, key: str) -> AsyncIterator[Arrivals]:
+async def arrivals_at(kv: KV, key: str) -> AsyncIterator[Arrivals]:
     """Yield the arrivals at the queue of a lock."""
     known = _ARRIVALS.setdefault(kv.store, {})
     name = (kv.namespace, key)
@@ -629,7 +629,7 @@ class News:
     shared task checks the clock for all of them.
     """
 
-    def __init__(self, kv: Keys, prefix: str, *, since: int) -> None:
+    def __init__(self, kv: KV, prefix: str, *, since: int) -> None:
         self.listeners = 0
         self._awaited: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._task = asyncio.create_task(
@@ -663,7 +663,7 @@ class News:
         self._glancing.cancel()
         await asyncio.gather(self._task, self._glancing, return_exceptions=True)
 
-    async def _follow(self, kv: Keys, prefix: str, since: int) -> None:
+    async def _follow(self, kv: KV, prefix: str, since: int) -> None:
         changes = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
         error: Exception = Unavailable("the store was closed")
         try:
@@ -704,13 +704,13 @@ class News:
             del self._awaited[key]
 
 
-def is_heard(kv: Keys, prefix: str) -> bool:
+def is_heard(kv: KV, prefix: str) -> bool:
     """Return True if a waiter in this process follows the news of a prefix."""
     return (kv.namespace, prefix) in _NEWS.get(kv.store, {})
 
 
 @asynccontextmanager
-async def news_of(kv: Keys, prefix: str, *, since: int) -> AsyncIterator[News]:
+async def news_of(kv: KV, prefix: str, *, since: int) -> AsyncIterator[News]:
     """Yield the news of a prefix, from version `since` at the latest."""
     known = _NEWS.setdefault(kv.store, {})
     name = (kv.namespace, prefix)

@@ -16,20 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
 from holdfast.clock import milliseconds
-from holdfast.engine import JournalQuery
+from holdfast.cursors import cursor_after
 from holdfast.errors import Defect, OutcomeUnknown, Transient, Unavailable
-from holdfast.handles.keys import selected
+from holdfast.handles.kv import listed
 from holdfast.handles.recipes.lease import LONGEST_PAUSE
-from holdfast.pipeline.watch import follow
+from holdfast.pipeline.watch import follow, head_of
 from holdfast.stored import entry_of
-from holdfast.verbs.cursors import cursor_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
     from types import TracebackType
     from typing import Self
 
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.model import Change, Changes, Entry
     from holdfast.rows import Row
 
@@ -50,7 +49,7 @@ class Mirror(Mapping[str, Any]):
 
     def __init__(
         self,
-        kv: Keys,
+        kv: KV,
         prefix: str = "",
         *,
         on_change: Callable[[str, Entry | None], None] | None = None,
@@ -151,7 +150,7 @@ class Mirror(Mapping[str, Any]):
     async def __aenter__(self) -> Self:
         started = time.monotonic()
         # The journal is followed from before the load, so that changes during the load are not missed.
-        page = await self._kv.store.journal(JournalQuery(namespace=self._kv.namespace, limit=1))
+        page = await head_of(self._kv.store, self._kv.namespace)
         self._entries = await self._load()
         self._read_at, self._version = started, page.head
         self._follower = asyncio.create_task(self._follow(page.head), name=f"holdfast mirrors {self.prefix}")
@@ -254,9 +253,7 @@ class Mirror(Mapping[str, Any]):
         entries: dict[str, Entry] = {}
         cursor: str | None = None
         while True:
-            page = await selected(
-                self._kv, self.prefix, limit=rules.MAX_LIMIT, cursor=cursor, values=True, wanted=None
-            )
+            page = await listed(self._kv, self.prefix, limit=rules.MAX_LIMIT, cursor=cursor, values=True)
             entries.update(_readable(zip(page.keys, page.rows, strict=True)))
             if page.last is None:
                 return entries

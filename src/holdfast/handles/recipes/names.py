@@ -16,7 +16,7 @@ from holdfast import rules
 from holdfast.errors import ValidationError, VersionConflict
 
 if TYPE_CHECKING:
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
 
 WAITING: Final = "waiting"
 """The component below a lock's key that holds the entries of its waiters."""
@@ -35,7 +35,7 @@ _HASHED: Final = "hashed"
 """The kind of the entries that record which identifier a digest stands for."""
 
 
-def entry_key(kv: Keys, kind: str, name: object, *, below: int = 0) -> str:
+def entry_key(kv: KV, kind: str, name: object, *, below: int = 0) -> str:
     """Return the full key of a recipe's entry, `<kind>/<name>`.
 
     Args:
@@ -65,7 +65,7 @@ def entry_key(kv: Keys, kind: str, name: object, *, below: int = 0) -> str:
         ) from None
 
 
-def flag_key(kv: Keys, name: object) -> str:
+def flag_key(kv: KV, name: object) -> str:
     """Return the full key of a flag. Its name may also have capitals, and components that begin with a mark.
 
     No key of the semantic family has those, so they are spelled out below `flag.cased/`: an `x` before each
@@ -95,7 +95,7 @@ def flag_key(kv: Keys, name: object) -> str:
     return f"{root}{CASED}/{spelled}"
 
 
-def flag_name(kv: Keys, key: str) -> str | None:
+def flag_name(kv: KV, key: str) -> str | None:
     """Return the name of the flag with a full key, or None if it is no flag's."""
     kind, _, name = key.removeprefix(rules.semantic_root(kv.namespace) or "").partition("/")
     if kind == CASED:
@@ -107,7 +107,7 @@ def flag_name(kv: Keys, key: str) -> str | None:
         return None
 
 
-def lock_key(kv: Keys, name: object) -> str:
+def lock_key(kv: KV, name: object) -> str:
     """Return the key of a lock's entry. Names may not contain `waiting`, which leads to its waiters."""
     key = entry_key(kv, "lock", name, below=len(f"/{WAITING}/") + TICKET_DIGITS)
     if WAITING in str(name).split("/"):
@@ -144,7 +144,7 @@ def request_id(workflow_id: str, timestamp: datetime | int) -> str:
         return f"{begun} #{digest}"
 
 
-async def hashed_key(kv: Keys, prefix: str, identifier: str) -> str:
+async def hashed_key(kv: KV, prefix: str, identifier: str) -> str:
     """See `KV.hashed_key`."""
     digest = _digest(identifier, field="identifier")
     key = kv.verbs.key(f"{prefix}{digest}")
@@ -162,7 +162,7 @@ async def hashed_key(kv: Keys, prefix: str, identifier: str) -> str:
     return key
 
 
-async def original_of(kv: Keys, key: str) -> str | None:
+async def original_of(kv: KV, key: str) -> str | None:
     """See `KV.original_of`."""
     digest = kv.verbs.key(key)[-2 * _DIGEST_BYTES :]
     try:

@@ -14,7 +14,7 @@ from holdfast.handles.recipes.names import entry_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.model import Entry
     from holdfast.verbs.fields import Provenance
 
@@ -27,7 +27,7 @@ class Progress:
 
     def __init__(
         self,
-        kv: Keys,
+        kv: KV,
         name: str,
         *,
         purpose: str,

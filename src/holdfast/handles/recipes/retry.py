@@ -29,7 +29,7 @@ from holdfast import rules
 from holdfast.commands import Kept
 from holdfast.declare import DECLARED
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
-from holdfast.handles.key_writes import KeyWrites, entry_in
+from holdfast.handles.kv import KeyWrites, entry_in
 from holdfast.model import KEEP, Entry, Keep
 from holdfast.rules import MAX_REASON_CHARACTERS
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from holdfast.commands import Result, WriteCommand
-    from holdfast.handles.keys import Keys
+    from holdfast.handles.kv import KV
     from holdfast.model import Semantics
     from holdfast.verbs.keys import Verbs
 
@@ -101,7 +101,7 @@ class Retry(KeyWrites):
 
     def __init__(
         self,
-        kv: Keys,
+        kv: KV,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = random.random,
@@ -346,7 +346,7 @@ class Updating(TypedDict, total=False):
 
 
 async def update(
-    kv: Keys,
+    kv: KV,
     key: str,
     change: Callable[[Any], Any],
     *,
@@ -381,7 +381,7 @@ async def update(
             await asyncio.sleep(random.random() * LONGEST_PAUSE)
 
 
-async def _winner(kv: Keys, key: str, conflict: VersionConflict) -> Entry | None:
+async def _winner(kv: KV, key: str, conflict: VersionConflict) -> Entry | None:
     """Return the entry that was there instead, read again if the refusal leaves out its value."""
     current = conflict.current
     return await kv.get(key) if current is not None and current.value is UNSET else current

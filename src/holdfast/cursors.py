@@ -1,7 +1,7 @@
 """Cursors, which continue a listing.
 
-Law: a cursor is the last key seen, encoded so that callers treat it as opaque. It stays valid while keys are
-added and removed.
+A cursor is the last key seen, encoded so that callers treat it as opaque. It stays valid while keys are added
+and removed.
 """
 
 from __future__ import annotations
