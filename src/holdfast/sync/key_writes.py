@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.handles import key_writes as async_key_writes
+from holdfast.handles import kv as async_kv
 from holdfast.sync.facade import Facade
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from holdfast.verbs.fields import Provenance
 
 
-class KeyWrites(Facade, of=async_key_writes.KeyWrites):
+class KeyWrites(Facade, of=async_kv.KeyWrites):
     """The verbs that write to the keys of one namespace."""
 
     __slots__ = ()
 
-    _handle: async_key_writes.KeyWrites
+    _handle: async_kv.KeyWrites
 
     def set(
         self,

@@ -39,6 +39,78 @@ class KV(KeyWrites, KeysFacade, of=async_kv.KV):
         """The namespace's full name."""
         return self._handle.namespace
 
+    def get(self, key: str) -> Entry | None:
+        """Get an entry."""
+        return self._quickly(self._quick.get(key), self._handle.get, key)
+
+    def reveal(self, key: str, why: str | None = None, **viewing: Unpack[Viewing]) -> Entry | None:
+        """Get an entry for a person. The policy `reveal` of the namespace decides if they have to say why."""
+        return self._thread.run(self._handle.reveal(key, why, **viewing))
+
+    def exists(self, key: str) -> bool:
+        """Find out if there is an entry."""
+        return self._quickly(self._quick.exists(key), self._handle.exists, key)
+
+    def list(
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        values: bool = False,
+        purpose: str | None = None,
+        producer: str | None = None,
+        writer: str | None = None,
+        spec_ref: str | None = None,
+        expires_before: datetime | str | None = None,
+    ) -> Page:
+        """List the keys that begin with a prefix, in the order of their UTF-8 bytes."""
+        return self._thread.run(
+            self._handle.list(
+                prefix,
+                limit=limit,
+                cursor=cursor,
+                values=values,
+                purpose=purpose,
+                producer=producer,
+                writer=writer,
+                spec_ref=spec_ref,
+                expires_before=expires_before,
+            )
+        )
+
+    def get_ttl(self, key: str) -> int | None:
+        """Get the time that an entry has left."""
+        return self._quickly(self._quick.get_ttl(key), self._handle.get_ttl, key)
+
+    def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
+        """Get several entries."""
+        return self._thread.run(self._handle.get_many(keys))
+
+    def set_many(
+        self, items: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
+    ) -> builtins.list[Entry | HoldfastError]:
+        """Put several values in one call. Each succeeds or fails on its own."""
+        return self._thread.run(self._handle.set_many(items, **provenance))
+
+    def delete_many(
+        self, keys: Sequence[str], **provenance: Unpack[Provenance]
+    ) -> builtins.list[bool | HoldfastError]:
+        """Remove several keys in one call. Each succeeds or fails on its own."""
+        return self._thread.run(self._handle.delete_many(keys, **provenance))
+
+    def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
+        """Read the journal."""
+        return self._thread.run(self._handle.changes(since, prefix=prefix, limit=limit))
+
+    def watch(self, prefix: str = "", since: int | None = None) -> Iteration[Change]:
+        """Follow the changes of keys: each change once, in order, until the store is closed."""
+        return Iteration(self._thread, self._handle.watch(prefix, since))
+
+    def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
+        """Read the changes of a key from the journal."""
+        return self._thread.run(self._handle.history(key, limit=limit))
+
     def delete_prefix(
         self,
         prefix: str,
@@ -129,75 +201,3 @@ class KV(KeyWrites, KeysFacade, of=async_kv.KV):
     def original_of(self, key: str) -> str | None:
         """Get the identifier that `hashed_key` made a key of."""
         return self._thread.run(self._handle.original_of(key))
-
-    def get(self, key: str) -> Entry | None:
-        """Get an entry."""
-        return self._quickly(self._quick.get(key), self._handle.get, key)
-
-    def reveal(self, key: str, why: str | None = None, **viewing: Unpack[Viewing]) -> Entry | None:
-        """Get an entry for a person. The policy `reveal` of the namespace decides if they have to say why."""
-        return self._thread.run(self._handle.reveal(key, why, **viewing))
-
-    def exists(self, key: str) -> bool:
-        """Find out if there is an entry."""
-        return self._quickly(self._quick.exists(key), self._handle.exists, key)
-
-    def list(
-        self,
-        prefix: str = "",
-        *,
-        limit: int | None = None,
-        cursor: str | None = None,
-        values: bool = False,
-        purpose: str | None = None,
-        producer: str | None = None,
-        writer: str | None = None,
-        spec_ref: str | None = None,
-        expires_before: datetime | str | None = None,
-    ) -> Page:
-        """List the keys that begin with a prefix, in the order of their UTF-8 bytes."""
-        return self._thread.run(
-            self._handle.list(
-                prefix,
-                limit=limit,
-                cursor=cursor,
-                values=values,
-                purpose=purpose,
-                producer=producer,
-                writer=writer,
-                spec_ref=spec_ref,
-                expires_before=expires_before,
-            )
-        )
-
-    def get_ttl(self, key: str) -> int | None:
-        """Get the time that an entry has left."""
-        return self._quickly(self._quick.get_ttl(key), self._handle.get_ttl, key)
-
-    def get_many(self, keys: Sequence[str]) -> builtins.list[Entry | HoldfastError | None]:
-        """Get several entries."""
-        return self._thread.run(self._handle.get_many(keys))
-
-    def set_many(
-        self, items: Sequence[Mapping[str, Any]], **provenance: Unpack[Provenance]
-    ) -> builtins.list[Entry | HoldfastError]:
-        """Put several values in one call. Each succeeds or fails on its own."""
-        return self._thread.run(self._handle.set_many(items, **provenance))
-
-    def delete_many(
-        self, keys: Sequence[str], **provenance: Unpack[Provenance]
-    ) -> builtins.list[bool | HoldfastError]:
-        """Remove several keys in one call. Each succeeds or fails on its own."""
-        return self._thread.run(self._handle.delete_many(keys, **provenance))
-
-    def changes(self, since: int = 0, *, prefix: str = "", limit: int | None = None) -> Changes:
-        """Read the journal."""
-        return self._thread.run(self._handle.changes(since, prefix=prefix, limit=limit))
-
-    def watch(self, prefix: str = "", since: int | None = None) -> Iteration[Change]:
-        """Follow the changes of keys: each change once, in order, until the store is closed."""
-        return Iteration(self._thread, self._handle.watch(prefix, since))
-
-    def history(self, key: str, *, limit: int | None = None) -> builtins.list[Change]:
-        """Read the changes of a key from the journal."""
-        return self._thread.run(self._handle.history(key, limit=limit))

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 import holdfast.handles.recipes.mirror as module
 from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable
-from holdfast.handles import keys
+from holdfast.handles import kv as handles
 from holdfast.pipeline import watch
 from holdfast.testing.exact import refusal
 from tests.unit.recipes.faults import Faulty, steps, until
@@ -48,17 +48,17 @@ def cut_off(engine: Faulty, monkeypatch: pytest.MonkeyPatch, prefix: str) -> Non
 
 async def test_changes_while_it_is_opened(kv: KV, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change between the reads that open a mirror, or right after them, is not missed."""
-    selected = keys.selected
+    listed = handles.listed
 
     async def set_around(*given: Any, **fields: Any) -> Any:
         await kv.set("c:a", 1)
-        found = await selected(*given, **fields)
+        found = await listed(*given, **fields)
         await kv.set("c:b", 2)
         await kv.delete("c:old")
         return found
 
     await kv.set("c:old", 0)
-    monkeypatch.setattr(module, "selected", set_around)
+    monkeypatch.setattr(module, "listed", set_around)
     async with kv.mirror("c:") as mirror:
         await until(lambda: dict(mirror) == {"c:a": 1, "c:b": 2})
 

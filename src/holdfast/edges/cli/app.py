@@ -297,12 +297,13 @@ def add_verbs() -> None:
     """Register a command for every verb on keys that the handle has and no command above performs.
 
     `set_ttl` becomes `ttl set`, because there is a group `ttl`. `batch` stands for the verbs with several
-    members.
+    members; `list`, `watch` and `rm` stand for those that read a page at a time.
     """
     for verb, declaration in DECLARED.items():
         action, _, group = verb.rpartition("_")
         parent, name = (app[group], action) if group in app and action else (app, verb.replace("_", "-"))
-        if name not in parent and hasattr(holdfast.KV, verb) and not declaration.several:
+        by_hand = declaration.several or declaration.walks or not hasattr(holdfast.KV, verb)
+        if name not in parent and not by_hand:
             shown = KEYS if parent is app else None
             parent.command(f"holdfast.edges.cli.verbs:{verb}", name=name, group=shown)
 
