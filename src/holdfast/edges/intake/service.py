@@ -284,7 +284,7 @@ class RequestService:
                 if declaration.in_order:
                     return self._write(request, written(declaration, kv.verbs, message, deadline))
                 if verb is not GET:
-                    self._spawn(request, reply_to(declaration, self._store.call, kv.verbs, message, deadline))
+                    self._spawn(request, reply_to(declaration, kv.store.call, kv.verbs, message, deadline))
                     return True
                 if self._get_at_once(request, kv, message.key):
                     return False  # answered before the turn is over
