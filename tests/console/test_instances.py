@@ -86,7 +86,7 @@ def test_a_late_or_stopped_instance_lags() -> None:
 
 
 def test_a_silent_instance_is_gone_and_then_forgotten() -> None:
-    """Silence is noticed after three missing words; one that left, or is long silent, is not shown."""
+    """Silence is noticed after three missing announcements; one that left or is long silent is not shown."""
     watched = Watched()
     assert watched.troubles() == []
     assert [one["state"] for one in watched.found.shown()] == ["ok"]

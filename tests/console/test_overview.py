@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from holdfast.edges.monitoring.metrics import KEPT_POINTS, Glance, Metrics, RecentMetrics, percentile
+from holdfast.edges.monitoring.metrics import KEPT_POINTS, Metrics, MetricTotals, RecentMetrics, percentile
 from tests.console.visiting import log_in, page
 
 if TYPE_CHECKING:
     from tests.edges.http.ground import Served
 
-START = Glance(
+START = MetricTotals(
     bounds=(0.01, 0.1), durations=[0, 0, 0], errors=0, commits=0, commands=0, waiting=0, under_way=0, lag=0.0
 )
 
@@ -24,7 +24,7 @@ class Figures:
         self.seen = START
         self.now = 0
 
-    def glance(self) -> Glance:
+    def totals(self) -> MetricTotals:
         """What the metrics show now."""
         return self.seen
 
@@ -41,7 +41,7 @@ def test_a_point_is_what_happened_since_the_last() -> None:
     figures.seen = msgspec.structs.replace(
         START, durations=[98, 1, 1], errors=2, commits=4, commands=9, lag=0.5
     )
-    hour.look()
+    hour.record()
     figures.now = 16_000
     figures.seen = msgspec.structs.replace(figures.seen, durations=[98, 4, 1], waiting=7)
     first, last = hour.shown()
@@ -49,7 +49,7 @@ def test_a_point_is_what_happened_since_the_last() -> None:
     assert (first["p50"], first["p99"], first["lag"]) == (0.01, 0.1, 0.5)
     assert (last["requests"], last["seconds"], last["errors"], last["waiting"]) == (3, 6.0, 0, 7)
     figures.now = 17_000
-    hour.look()
+    hour.record()
     assert len(hour.shown()) == 2
 
 
@@ -59,7 +59,7 @@ def test_an_hour_is_kept() -> None:
     hour = figures.hour()
     for number in range(KEPT_POINTS + 5):
         figures.now = number * 10_000
-        hour.look()
+        hour.record()
     assert [hour.shown()[0]["at"], len(hour.shown())] == [50_000, KEPT_POINTS]
 
 

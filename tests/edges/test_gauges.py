@@ -183,7 +183,7 @@ async def test_the_lag_is_that_of_what_the_sweep_removes(at: InMemory) -> None:
     await tables.delete_item("t", "k1")
     assert await tables.sweep_expired_ttl("t") == 2
     assert await at.values("expirations_total") == {'plugin="a",purpose="none"': 4}
-    assert at.metrics.glance().lag == 0
+    assert at.metrics.totals().lag == 0
     await kv.set("k", 1, ttl=1)
     at.clock.advance(4)
     await asyncio.gather(at.store.sweep(), tables.put_item("t", {"id": "k2", "expires": 1}))
@@ -264,7 +264,7 @@ async def test_a_scrape_lets_others_have_their_turn(at: InMemory, monkeypatch: p
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    await at.metrics._gauges.look()
+    await at.metrics._gauges.read()
     task.cancel()
     assert turns >= 2 * 5
 

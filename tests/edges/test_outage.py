@@ -67,7 +67,7 @@ class Hasty(ManualClock):
 async def minutes(watch: OutageWatch, clock: ManualClock, number: int) -> None:
     """Look every ten seconds for so many minutes."""
     for _ in range(number * 6):
-        await watch.look()
+        await watch.probe()
         clock.advance(10)
 
 
@@ -167,7 +167,7 @@ async def test_an_outage_of_the_storage_is_logged_measured_and_alerted(
         async def pass_time(seconds: int) -> None:
             for _ in range(seconds // 10):
                 await store.pipeline.timekeeper.beat()
-                await watch.look()
+                await watch.probe()
                 clock.advance(10)
 
         await pass_time(60)
@@ -177,7 +177,7 @@ async def test_an_outage_of_the_storage_is_logged_measured_and_alerted(
             hurried.setattr(looking, "PATIENCE", 0.1)
             async with asyncio.timeout(PATIENCE):
                 while not store.outage.seconds:
-                    await watch.look()
+                    await watch.probe()
             await pass_time(600)
         shown = (await metrics.exposition()).decode()
         [unavailable] = re.findall(r"^holdfast_storage_unavailable_seconds (\S+)$", shown, re.MULTILINE)
@@ -187,7 +187,7 @@ async def test_an_outage_of_the_storage_is_logged_measured_and_alerted(
         async with asyncio.timeout(PATIENCE):
             while store.outage.seconds:
                 await store.pipeline.timekeeper.beat()
-                await watch.look()
+                await watch.probe()
         assert (await store.kv("trivia").set("k", 1)).version == 1
         await pass_time(60)
         assert store.outage.seconds == 0

@@ -151,14 +151,14 @@ async def _serve(
         guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
         limits = http_limits_of(config)
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
-        hour = RecentMetrics(metrics, store.now)
+        recent = RecentMetrics(metrics, store.now)
         settings = tuple(settings_in_force(config, sources))
         prefix = config.subject_prefixes[0]
         instances = Instances(health, metrics, store.survey().cluster, prefix=prefix)
         parts = Instruments(
             health=health,
             metrics=metrics,
-            hour=hour,
+            recent=recent,
             instances=instances,
             settings=settings,
             prefix=prefix,
@@ -181,7 +181,7 @@ async def _serve(
         async with (
             _services(config, store, requests, links, url=url, metrics=metrics),
             _answering(api, mcp, console, requests),
-            _task(hour.run(), name="holdfast hour"),
+            _task(recent.run(), name="holdfast recent metrics"),
             _task(
                 instances.run(
                     None if common is None else common.client,

@@ -58,7 +58,7 @@ class Served:
         self.api = api
         self.mcp = mcp
         self.sessions = sessions
-        self.hour = parts.hour
+        self.hour = parts.recent
         self.instances = parts.instances
         self.url = str(client.base_url).rstrip("/")
 
@@ -121,7 +121,7 @@ async def served(
         parts = Instruments(
             health=state,
             metrics=metrics,
-            hour=RecentMetrics(metrics, store.now),
+            recent=RecentMetrics(metrics, store.now),
             instances=instances,
             settings=settings_read,
         )

@@ -175,7 +175,7 @@ class Instances:
         client.send(self._subject, msgspec.json.encode(announced))
 
     async def _announcement(self) -> Announcement:
-        report, seen, figures = await self._health.report(), self._metrics.glance(), self._cluster()
+        report, seen, figures = await self._health.report(), self._metrics.totals(), self._cluster()
         wrong = [
             f"{part}: {report[part]}"
             for part in ("service", "store", "nats")

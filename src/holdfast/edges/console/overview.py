@@ -35,7 +35,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
     return {
         "health": health,
         "instances": instances,
-        "hour": visit.parts.hour.shown(),
+        "hour": visit.parts.recent.shown(),
         "totals": _totals(listed["namespaces"]),
         "errors": _errors(visit),
         "namespaces": namespaces,

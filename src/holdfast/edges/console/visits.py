@@ -53,7 +53,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         health: The readiness of the service.
         metrics: The metrics of the service.
-        hour: The figures of the last hour.
+        recent: The figures of the last hour.
         instances: The instances of the service.
         settings: The settings in force, each with its source.
         prefix: What the service's subjects on NATS begin with.
@@ -61,7 +61,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
 
     health: Health
     metrics: Metrics
-    hour: RecentMetrics
+    recent: RecentMetrics
     instances: Instances
     settings: tuple[dict[str, Any], ...] = ()
     prefix: str = "db"

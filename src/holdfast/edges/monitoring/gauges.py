@@ -70,10 +70,10 @@ class Locks:
         if len(self._known) > MOST_LOCKS:
             del self._known[next(iter(self._known))]
 
-    async def look(self, survey: StoreStats) -> AsyncIterator[Address]:
+    async def existing(self, stats: StoreStats) -> AsyncIterator[Address]:
         """Yield the locks that still exist. Another process may have changed them."""
         known = self._known.copy()
-        async for part in survey.purposes(list(known)):
+        async for part in stats.purposes(list(known)):
             for address, purpose in part:
                 if purpose == LOCK:
                     yield address
@@ -82,7 +82,7 @@ class Locks:
 
 
 class Gauges:
-    """The contents of the storage at the last look.
+    """The contents of the storage when they were read last.
 
     Args:
         families: Renders metric families.
@@ -98,13 +98,13 @@ class Gauges:
         self._cluster: ClusterFigures | None = None
         self.locks = Locks()
 
-    async def look(self) -> None:
+    async def read(self) -> None:
         """Read the storage again; values that cannot be read are not shown."""
         try:
-            survey = self._store.survey()
-            self._cluster = survey.cluster()
+            stats = self._store.survey()
+            self._cluster = stats.cluster()
             async with asyncio.timeout(PATIENCE):
-                self._seen = await self._look(survey)
+                self._seen = await self._snapshot(stats)
         except (HoldfastError, TimeoutError):
             self._seen = Snapshot()
 
@@ -143,12 +143,12 @@ class Gauges:
         if self._cluster is not None:
             yield from _of_cluster(make, self._cluster)
 
-    async def _look(self, survey: StoreStats) -> Snapshot:
+    async def _snapshot(self, stats: StoreStats) -> Snapshot:
         seen = Snapshot(store_up=True, overdue=await self._store.overdue())
-        async for part in survey.namespaces():
+        async for part in stats.namespaces():
             for one in part:
                 self._add(seen, one)
-        async for lock in self.locks.look(survey):
+        async for lock in self.locks.existing(stats):
             state = "waiting" if waits(str(lock.key)) else "held"
             _count(seen.locks, (self._labels.of_namespace(lock.namespace), state), 1)
         return seen

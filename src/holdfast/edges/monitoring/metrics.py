@@ -55,7 +55,7 @@ RANKING: Final = 60.0
 """Minimum time in seconds between two rankings of the busiest plugins, which a scrape triggers."""
 SWEEPS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-LOOK_SECONDS: Final = 10.0
+POINT_SECONDS: Final = 10.0
 """Seconds between two points of `RecentMetrics`."""
 KEPT_POINTS: Final = 360
 """Number of points that are kept: an hour."""
@@ -73,7 +73,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     connected: int = 0
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
+class MetricTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Totals since the start: counts of durations by bucket, errors, commits and their commands.
 
     `waiting` and `under_way` are numbers of requests now, and `lag` is the delay of the last expiries in
@@ -291,10 +291,10 @@ class Metrics:
         """See `OperationCounter.unknown_fields`."""
         self._unknown.add(self._labels.of(owner), by=count)
 
-    def glance(self) -> Glance:
+    def totals(self) -> MetricTotals:
         """Return totals of all plugins, without a look into the storage."""
         traffic = self._now_under_way()
-        return Glance(
+        return MetricTotals(
             bounds=BOUNDS,
             durations=self._durations.counts(),
             errors=sum(count for _, count in self._errors.items()),
@@ -312,7 +312,7 @@ class Metrics:
     async def exposition(self) -> bytes:
         """Return all metrics as text."""
         async with self._scraping:  # labels must not change while the text is rendered
-            await self._gauges.look()
+            await self._gauges.read()
             self._traffic = self._now_under_way()
             text = await asyncio.to_thread(self._text)
             if self._ticks() - self._ranked >= RANKING:  # plugins that lose a label were shown once more
@@ -498,11 +498,11 @@ class RecentMetrics:
         self._now = now
         self._points: deque[Point] = deque(maxlen=KEPT_POINTS)
         self._since = now()
-        self._seen = metrics.glance()
+        self._seen = metrics.totals()
 
-    def look(self) -> None:
-        """Add the figures since the last look."""
-        now, seen, before = self._now(), self._metrics.glance(), self._seen
+    def record(self) -> None:
+        """Add the figures since the last point."""
+        now, seen, before = self._now(), self._metrics.totals(), self._seen
         self.keep(_point(now, (now - self._since) / 1000, seen, before))
         self._since, self._seen = now, seen
 
@@ -511,22 +511,22 @@ class RecentMetrics:
         self._points.append(point)
 
     async def run(self) -> None:
-        """Look every few seconds."""
+        """Add a point every few seconds."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.look()
+            await asyncio.sleep(POINT_SECONDS)
+            self.record()
 
     def shown(self) -> list[dict[str, Any]]:
         """Return all points, oldest first, the last one up to now."""
-        now, seen = self._now(), self._metrics.glance()
+        now, seen = self._now(), self._metrics.totals()
         last = _point(now, (now - self._since) / 1000, seen, self._seen)
         # A short time shows nothing but chance.
-        fresh = last.seconds >= LOOK_SECONDS / 2 or (last.seconds > 0 and not self._points)
+        fresh = last.seconds >= POINT_SECONDS / 2 or (last.seconds > 0 and not self._points)
         points = [*self._points, last] if fresh else list(self._points)
         return [msgspec.structs.asdict(point) for point in points]
 
 
-def _point(now: int, seconds: float, seen: Glance, before: Glance) -> Point:
+def _point(now: int, seconds: float, seen: MetricTotals, before: MetricTotals) -> Point:
     counts = [a - b for a, b in zip(seen.durations, before.durations, strict=True)]
     return Point(
         at=now,

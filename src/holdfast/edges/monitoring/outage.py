@@ -46,10 +46,10 @@ class OutageWatch:
     async def run(self) -> None:
         """Probe repeatedly until cancelled."""
         while True:
-            await self.look()
+            await self.probe()
             await asyncio.sleep(INTERVAL)
 
-    async def look(self) -> None:
+    async def probe(self) -> None:
         """Probe the storage and send pending alerts."""
         try:
             async with asyncio.timeout(PATIENCE):
