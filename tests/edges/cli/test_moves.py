@@ -47,7 +47,7 @@ def test_a_backup_and_its_restore(cli: Cli, full: Path, tmp_path: Path) -> None:
     [found] = differing.json["namespaces"]
     assert (differing.code, found["namespace"], found["versions"]) == (1, "kv/other", [None, 1])
     part = {"after": None, "upto": None, "from": 0, "to": 1, "keys": ["k"]}
-    assert found["shelves"]["entries"] == [part]
+    assert found["sections"]["entries"] == [part]
     refused = cli("restore", "b", "--url", two)
     assert (refused.code, "7 namespaces" in refused.err, "--yes" in refused.err) == (2, True, True)
     assert cli("diff", full, two).code == 1

@@ -59,7 +59,7 @@ def test_only_what_is_named_changes(cli: Cli) -> None:
     refused = cli("namespace", "set", "--ttl-min", "61", "--json")
     assert (refused.code, refused.error["field"]) == (2, "ttl_min")
     assert cli("namespace", "set", "--clear", "ttl_min", "--clear", "ttl_max").err == (
-        "holdfast: kv/jobs: nothing is asked of it\n"
+        "holdfast: kv/jobs: no policy is set\n"
     )
 
 

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCom
 
 import holdfast
 from holdfast.declare import DECLARED
+from holdfast.edges.cli import verbs
 from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.fast_parser import leading
 from holdfast.edges.cli.options import EVERY, Long
@@ -90,81 +91,49 @@ for _flag in (*app.help_flags, *app.version_flags):
     app[_flag].group = (OWN,)
 
 
+def _of(path: str, words: str) -> dict[str, str]:
+    """Return commands by name, with aliases after a slash, and their functions. `path` is how these begin."""
+    commands = {}
+    for word in words.split():
+        names, _, function = word.partition("=")
+        commands[names] = path + (function or names.partition("/")[0])
+    return commands
+
+
 _COMMANDS: Final[dict[Group, dict[str, Any]]] = {
     START: {
-        "up": "up:up",
-        "mcp": "mcp:mcp",
-        "config": ("The settings of holdfast up.", {"init": "up:config_init", "show": "up:config_show"}),
-        "nats": ("Set up a NATS server for Holdfast.", {"config": "nats:config"}),
+        **_of("", "up=up:up mcp=mcp:mcp"),
+        "config": ("The settings of holdfast up.", _of("up:config_", "init show")),
+        "nats": ("Set up a NATS server for Holdfast.", _of("nats:", "config")),
     },
     KEYS: {
-        "get": "get:get",
-        "exists": "get:exists",
-        "reveal": "keys:reveal",
-        "set put": "keys:set_value",
-        "delete rm": "keys:delete",
-        "list ls": "listing:list_keys",
-        "tree": "listing:tree",
-        "edit": "keys:edit",
-        "batch": "keys:batch",
-        "ttl": ("Print, set or remove the time an entry has left to live.", {"get": "get:get_ttl"}),
+        **_of("get:", "get exists"),
+        **_of("keys:", "reveal set/put=set_value delete/rm edit batch"),
+        **_of("listing:", "list/ls=list_keys tree"),
+        "ttl": ("Print, set or remove the time an entry has left to live.", _of("get:", "get=get_ttl")),
     },
     CHANGES: {
-        "watch": "listing:watch",
-        "history": "listing:history",
-        "restore": "keys:restore",
-        "trash": ("List removed entries that can be restored.", {"list ls": "listing:list_trash"}),
+        **_of("", "watch=listing:watch history=listing:history restore=keys:restore"),
+        "trash": ("List removed entries that can be restored.", _of("listing:", "list/ls=list_trash")),
     },
     RECIPES: {
-        "lock": (
-            "Run a program while holding a lock.",
-            {"run": "recipes:lock_run", "show": "recipes:lock_show"},
-        ),
-        "flag": (
-            "Feature flags.",
-            {
-                "get": "recipes:flag_get",
-                "list ls": "recipes:flag_list",
-                "set": "recipes:flag_set",
-                "use": "recipes:flag_use",
-                "clear": "recipes:flag_clear",
-            },
-        ),
-        "checkpoint": (
-            "Saved progress of a job.",
-            {"get": "recipes:checkpoint_get", "set": "recipes:checkpoint_set"},
-        ),
-        "counter": ("Shared counters.", {"get": "recipes:counter_get", "add": "recipes:counter_add"}),
+        "lock": ("Run a program while holding a lock.", _of("recipes:lock_", "run show")),
+        "flag": ("Feature flags.", _of("recipes:flag_", "get list/ls set use clear")),
+        "checkpoint": ("Saved progress of a job.", _of("recipes:checkpoint_", "get set")),
+        "counter": ("Shared counters.", _of("recipes:counter_", "get add")),
     },
     TABLES: {
         "table": (
             "Tables, their items and their indexes.",
             {
-                "create": "table:create",
-                "drop": "table:drop",
-                "list ls": "table:list_tables",
-                "describe": "table:describe",
-                "sweep": "table:sweep",
-                "put": "table:put",
-                "get": "table:get",
-                "reveal": "table:reveal",
-                "update": "table:update",
-                "delete": "table:delete",
-                "query": "table:query",
-                "scan": "table:scan",
-                "changes": "table:changes",
-                "index": (
-                    "Indexes on a table.",
-                    {
-                        "create": "table:create_index",
-                        "drop": "table:drop_index",
-                        "check": "table:check_index",
-                        "query": "table:query_index",
-                    },
+                **_of(
+                    "table:", "create drop list/ls=list_tables describe sweep put get reveal update delete"
                 ),
+                **_of("table:", "query scan changes"),
+                "index": ("Indexes on a table.", _of("table:index_", "create drop check query")),
                 "ttl": (
                     "Print, set or remove the time an item has left to live.",
-                    {"get": "table:get_ttl", "set": "table:set_ttl", "remove": "table:remove_ttl"},
+                    _of("table:ttl_", "get set remove"),
                 ),
             },
         ),
@@ -172,114 +141,55 @@ _COMMANDS: Final[dict[Group, dict[str, Any]]] = {
     BLOBS: {
         "blob": (
             "Store and fetch bytes of any size.",
-            {
-                "put": "blob:put",
-                "get": "blob:get",
-                "reveal": "blob:reveal",
-                "head": "blob:head",
-                "list ls": "blob:list_blobs",
-                "delete": "blob:delete",
-            },
+            _of("blob:", "put get reveal head list/ls=list_blobs delete"),
         ),
     },
     OPERATE: {
         "doctor": "doctor:doctor",
-        "stats": "operators:stats",
-        "ping": "operators:ping",
-        "top": "operators:top",
-        "slowlog": "operators:slowlog",
+        **_of("operators:", "stats ping top slowlog"),
         "namespace": (
             "Namespaces and their policies.",
-            {
-                "list ls": "operators:list_namespaces",
-                "show": "operators:show_namespace",
-                "set": "operators:set_policy",
-                "recount": "operators:recount",
-            },
+            _of("operators:", "list/ls=list_namespaces show=show_namespace set=set_policy recount"),
         ),
         "deadletter": (
             "Inspect, retry or drop failed writes.",
-            {
-                "list ls": "operators:list_letters",
-                "show": "operators:show_letter",
-                "retry": "operators:retry_letters",
-                "drop": "operators:drop_letters",
-            },
+            _of("operators:letters_", "list/ls show retry drop"),
         ),
-        "token": (
-            "Tokens for callers over HTTP.",
-            {
-                "create": "operators:create_token",
-                "list ls": "operators:list_tokens",
-                "revoke": "operators:revoke_tokens",
-            },
-        ),
+        "token": ("Tokens for callers over HTTP.", _of("operators:tokens_", "create list/ls revoke")),
         "audit": (
-            "Read, verify and export the record of who changed what.",
-            {
-                "log": "audit:log",
-                "verify": "audit:verify",
-                "anchor": "audit:anchor",
-                "rotate": "audit:rotate",
-            },
+            "Read and verify the record of who changed what.",
+            _of("audit:", "log verify anchor rotate"),
         ),
         "cluster": (
             "The nodes, log and snapshots of a cluster.",
-            {
-                "status": "cluster:status",
-                "verify": "cluster:verify",
-                "snapshot": "cluster:snapshot",
-                "grow": "cluster:grow",
-                "add": "cluster:add",
-                "remove": "cluster:remove",
-            },
+            _of("cluster:", "status verify snapshot grow add remove"),
         ),
     },
     MOVE: {
         "adopt": "migrate:adopt",
-        "backup": "stores:backup",
-        "copy": "stores:copy",
-        "diff": "stores:diff",
-        "export": "transfer:export_entries",
-        "import": "transfer:import_entries",
-        "rescue": "stores:rescue",
+        **_of("stores:", "backup copy diff rescue"),
+        **_of("transfer:", "export=export_entries import=import_entries"),
         "migrate": (
             "Upgrade or downgrade the schema of a store.",
-            {
-                "up": "migrate:up",
-                "down": "migrate:down",
-                "current": "migrate:current",
-                "check": "migrate:check",
-                "--reset-clock": "migrate:reset_clock",
-            },
+            _of("migrate:", "up down current check --reset-clock=reset_clock"),
         ),
     },
     OWN: {
-        "help": "commands:show_help",
         "shell": "shell:shell",
-        "commands": "commands:commands",
-        "completion": "commands:completion",
-        "--install-completion": "commands:install",
-        "context": (
-            "Short names for stores.",
-            {
-                "add": "context:add",
-                "use": "context:use",
-                "list ls": "context:list_contexts",
-                "remove rm": "context:remove",
-            },
-        ),
+        **_of("commands:", "help=show_help commands completion --install-completion=install"),
+        "context": ("Short names for stores.", _of("context:", "add use list/ls=list_contexts remove/rm")),
     },
 }
-"""Each command with its aliases and its function, or a group with its help, in the order that help shows."""
+"""Every command that is written by hand, or a group of them with its help, in the order that help shows."""
 
 
 def _register(parent: App, commands: dict[str, Any], **shown: Any) -> None:
     for number, (names, command) in enumerate(commands.items()):
-        name, *alias = names.split()
+        name, *alias = names.split("/")
         order = shown | {"sort_key": number} if shown else {}
         if isinstance(command, str):
-            parent.command(f"holdfast.edges.cli.commands.{command}", name=name, alias=alias, **order)
+            more = {"alias": alias} if alias else {}
+            parent.command(f"holdfast.edges.cli.commands.{command}", name=name, **more, **order)
         else:
             described, members = command
             parent.command(group := App(name=name, help=described, **order))
@@ -294,18 +204,9 @@ get.__annotations__["long"] = Annotated[bool, Long]
 
 
 def add_verbs() -> None:
-    """Register a command for every verb on keys that the handle has and no command above performs.
-
-    `set_ttl` becomes `ttl set`, because there is a group `ttl`. `batch` stands for the verbs with several
-    members; `list`, `watch` and `rm` stand for those that read a page at a time.
-    """
-    for verb, declaration in DECLARED.items():
-        action, _, group = verb.rpartition("_")
-        parent, name = (app[group], action) if group in app and action else (app, verb.replace("_", "-"))
-        by_hand = declaration.several or declaration.walks or not hasattr(holdfast.KV, verb)
-        if name not in parent and not by_hand:
-            shown = KEYS if parent is app else None
-            parent.command(f"holdfast.edges.cli.verbs:{verb}", name=name, group=shown)
+    """Register the commands of verbs on one key that no command above performs."""
+    several = [verb for verb, declaration in DECLARED.items() if "key" not in declaration.own]
+    verbs.KEYS.register(app, verbs.__name__, without=several, group=KEYS)
 
 
 add_verbs()

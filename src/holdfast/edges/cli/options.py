@@ -27,7 +27,7 @@ from cyclopts import ArgumentCollection, Group, Parameter, Token
 from holdfast.edges.cli.output import file_trouble
 from holdfast.edges.cli.target import SHORT, Place, Target
 from holdfast.edges.screen import harmless
-from holdfast.errors import ValidationError
+from holdfast.errors import MissingField, ValidationError
 from holdfast.rules import MAX_DIGITS, MAX_NESTING
 
 if TYPE_CHECKING:
@@ -71,6 +71,16 @@ def seconds(_: object, tokens: Sequence[Token]) -> Any:
     return int(total) if total == int(total) else float(total)
 
 
+def require_from_one(count: int, field: str) -> None:
+    """Check that a number is a whole one, from 1.
+
+    Raises:
+        ValidationError: It is not.
+    """
+    if type(count) is not int or count < 1:
+        raise ValidationError(f"{field} must be a whole number from 1", field=field)
+
+
 def one_namespace(arguments: ArgumentCollection) -> None:
     """Refuse a plugin together with a tenant or project."""
     given = {argument.name for argument in arguments if argument.tokens}
@@ -84,6 +94,8 @@ WHERE: Final = Group("Store", sort_key=10, validator=one_namespace)
 WHO: Final = Group("Provenance", sort_key=5)
 
 Whole = Annotated[int, Parameter(converter=number)]
+MaybeWhole = Annotated[int | None, Parameter(converter=number)]
+Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by page.")]
 Key = Annotated[str, Parameter(help="The key.")]
 IfVersion = Annotated[
     int | None,
@@ -126,6 +138,44 @@ class WriteOptions:
 
 
 UNNAMED: Final = WriteOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Paging:
+    """The part of a listing to print."""
+
+    limit: Annotated[int | None, Parameter(converter=number)] = None
+    """Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page."""
+
+    cursor: str | None = None
+    """Continue after an earlier page; the cursor is in its JSON."""
+
+    everything: Everything = False
+
+
+FIRST_PAGE: Final = Paging()
+ALL_PAGES: Final = Paging(everything=True)
+
+
+@Parameter(name="*", group=WHERE)
+@dataclass(frozen=True, kw_only=True)
+class Owner(Place):
+    """A plugin, which has tables and blobs."""
+
+    plugin: Annotated[str | None, Parameter(alias="-p")] = None
+    """The plugin. If not given: $HOLDFAST_PLUGIN."""
+
+    @property
+    def plugin_name(self) -> str:
+        """The name of the plugin, from the option, a variable or a context."""
+        plugin = self._spoken().plugin if self.plugin is None else self.plugin
+        if not plugin:
+            raise MissingField("which plugin? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin")
+        return plugin
+
+
+OWNER: Final = Owner()
 
 
 def _are_options(kind: type[Place]) -> None:

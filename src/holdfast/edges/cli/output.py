@@ -24,7 +24,7 @@ from holdfast.edges.screen import HARMFUL, colours, harmless
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from rich.table import Table
@@ -155,16 +155,47 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def rows(columns: Sequence[str], cells: Iterable[Sequence[Cell]]) -> None:
+def rows(columns: Sequence[str], cells: Iterable[Sequence[Any]]) -> None:
     """Print rows: as a table on a terminal, else with tabs and without a heading."""
+    shown = ([_cell(cell) for cell in row] for row in cells)
     if on_terminal():
-        left_out = draw(columns, cells)
+        left_out = draw(columns, shown)
         if left_out:
             say(f"the screen is too narrow for: {', '.join(left_out)}; --json shows everything")
         return
-    for row in cells:
+    for row in shown:
         print("\t".join("-" if cell is None else harmless(str(cell)) for cell in row))
     print(end="", flush=True)
+
+
+def records(columns: str, found: Iterable[object]) -> None:
+    """Print rows of records. A column is a field of them, as in `key`, or has another heading, `time=at`."""
+    names = [word.rpartition("=") for word in columns.split()]
+    rows([heading or field for heading, _, field in names], (_cells(one, names) for one in found))
+
+
+def _cells(record: object, names: list[tuple[str, str, str]]) -> list[Any]:
+    cells = ((field, getattr(record, field)) for _, _, field in names)
+    return [shown_key(cell) or None if field == "key" else cell for field, cell in cells]
+
+
+def _cell(content: Any) -> Cell:
+    """Return the content of a cell for people."""
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    if content is None or isinstance(content, (str, int, float)):
+        return content
+    return shown_time(content) if hasattr(content, "isoformat") else str(content)
+
+
+def field_rows(content: Mapping[str, Any], *, heading: str = "content") -> None:
+    """Print the fields of one thing, a row each."""
+    rows(("field", heading), content.items())
+
+
+def amount(count: int, one: str, several: str = "") -> str:
+    """Return a number of things in words, as in `1 key` and `2 keys`."""
+    return f"1 {one}" if count == 1 else f"{count} {several or one + 's'}"
 
 
 def shown_key(key: str) -> str:

@@ -1,13 +1,14 @@
 """Commands made from the declarations of verbs.
 
 A verb has such a command unless one is written by hand. The method of the handle says which arguments are
-given by position; the declaration says their types and help, what the command may do, and what it prints.
+given by position; the declaration says their types and help, and what the command may do.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from cyclopts import Parameter
@@ -27,22 +28,235 @@ from holdfast.edges.cli.options import (
     seconds,
 )
 from holdfast.edges.cli.output import NOT_FOUND, OK, document, line
-from holdfast.edges.cli.target import HERE, Target
+from holdfast.edges.cli.target import HERE
 from holdfast.replies import EnvelopeReply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from cyclopts import App
 
     from holdfast.declare import Declaration
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_SPELLINGS: Final[dict[str, tuple[str, Any]]] = {
-    "expected_version": ("if_version", IfVersion),
-    "ttl_seconds": (
+_OPTION: Final = inspect.Parameter.KEYWORD_ONLY
+_JSON: Final = " JSON; - reads it from stdin, @FILE from a file."
+
+
+class Spelling(NamedTuple):
+    """How the command line has a field: its name, its type for the parser, and how its text is read."""
+
+    name: str
+    annotation: Any
+    read: Callable[[Any], Any] = lambda given: given
+
+
+class Family(NamedTuple):
+    """Verbs whose commands are alike.
+
+    Args:
+        verbs: Their declarations, by name.
+        handle: The class whose methods they are.
+        opened: Returns the handle, of a place and an open store.
+        place: The place where a command works unless options name another.
+        spell: Says how the command line has a field, of its name and form; None for as messages have it.
+        prints: What commands print, by the field of the reply of which that depends.
+        keywords: Further fields that methods take, which their signatures show as one.
+        hidden: Fields that the command line does not have.
+        owner: Says whose data a place has.
+        complete: Finishes the arguments of a call with what the store knows.
+        show: Prints the answer, of the declaration, the arguments, the result and the place. Returns the
+            exit code.
+    """
+
+    verbs: Mapping[str, Declaration]
+    handle: type
+    opened: Callable[[Any, holdfast.Store], Any]
+    place: Any
+    spell: Callable[[str, Any], Spelling | None]
+    owner: Callable[[Any], str]
+    show: Callable[[Declaration, dict[str, Any], Any, Any], int]
+    prints: Mapping[str, str]
+    keywords: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    complete: Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
+
+    def register(
+        self,
+        parent: App,
+        module: str,
+        *,
+        nouns: Collection[str] = (),
+        without: Collection[str] = (),
+        **shown: Any,
+    ) -> None:
+        """Give `parent` a command for every verb that the handle has and no command of it performs yet.
+
+        `set_ttl` becomes `ttl set` where there is a group `ttl`.
+
+        Args:
+            parent: The command line or a group of it.
+            module: The module of which the parser gets a command, by the name of its verb.
+            nouns: Last words of verbs that the command line leaves out, as `item` of `put_item`.
+            without: Verbs that have no command of their own.
+            **shown: How help shows the commands.
+        """
+        for verb, declaration in self.verbs.items():
+            if verb in without or declaration.several or not hasattr(self.handle, verb):
+                continue
+            action, _, noun = verb.rpartition("_")
+            grouped = bool(action) and noun in parent
+            name = action if grouped or noun in nouns else verb
+            group, name = parent[noun] if grouped else parent, name.replace("_", "-")
+            if name not in group:
+                alias = ["ls"] if name == "list" else []
+                group.command(f"{module}:{verb}", name=name, alias=alias, **({} if grouped else shown))
+
+    def command(self, name: str) -> Callable[..., Any]:
+        """Make the command of a verb."""
+        declaration = self.verbs[name]
+        arguments = list(self._arguments(declaration))
+
+        async def command(*given: Any, **options: Any) -> int:
+            names = [argument.name for argument in arguments if argument.parameter.kind is not _OPTION]
+            values = dict(zip(names, given, strict=False)) | options
+            place, origin = values.get("place", self.place), values.get("origin", UNNAMED)
+            fields = {one.field: one.read(values[one.name]) for one in arguments if one.name in values}
+            if declaration.destroys:
+                effect = declaration.help[0].lower() + declaration.help[1:].rstrip(".")
+                named = ", ".join(map(ascii, given))
+                require_yes(f"{effect}: {named} of {self.owner(place)}", yes=values.get("yes", False))
+            async with place.open() if declaration.writes else place.look() as store:
+                handle = self.opened(place, store)
+                if self.complete is not None:
+                    fields = await self.complete(handle, fields)
+                provenance = origin.fields if declaration.in_order else {}
+                result = await getattr(handle, name)(**fields, **provenance)
+            return self.show(declaration, fields, result, place)
+
+        parameters = [argument.parameter for argument in arguments]
+        if declaration.destroys:
+            destroys(command)
+            parameters.append(inspect.Parameter("yes", _OPTION, default=False, annotation=Yes))
+        if declaration.in_order:
+            parameters.append(
+                inspect.Parameter("origin", _OPTION, default=UNNAMED, annotation=WriteOptions)
+            )
+        parameters.append(
+            inspect.Parameter("place", _OPTION, default=self.place, annotation=type(self.place))
+        )
+        parameters.sort(key=lambda parameter: parameter.kind)
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__name__ = name
+        printed = [said for field, said in self.prints.items() if field in _reply_fields(declaration)]
+        command.__doc__ = " ".join([declaration.help, *printed[:1]])
+        return command
+
+    def _arguments(self, declaration: Declaration) -> Iterable[_Argument]:
+        """Yield the arguments of a command. One that is needed after an optional argument is an option."""
+        taken = inspect.signature(getattr(self.handle, declaration.name)).parameters
+        optional = False
+        for name in dict.fromkeys([*taken, *self.keywords]):
+            form = declaration.own.get(name, (None, None))[0]
+            spelling = self.spell(name, form)
+            if name in self.hidden or (form is None and (spelling is None or name not in taken)):
+                continue
+            python = taken.get(name, inspect.Parameter(name, _OPTION, default=None))
+            needed = name in declaration.needed or python.default is inspect.Parameter.empty
+            by_position = python.kind in _POSITIONAL and not (needed and optional)
+            optional = optional or not needed
+            yield _Argument(python, form, spelling, by_position=by_position, needed=needed)
+
+
+class _Argument:
+    """An argument or option of a command.
+
+    Args:
+        python: The parameter of the handle's method.
+        form: The type that the verb declares for the field, and its help.
+        spelling: How the command line has the field, if not as messages do.
+    """
+
+    def __init__(
+        self,
+        python: inspect.Parameter,
+        form: Any,
+        spelling: Spelling | None,
+        *,
+        by_position: bool,
+        needed: bool,
+    ) -> None:
+        self.field = python.name
+        self._optional = not needed and python.default is None
+        self._by_position = by_position
+        self.name, annotation, self.read = spelling or self._spelling(form)
+        self.parameter = inspect.Parameter(
+            self.name,
+            inspect.Parameter.POSITIONAL_ONLY if by_position else _OPTION,
+            default=inspect.Parameter.empty if needed else python.default,
+            annotation=annotation,
+        )
+
+    def _spelling(self, form: Any) -> Spelling:
+        kind: Any = None
+        if isinstance(form, Members):
+            said = form.help
+        else:
+            metas = [one for one in get_args(form)[1:] if isinstance(one, msgspec.Meta)]
+            said = next((meta.description for meta in metas if meta.description), "")
+            kind = get_args(form)[0] if get_origin(form) is Annotated else form
+        if kind in (bool, str) or get_origin(kind) is Literal:
+            return self._spelled(kind, Parameter(help=said))
+        if kind in (int, float) or set(get_args(kind)) == {int, float}:
+            return self._spelled(
+                float, Parameter(converter=number, allow_leading_hyphen=self._by_position, help=said)
+            )
+        json = Parameter(allow_leading_hyphen=self._by_position, help=said + _JSON)
+        return self._spelled(str, json)._replace(read=read_json)
+
+    def _spelled(self, kind: Any, parameter: Parameter) -> Spelling:
+        return Spelling(self.field, Annotated[kind | None if self._optional else kind, parameter])
+
+
+def read_json(given: str | None) -> Any:
+    """Return the JSON of an argument, or None if it is not given."""
+    return None if given is None else read_value(given, text=False)
+
+
+def _print(declaration: Declaration, fields: dict[str, Any], result: Any, place: Any) -> int:
+    """Print what a verb on a key has returned. If a read finds nothing, the exit code says so."""
+    names = _reply_fields(declaration)
+    if isinstance(result, msgspec.Struct):
+        reply = {name: getattr(result, name, True) for name in names}
+    else:
+        reply = {names[0]: False if result is None else result}
+    there = all(field is not False for field in reply.values())
+    if place.json:
+        document({"key": fields["key"], **reply})
+    elif "value" in reply:
+        document(reply["value"])
+    elif "version" in reply:
+        line(reply["version"])
+    elif declaration.writes:
+        line(names[0] if there else "not there")
+    else:
+        document(reply[names[0]] if len(reply) == 1 else reply)
+    return OK if there or declaration.writes else NOT_FOUND
+
+
+def _reply_fields(declaration: Declaration) -> list[str]:
+    """Return the fields of the declared reply, without those that only `envelope` adds."""
+    fields = () if declaration.reply is None else msgspec.structs.fields(declaration.reply)
+    envelope = EnvelopeReply.__struct_fields__
+    return [field.name for field in fields if field.required or field.name not in envelope]
+
+
+_SPELLINGS: Final = {
+    "expected_version": Spelling("if_version", IfVersion),
+    "ttl_seconds": Spelling(
         "seconds",
         Annotated[Seconds, Parameter(help="Time until the entry expires: seconds, or 30s, 1h, 2d.")],
     ),
-    "ttl": (
+    "ttl": Spelling(
         "ttl",
         Annotated[
             int | None,
@@ -53,140 +267,20 @@ _SPELLINGS: Final[dict[str, tuple[str, Any]]] = {
         ],
     ),
 }
-"""Fields that the command line spells or describes in another way than messages do."""
-_JSON: Final = " JSON; - reads it from stdin, @FILE from a file."
-_PRINTS: Final = {"value": "Prints the new value.", "version": "Prints the entry's new version."}
-"""What a command says about its output, by the field of the reply that it prints."""
+KEYS: Final = Family(
+    verbs=DECLARED,
+    handle=holdfast.KV,
+    opened=lambda target, store: target.keys(store),
+    place=HERE,
+    spell=lambda name, form: _SPELLINGS.get(name),
+    owner=lambda target: target.owner,
+    show=_print,
+    prints={"value": "Prints the new value.", "version": "Prints the entry's new version."},
+)
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """Return the command of a verb. The parser asks for it by name when the command is called."""
+    """Return the command of a verb on keys. The parser asks for it by name when the command is called."""
     if name not in DECLARED:
         raise AttributeError(name)
-    return command_of(DECLARED[name])
-
-
-def command_of(declaration: Declaration) -> Callable[..., Any]:
-    """Make the command of a verb on keys."""
-    taken = inspect.signature(getattr(holdfast.KV, declaration.name)).parameters.values()
-    forms = {name: form for name, (form, _) in declaration.own.items()}
-    arguments = [_Argument(one, forms[one.name]) for one in taken if one.name in forms]
-
-    async def command(*given: Any, **options: Any) -> int:
-        values = dict(zip((one.name for one in arguments if one.positional), given, strict=False)) | options
-        target, origin, yes = (
-            values.pop("target", HERE),
-            values.pop("origin", UNNAMED),
-            values.pop("yes", False),
-        )
-        fields = {one.field: one.read(values[one.name]) for one in arguments if one.name in values}
-        if declaration.destroys:
-            named = " ".join(str(field) for field in given)
-            require_yes(f"{declaration.name} {named} removes data of {target.owner}", yes=yes)
-        if declaration.writes:
-            fields |= origin.fields
-        async with target.open() if declaration.writes else target.look() as store:
-            result = await getattr(target.keys(store), declaration.name)(**fields)
-        return _print(declaration, fields["key"], result, target)
-
-    parameters = [one.parameter for one in arguments]
-    if declaration.destroys:
-        destroys(command)
-        parameters.append(_option("yes", Yes, default=False))
-    if declaration.writes:
-        parameters.append(_option("origin", WriteOptions, default=UNNAMED))
-    parameters.append(_option("target", Target, default=HERE))
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__name__ = declaration.name
-    command.__doc__ = _described(declaration)
-    return command
-
-
-def _described(declaration: Declaration) -> str:
-    printed = [said for field, said in _PRINTS.items() if field in _fields(declaration)]
-    return " ".join([declaration.help, *printed[:1]])
-
-
-def _option(name: str, annotation: Any, *, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-class _Argument:
-    """An argument or option of a command.
-
-    Args:
-        taken: The parameter of the handle's method.
-        form: The type that the verb declares for the field, and its help.
-    """
-
-    def __init__(self, taken: inspect.Parameter, form: Any) -> None:
-        self.field = taken.name
-        self.positional = taken.kind in _POSITIONAL
-        self.name, annotation = _SPELLINGS.get(taken.name, (taken.name, None))
-        self._is_json = False
-        if annotation is None:
-            annotation = self._annotation(form, optional=taken.default is None)
-        self.parameter = inspect.Parameter(
-            self.name,
-            inspect.Parameter.POSITIONAL_ONLY if self.positional else inspect.Parameter.KEYWORD_ONLY,
-            default=taken.default,
-            annotation=annotation,
-        )
-
-    def read(self, given: Any) -> Any:
-        """Return the value that was given."""
-        return read_value(given, text=False) if self._is_json and given is not None else given
-
-    def _annotation(self, form: Any, *, optional: bool) -> Any:
-        """Return the type and the help of an argument for the parser."""
-        kind: Any = None
-        if isinstance(form, Members):
-            said = form.help
-        else:
-            metas = [one for one in get_args(form)[1:] if isinstance(one, msgspec.Meta)]
-            said = next((meta.description for meta in metas if meta.description), "")
-            kind = get_args(form)[0] if get_origin(form) is Annotated else form
-        numeric = kind in (int, float) or set(get_args(kind)) == {int, float}
-        if kind in (bool, str) or get_origin(kind) is Literal:
-            return Annotated[kind | None if optional else kind, Parameter(help=said)]
-        if numeric:
-            known = Parameter(converter=number, allow_leading_hyphen=self.positional, help=said)
-            return Annotated[float | None if optional else float, known]
-        self._is_json = True
-        return Annotated[
-            str | None if optional else str,
-            Parameter(allow_leading_hyphen=self.positional, help=said + _JSON),
-        ]
-
-
-def _print(declaration: Declaration, key: str, result: Any, target: Target) -> int:
-    """Print the answer. If a read finds nothing, the exit code says so."""
-    reply = _reply(declaration, result)
-    there = all(field is not False for field in reply.values())
-    if target.json:
-        document({"key": key, **reply})
-    elif "value" in reply:
-        document(reply["value"])
-    elif "version" in reply:
-        line(reply["version"])
-    elif declaration.writes:
-        line(next(iter(reply)) if there else "not there")
-    else:
-        document(next(iter(reply.values())) if len(reply) == 1 else reply)
-    return OK if there or declaration.writes else NOT_FOUND
-
-
-def _reply(declaration: Declaration, result: Any) -> dict[str, Any]:
-    """Return the fields of the declared reply, of what the handle has returned: an entry or a plain value."""
-    names = _fields(declaration)
-    if not isinstance(result, msgspec.Struct):
-        return {names[0]: False if result is None else result}
-    return {name: getattr(result, name, True) for name in names}
-
-
-def _fields(declaration: Declaration) -> list[str]:
-    """Return the fields of the declared reply, without those that only `envelope` adds."""
-    fields = () if declaration.reply is None else msgspec.structs.fields(declaration.reply)
-    envelope = EnvelopeReply.__struct_fields__
-    return [field.name for field in fields if field.required or field.name not in envelope]
+    return KEYS.command(name)

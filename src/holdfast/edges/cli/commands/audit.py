@@ -22,7 +22,7 @@ from holdfast.audit.keyring import FileKeyring, add_key
 from holdfast.audit.results import AuditEntry
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds, moment
-from holdfast.edges.cli.options import number
+from holdfast.edges.cli.options import Whole, require_from_one
 from holdfast.edges.cli.output import (
     ERROR,
     OK,
@@ -31,10 +31,9 @@ from holdfast.edges.cli.output import (
     file_trouble,
     line,
     lines_of,
-    rows,
+    records,
     say,
     shown_key,
-    shown_time,
 )
 from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import HERE, STORE, Place, Target
@@ -58,7 +57,7 @@ NOTHING: Final[Mapping[str, holdfast.Compared]] = {}
 _LATER: Final = ("form", "principal")
 """Fields that records of earlier versions do not have."""
 _HEAD: Final = re.compile(rb"audit head of ([a-z0-9_/-]+) is ([0-9]+:[0-9a-f]+)")
-_COLUMNS: Final = ("number", "time", "op", "version", "key", "writer", "purpose", "request")
+_COLUMNS: Final = "number time=at op version key writer purpose request=request_id"
 
 
 @Parameter(name="*", group=Group("Records", sort_key=5))
@@ -95,8 +94,8 @@ async def log(
     namespace: FullName = None,
     /,
     *,
-    after: Annotated[int, Parameter(converter=number)] = 0,
-    limit: Annotated[int, Parameter(converter=number)] = LIMIT,
+    after: Whole = 0,
+    limit: Whole = LIMIT,
     everything: Annotated[bool, Parameter(name="--all")] = False,
     reverse: bool = False,
     filters: RecordFilters = ANY,
@@ -118,8 +117,7 @@ async def log(
     reverse
         Begin with the newest record; --after then goes on before the record with this number.
     """
-    if type(limit) is not int or limit < 1:
-        raise holdfast.ValidationError("limit must be a whole number from 1", field="limit")
+    require_from_one(limit, "limit")
     count, more = 0, None
     async with target.look(keys=True) as store:
         name = target.namespace(store, namespace)
@@ -130,7 +128,7 @@ async def log(
                 for record in page.records:
                     document(record)
             elif page.records:
-                rows(_COLUMNS, map(_cells, page.records))
+                records(_COLUMNS, page.records)
     if more is not None and count == limit and not everything:
         say(f"there may be more: --all shows everything, --after {more} goes on")
 
@@ -467,16 +465,3 @@ def _report_values(name: str, compared: holdfast.Compared | None) -> None:
     line(f"{name}\tvalues\t{compared.entries}\t{compared.unrecorded}\t{compared.expired}")
     for one in compared.found:
         line(f"{name}\t{one.what}\t{shown_key(one.key)}\t{one.reason}")
-
-
-def _cells(record: AuditEntry) -> tuple[str | int | None, ...]:
-    return (
-        record.number,
-        shown_time(record.at),
-        record.op,
-        record.version,
-        shown_key(record.key),
-        record.writer,
-        record.purpose,
-        record.request_id,
-    )

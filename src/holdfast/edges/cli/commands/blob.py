@@ -10,7 +10,6 @@ import asyncio
 import re
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
 from mimetypes import guess_type
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
@@ -20,57 +19,32 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.options import (
+    FIRST_PAGE,
+    OWNER,
     UNNAMED,
-    WHERE,
     IfVersion,
+    Owner,
+    Paging,
     Ttl,
     Viewer,
     Why,
     WriteOptions,
     Yes,
     destroys,
-    number,
     require_yes,
 )
 from holdfast.edges.cli.output import (
+    answer,
     document,
     line,
     on_terminal,
     opened_output,
+    records,
     require_free,
-    rows,
-    shown_time,
 )
-from holdfast.edges.cli.target import Place
 
 Name = Annotated[str, Parameter(help="The blob's name.")]
 _RANGE: Final = re.compile(r"(\d+)-(\d*)", re.ASCII)
-
-
-@Parameter(name="*", group=WHERE)
-@dataclass(frozen=True, kw_only=True)
-class BlobOwner(Place):
-    """The blobs of a plugin."""
-
-    plugin: Annotated[str | None, Parameter(alias="-p")] = None
-    """The plugin whose blobs are meant. If not given: $HOLDFAST_PLUGIN."""
-
-    def blobs(self, store: holdfast.Store) -> holdfast.Blobs:
-        """Return the handle on the blobs."""
-        return store.blobs(self.plugin_name)
-
-    @property
-    def plugin_name(self) -> str:
-        """The name of the plugin, from the option, a variable or a context."""
-        plugin = self._spoken().plugin if self.plugin is None else self.plugin
-        if not plugin:
-            raise holdfast.MissingField(
-                "whose blobs? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
-            )
-        return plugin
-
-
-HERE: Final = BlobOwner()
 
 
 async def put(
@@ -83,7 +57,7 @@ async def put(
     ttl: Ttl = None,
     if_version: IfVersion = None,
     origin: WriteOptions = UNNAMED,
-    owner: BlobOwner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Put a file, and print the blob's version.
 
@@ -101,7 +75,7 @@ async def put(
     with ExitStack() as stack:
         data = sys.stdin.buffer if file == "-" else stack.enter_context(_read(file))
         async with owner.open() as store:
-            blob = await owner.blobs(store).put(
+            blob = await store.blobs(owner.plugin_name).put(
                 name,
                 data,
                 content_type=guessed,
@@ -110,10 +84,7 @@ async def put(
                 expected_version=if_version,
                 **origin.fields,
             )
-    if owner.json:
-        document(blob)
-    else:
-        line(blob.version)
+    answer(owner.json, blob, blob.version)
 
 
 async def get(
@@ -123,7 +94,7 @@ async def get(
     output: Annotated[str | None, Parameter(alias="-o")] = None,
     part: Annotated[str | None, Parameter(name="--range")] = None,
     force: bool = False,
-    owner: BlobOwner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Write a blob to stdout, or to a file.
 
@@ -139,7 +110,7 @@ async def get(
     start, end = _bounds(part)
     require_output(output, force=force)
     async with owner.look() as store:
-        reader = await owner.blobs(store).get(name, start=start, end=end)
+        reader = await store.blobs(owner.plugin_name).get(name, start=start, end=end)
         await write_blob(name, reader, output, force=force)
 
 
@@ -151,7 +122,7 @@ async def reveal(
     writer: Viewer = None,
     output: Annotated[str | None, Parameter(alias="-o")] = None,
     force: bool = False,
-    owner: BlobOwner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Write a blob to stdout or to a file; an audit records who looked at it and why.
 
@@ -164,7 +135,7 @@ async def reveal(
     """
     require_output(output, force=force)
     async with owner.open() as store:
-        reader = await owner.blobs(store).reveal(name, why, writer=writer)
+        reader = await store.blobs(owner.plugin_name).reveal(name, why, writer=writer)
         await write_blob(name, reader, output, force=force)
 
 
@@ -186,10 +157,10 @@ async def write_blob(
             await asyncio.to_thread(file.write, piece)
 
 
-async def head(name: Name, /, *, owner: BlobOwner = HERE) -> None:
+async def head(name: Name, /, *, owner: Owner = OWNER) -> None:
     """Print what is known about a blob."""
     async with owner.look() as store:
-        blob = await owner.blobs(store).head(name)
+        blob = await store.blobs(owner.plugin_name).head(name)
     if blob is None:
         raise _absent(name)
     if owner.json:
@@ -199,42 +170,27 @@ async def head(name: Name, /, *, owner: BlobOwner = HERE) -> None:
         line(f"{field}\t{_shown(known)}")
 
 
-async def list_blobs(
-    prefix: str = "",
-    /,
-    *,
-    limit: Annotated[int | None, Parameter(converter=number)] = None,
-    cursor: str | None = None,
-    everything: Annotated[bool, Parameter(name="--all")] = False,
-    owner: BlobOwner = HERE,
-) -> None:
+async def list_blobs(prefix: str = "", /, *, paging: Paging = FIRST_PAGE, owner: Owner = OWNER) -> None:
     """List the blobs whose names begin with a prefix: name, size in bytes, version, type, last change.
 
     Parameters
     ----------
     prefix
         Prefix of the names; all if not given.
-    limit
-        Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.
-    cursor
-        Continue after an earlier page; the cursor is in its JSON.
-    everything
-        All blobs, page by page.
     """
+    blobs: list[holdfast.Blob] = []
+    cursor = paging.cursor
     async with owner.look() as store:
-        blobs = owner.blobs(store)
-        page = await blobs.list(prefix, limit=limit, cursor=cursor)
-        found = [*page.blobs]
-        while everything and page.cursor is not None:
-            page = await blobs.list(prefix, limit=limit, cursor=page.cursor)
-            found += page.blobs
+        while True:
+            page = await store.blobs(owner.plugin_name).list(prefix, limit=paging.limit, cursor=cursor)
+            blobs += page.blobs
+            cursor = page.cursor
+            if not paging.everything or cursor is None:
+                break
     if owner.json:
-        document({"blobs": found, "count": len(found), "truncated": page.truncated, "cursor": page.cursor})
-        return
-    rows(
-        ("name", "size", "version", "content_type", "updated_at"),
-        [[b.name, b.size, b.version, b.content_type, shown_time(b.updated_at)] for b in found],
-    )
+        document({"blobs": blobs, "count": len(blobs), "truncated": page.truncated, "cursor": cursor})
+    else:
+        records("name size version content_type updated_at", blobs)
 
 
 @destroys
@@ -245,16 +201,14 @@ async def delete(
     yes: Yes = False,
     if_version: IfVersion = None,
     origin: WriteOptions = UNNAMED,
-    owner: BlobOwner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Delete a blob. One that does not exist is no error."""
     require_yes(f"blob {name!a} of plugin {owner.plugin_name} is deleted", yes=yes)
     async with owner.open() as store:
-        deleted = await owner.blobs(store).delete(name, expected_version=if_version, **origin.fields)
-    if owner.json:
-        document({"deleted": deleted})
-    else:
-        line("deleted" if deleted else "not there")
+        blobs = store.blobs(owner.plugin_name)
+        deleted = await blobs.delete(name, expected_version=if_version, **origin.fields)
+    answer(owner.json, {"deleted": deleted}, "deleted" if deleted else "not there")
 
 
 def _absent(name: str) -> holdfast.KeyNotFound:

@@ -5,14 +5,14 @@ Nothing here opens a replica. The nodes are asked over NATS, and answer for them
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
 
+from holdfast.clock import moment
 from holdfast.edges.cli.options import seconds
-from holdfast.edges.cli.output import ERROR, OK, document, line, rows, say, shown_time
+from holdfast.edges.cli.output import ERROR, OK, document, line, rows, say
 from holdfast.edges.cli.target import STORE, Place
 from holdfast.edges.nats.cluster_server import system_login
 from holdfast.edges.settings.read import read_config
@@ -35,7 +35,6 @@ FORGET_SECONDS: Final = 20.0
 
 _NODES: Final = ("host", "pid", "node", "version", "clock ms", "shard", "at", "behind", "state", "bytes")
 _SNAPSHOTS: Final = ("shard", "at", "made", "bytes", "stored", "id")
-_CONTENTS: Final = ("shard", "at", "host", "node", "rows", "hash")
 
 
 async def status(*, target: Place = STORE) -> int:
@@ -69,7 +68,7 @@ async def verify(*, wait: Patience = 60, target: Place = STORE) -> int:
     if target.json:
         document({"equal": verification.equal, **msgspec.structs.asdict(verification)})
         return OK if verification.equal else ERROR
-    rows(_CONTENTS, map(_contents_cells, verification.contents))
+    rows(("shard", "at", "host", "node", "rows", "hash"), map(_contents_cells, verification.contents))
     for shard in verification.differing:
         say(f"the replicas of shard {shard} do not hold the same rows", colour="red")
     for node in verification.stopped:
@@ -261,6 +260,5 @@ def _contents_cells(one: ContentsReport) -> tuple[str | int, ...]:
     return one.shard, one.seq, one.host, one.node, one.rows, one.error or one.hash
 
 
-def _snapshot_cells(note: SnapshotNote) -> tuple[str | int, ...]:
-    made = shown_time(datetime.fromtimestamp(note.made_at / 1000, UTC))
-    return note.shard, note.seq, made, note.bytes, note.stored, note.id
+def _snapshot_cells(note: SnapshotNote) -> tuple[Any, ...]:
+    return note.shard, note.seq, moment(note.made_at), note.bytes, note.stored, note.id

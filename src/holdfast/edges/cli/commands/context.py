@@ -15,7 +15,7 @@ from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast import families, masking
-from holdfast.edges.cli.output import document, rows, say
+from holdfast.edges.cli.output import document, report, rows
 from holdfast.edges.cli.target import Context, context_of, read_contexts, require_name, write_contexts
 from holdfast.registry import engine_for
 
@@ -91,10 +91,11 @@ def add(
         default=replaced is not None and replaced.default,
     )
     write_contexts(known | {name: context})
-    if json:
-        document({"name": name, "url": _shown(address)})
-    else:
-        say(f"context {name} leads to {_shown(address)}: holdfast -c {name} list")
+    report(
+        json,
+        {"name": name, "url": _shown(address)},
+        f"context {name} leads to {_shown(address)}: holdfast -c {name} list",
+    )
 
 
 def use(name: str | None = None, /, *, none: bool = False, json: Json = False) -> None:
@@ -117,10 +118,11 @@ def use(name: str | None = None, /, *, none: bool = False, json: Json = False) -
     write_contexts(
         {each: msgspec.structs.replace(context, default=each == name) for each, context in known.items()}
     )
-    if json:
-        document({"default": name})
-    else:
-        say("there is no default context" if name is None else f"commands use context {name} by default")
+    report(
+        json,
+        {"default": name},
+        "there is no default context" if name is None else f"commands use context {name} by default",
+    )
 
 
 def list_contexts(*, json: Json = False) -> None:
@@ -150,10 +152,11 @@ def remove(name: str, /, *, json: Json = False) -> None:
     removed = known.pop(name, None) is not None
     if removed:
         write_contexts(known)
-    if json:
-        document({"removed": removed})
-    else:
-        say(f"context {name} is forgotten" if removed else f"there is no context {name}")
+    report(
+        json,
+        {"removed": removed},
+        f"context {name} is forgotten" if removed else f"there is no context {name}",
+    )
 
 
 def _everywhere(url: str, login: LoginFiles) -> str:

@@ -11,8 +11,8 @@ import holdfast
 from holdfast.edges.cli.output import (
     NOT_FOUND,
     OK,
+    answer,
     document,
-    line,
     raw_value,
     rows,
     shown_key,
@@ -74,10 +74,7 @@ async def exists(key: str, /, *, target: Target = HERE) -> int:
     """
     async with target.look() as store:
         present = await target.keys(store).exists(key)
-    if target.json:
-        document({"key": key, "exists": present})
-    else:
-        line("true" if present else "false")
+    answer(target.json, {"key": key, "exists": present}, "true" if present else "false")
     return OK if present else NOT_FOUND
 
 
@@ -91,10 +88,7 @@ async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
     """
     async with target.look() as store:
         left = await target.keys(store).get_ttl(key)
-    if target.json:
-        document({"key": key, "ttl": left})
-    else:
-        line("never" if left is None else left)
+    answer(target.json, {"key": key, "ttl": left}, "never" if left is None else left)
 
 
 def _described(entry: holdfast.Entry) -> list[tuple[str, str]]:

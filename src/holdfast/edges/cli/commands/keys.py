@@ -36,7 +36,7 @@ from holdfast.edges.cli.options import (
     read_value,
     require_yes,
 )
-from holdfast.edges.cli.output import document, line, say, shown_key
+from holdfast.edges.cli.output import amount, answer, document, line, say, shown_key
 from holdfast.edges.cli.target import HERE, Target
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ async def delete(
     require_yes(f"key {key!a} of {target.owner} is deleted", yes=yes)
     async with target.open() as store:
         deleted = await target.keys(store).delete(key, expected_version=if_version, **origin.fields)
-    if target.json:
-        document({"deleted": deleted})
-    else:
-        line("deleted" if deleted else "not there")
+    answer(target.json, {"deleted": deleted}, "deleted" if deleted else "not there")
 
 
 @destroys
@@ -174,10 +171,11 @@ async def restore(
 
 def print_stored(entry: holdfast.Entry, target: Target) -> None:
     """Print the answer of a write that leaves an entry: its version."""
-    if target.json:
-        document({"key": entry.key, "version": entry.version, "expires_at": entry.expires_at})
-    else:
-        line(entry.version)
+    answer(
+        target.json,
+        {"key": entry.key, "version": entry.version, "expires_at": entry.expires_at},
+        entry.version,
+    )
 
 
 async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOptions, target: Target) -> None:
@@ -186,15 +184,12 @@ async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOpti
         async with target.look() as store:
             count = await _walk(target.keys(store), prefix, origin, target, dry_run=True)
         if not target.json:
-            say(f"{_keys(count)} would be deleted")
+            say(f"{amount(count, 'key')} would be deleted")
         return
     require_yes(f"every key of {target.owner} that begins with {prefix!a} is deleted", yes=yes)
     async with target.open() as store:
         count = await _walk(target.keys(store), prefix, origin, target, dry_run=False)
-    if target.json:
-        document({"deleted": count})
-    else:
-        line(f"deleted {_keys(count)}")
+    answer(target.json, {"deleted": count}, f"deleted {amount(count, 'key')}")
 
 
 async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Target, *, dry_run: bool) -> int:
@@ -205,17 +200,13 @@ async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Targ
         )
         count += page.count
         for key in page.keys if dry_run else ():
-            if target.json:
-                document({"key": key})
-            else:
-                line(shown_key(key))
+            answer(target.json, {"key": key}, shown_key(key))
         cursor = page.cursor
         if cursor is None:
             return count
 
 
-def _keys(count: int) -> str:
-    return "1 key" if count == 1 else f"{count} keys"
+
 
 
 _BATCH_HINT: Final = 'write a list such as \'[{"key": "a", "value": 1}]\', or @FILE to read it from a file'
@@ -244,8 +235,7 @@ async def batch(
     """
     checks, writes = _parts(read_value(content, text=False, hint=_BATCH_HINT))
     if count := _deletions(writes):
-        keys = "1 key" if count == 1 else f"{count} keys"
-        require_yes(f"the batch deletes {keys} of {target.owner}", yes=yes)
+        require_yes(f"the batch deletes {amount(count, 'key')} of {target.owner}", yes=yes)
     async with target.open() as store:
         done = await target.keys(store).batch(checks=checks, writes=writes, **origin.fields)
     if target.json:

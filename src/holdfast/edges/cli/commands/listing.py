@@ -20,8 +20,16 @@ import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
-from holdfast.edges.cli.options import Key, Long, number
-from holdfast.edges.cli.output import document, line, on_terminal, rows, say, shown_key, shown_time
+from holdfast.edges.cli.options import (
+    ALL_PAGES,
+    FIRST_PAGE,
+    Key,
+    Long,
+    MaybeWhole,
+    Paging,
+    require_from_one,
+)
+from holdfast.edges.cli.output import document, line, on_terminal, records, rows, say, shown_key, shown_time
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.edges.screen import harmless
 
@@ -76,9 +84,7 @@ async def list_keys(
     prefix: str = "",
     /,
     *,
-    limit: Annotated[int | None, Parameter(converter=number)] = None,
-    cursor: str | None = None,
-    everything: Annotated[bool, Parameter(name="--all")] = False,
+    paging: Paging = FIRST_PAGE,
     long: Annotated[bool, Long] = False,
     sort: Order = "key",
     reverse: bool = False,
@@ -91,12 +97,6 @@ async def list_keys(
     ----------
     prefix
         Prefix of the keys; all if not given.
-    limit
-        Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.
-    cursor
-        Continue after an earlier page; the cursor is in its JSON.
-    everything
-        All keys, page by page.
     long
         Print size in bytes, version, seconds left and time of the last change too.
     sort
@@ -104,15 +104,11 @@ async def list_keys(
     reverse
         Reverse the order.
     """
-    values = long or sort != "key"
+    values, everything = long or sort != "key", paging.everything
     at_once = not everything or sort != "key" or reverse or (long and not target.json and on_terminal())
     gathered: list[Listed] = []
     async with target.look() as store:
-        keys = target.keys(store)
-        walk = pages(
-            keys, prefix, limit=limit, cursor=cursor, values=values, follow=everything, wanted=filters
-        )
-        async for page in walk:
+        async for page in pages(target.keys(store), prefix, paging, values=values, filters=filters):
             gathered += _listed(page, store.now())
             if not at_once:
                 _print(gathered, target, long=long)
@@ -130,22 +126,16 @@ async def list_keys(
 
 
 async def pages(
-    keys: holdfast.KV,
-    prefix: str,
-    *,
-    limit: int | None,
-    cursor: str | None,
-    values: bool,
-    follow: bool,
-    wanted: EntryFilters = ANY,
+    keys: holdfast.KV, prefix: str, paging: Paging, *, values: bool = False, filters: EntryFilters = ANY
 ) -> AsyncIterator[holdfast.Page]:
-    """Yield a page of a listing; with `follow` also the pages after it."""
+    """Yield a page of a listing, or all of them."""
+    cursor = paging.cursor
     while True:
-        page = await keys.list(prefix, limit=limit, cursor=cursor, values=values, **asdict(wanted))
+        page = await keys.list(prefix, limit=paging.limit, cursor=cursor, values=values, **asdict(filters))
         yield page
-        if not follow or page.cursor is None:
-            return
         cursor = page.cursor
+        if not paging.everything or cursor is None:
+            return
 
 
 def _listed(page: holdfast.Page, now: int) -> list[Listed]:
@@ -185,15 +175,11 @@ def _print(listed: list[Listed], target: Target, *, long: bool) -> None:
         for row in listed:
             document(row if long else {"key": row.key})
     elif long:
-        rows(("key", "size", "version", "ttl", "updated"), map(_cells, listed))
+        records("key size version ttl updated=updated_at", listed)
     else:
         for row in listed:
             line(shown_key(row.key))
 
-
-def _cells(row: Listed) -> tuple[Any, ...]:
-    assert isinstance(row.updated_at, datetime)
-    return shown_key(row.key), row.size, row.version, row.ttl, shown_time(row.updated_at)
 
 
 SEPARATORS: Final = "/:"
@@ -210,19 +196,15 @@ class Branch:
 
     def document(self) -> dict[str, Any]:
         """Return the branch and those below it as a document."""
-        fields: dict[str, Any] = {"name": self.name, "keys": self.keys}
-        return (
-            fields | {"branches": [one.document() for one in self.branches.values()]}
-            if self.branches
-            else fields
-        )
+        below = {"branches": [branch.document() for branch in self.branches.values()]}
+        return {"name": self.name, "keys": self.keys, **(below if self.branches else {})}
 
 
 async def tree(
     prefix: str = "",
     /,
     *,
-    depth: Annotated[int | None, Parameter(converter=number)] = None,
+    depth: MaybeWhole = None,
     separators: str = SEPARATORS,
     target: Target = HERE,
 ) -> None:
@@ -237,23 +219,19 @@ async def tree(
     separators
         The characters after which keys branch: / and : if not given.
     """
-    if depth is not None and (type(depth) is not int or depth < 1):
-        raise holdfast.ValidationError("depth must be a whole number from 1", field="depth")
+    if depth is not None:
+        require_from_one(depth, "depth")
     root = Branch(prefix)
-    parts = (
-        re.compile(f"[^{re.escape(separators)}]*[{re.escape(separators)}]|.+", re.DOTALL)
-        if separators
-        else None
-    )
+    ends = re.escape(separators)
+    parts = re.compile(f"[^{ends}]*[{ends}]|.+" if ends else ".+", re.DOTALL)
     async with target.look() as store:
-        walk = pages(target.keys(store), prefix, limit=None, cursor=None, values=False, follow=True)
-        async for page in walk:
+        async for page in pages(target.keys(store), prefix, ALL_PAGES):
             for key in page.keys:
-                _add(root, [key] if parts is None else parts.findall(key), depth)
+                _add(root, parts.findall(key), depth)
     if target.json:
         document(root.document())
-        return
-    _print_tree(root, "")
+    else:
+        _print_tree(root, "")
 
 
 def _add(root: Branch, parts: list[str], depth: int | None) -> None:
@@ -290,7 +268,7 @@ async def watch(
     prefix: str = "",
     /,
     *,
-    since: Annotated[int | None, Parameter(converter=number)] = None,
+    since: MaybeWhole = None,
     values: bool = False,
     target: Target = HERE,
 ) -> None:
@@ -324,7 +302,7 @@ async def history(
     key: Key,
     /,
     *,
-    limit: Annotated[int | None, Parameter(converter=number)] = None,
+    limit: MaybeWhole = None,
     values: bool = False,
     target: Target = HERE,
 ) -> None:
@@ -349,7 +327,7 @@ async def history(
         if not trash_seen:
             say(CLOSED)
     else:
-        rows(("time", "op", "version", "key", "writer"), map(_change_cells, changes))
+        records("time=at op version key writer=last_writer", changes)
 
 
 async def _known_values(
@@ -408,18 +386,10 @@ def _line(change: holdfast.Change) -> str:
     return f"{at}\t{op}\t{version}\t{key}\t{who}"
 
 
-_TRASH = ("key", "op", "at", "by", "version", "purpose", "purged at")
 
 
 async def list_trash(
-    prefix: str = "",
-    /,
-    *,
-    limit: Annotated[int | None, Parameter(converter=number)] = None,
-    cursor: str | None = None,
-    everything: Annotated[bool, Parameter(name="--all")] = False,
-    values: bool = False,
-    target: Target = HERE,
+    prefix: str = "", /, *, paging: Paging = FIRST_PAGE, values: bool = False, target: Target = HERE
 ) -> None:
     """List deleted and expired entries that can be restored: how, when and by whom they were removed.
 
@@ -427,22 +397,17 @@ async def list_trash(
     ----------
     prefix
         Prefix of the keys; all if not given.
-    limit
-        Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.
-    cursor
-        Continue after an earlier page; the cursor is in its JSON.
-    everything
-        All of it, page by page.
     values
         Include the values; only with --json.
     """
+    cursor = paging.cursor
     async with target.look() as store:
         namespace = target.keys(store).namespace
         while True:
-            page = await store.trash(namespace, prefix, limit=limit, cursor=cursor, values=values)
-            _print_trash(page, target, by_line=everything)
+            page = await store.trash(namespace, prefix, limit=paging.limit, cursor=cursor, values=values)
+            _print_trash(page, target, by_line=paging.everything)
             cursor = page.cursor
-            if not everything or cursor is None:
+            if not paging.everything or cursor is None:
                 break
     if cursor is not None and not target.json:
         say(f"there is more in the trash: --all lists it, --cursor {cursor} goes on")
@@ -450,21 +415,9 @@ async def list_trash(
 
 def _print_trash(page: holdfast.TrashPage, target: Target, *, by_line: bool) -> None:
     if not target.json:
-        rows(_TRASH, map(_trash_cells, page.entries))
+        records("key op at by version purpose purged=purged_at", page.entries)
     elif by_line:
         for entry in page.entries:
             document(entry)
     else:
         document(page)
-
-
-def _trash_cells(entry: holdfast.TrashEntry) -> tuple[Any, ...]:
-    return (
-        shown_key(entry.key),
-        entry.op,
-        shown_time(entry.at),
-        entry.by,
-        entry.version,
-        entry.purpose,
-        shown_time(entry.purged_at),
-    )

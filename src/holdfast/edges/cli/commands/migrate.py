@@ -19,7 +19,7 @@ from cyclopts import Parameter
 import holdfast
 from holdfast.clock import moment
 from holdfast.edges.cli.options import WHERE, Yes, destroys, require_yes
-from holdfast.edges.cli.output import ERROR, OK, document, line, say
+from holdfast.edges.cli.output import ERROR, OK, answer, document, line, say
 from holdfast.edges.cli.schema import BASE, schema_of, writing
 from holdfast.edges.cli.target import Place
 from holdfast.edges.settings.read import read_config
@@ -58,11 +58,9 @@ async def up(*, database: Database = DATABASE) -> None:
     before = await schema.revision()
     async with database.opened():
         after = await schema.revision()
-    if database.json:
-        document({"before": before, "revision": after})
-    else:
+    if not database.json:
         say("there was nothing to do" if before == after else f"migrated from {before}")
-        line(after)
+    answer(database.json, {"before": before, "revision": after}, after)
 
 
 @destroys
@@ -80,19 +78,13 @@ async def down(revision: str | None = None, /, *, yes: Yes = False, database: Da
     lost = "every entry" if goal == BASE else "data"
     require_yes(f"going down from {before} to {goal} loses {lost}, so make a backup first", yes=yes)
     await schema.downgrade(goal)
-    if database.json:
-        document({"before": before, "revision": goal})
-    else:
-        line(goal)
+    answer(database.json, {"before": before, "revision": goal}, goal)
 
 
 async def current(*, database: Database = DATABASE) -> None:
     """Print the revision of a store; base if the database holds none."""
     revision = await schema_of(database.address).revision()
-    if database.json:
-        document({"revision": revision, "newest": SCHEMA_REVISION})
-    else:
-        line(revision)
+    answer(database.json, {"revision": revision, "newest": SCHEMA_REVISION}, revision)
 
 
 async def check(*, database: Database = DATABASE) -> int:

@@ -19,11 +19,11 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast import rules
-from holdfast.edges.calls import require_verbs
 from holdfast.edges.cli.options import (
     UNNAMED,
     Long,
     MaybeSeconds,
+    MaybeWhole,
     Viewer,
     Whole,
     Why,
@@ -31,10 +31,25 @@ from holdfast.edges.cli.options import (
     Yes,
     destroys,
     number,
+    require_from_one,
     require_yes,
     seconds,
 )
-from holdfast.edges.cli.output import document, line, on_terminal, refusal, rows, say, shown_key, shown_time
+from holdfast.edges.cli.output import (
+    answer,
+    document,
+    field_rows,
+    line,
+    on_terminal,
+    records,
+    refusal,
+    report,
+    rows,
+    say,
+    shown_key,
+    shown_time,
+    table,
+)
 from holdfast.edges.cli.schema import service_beside
 from holdfast.edges.cli.target import HERE, STORE, Place, Target, through
 from holdfast.operators.letters import Letters
@@ -45,9 +60,13 @@ from holdfast.wire.replies import default_fields
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-Number = Annotated[int | None, Parameter(converter=number)]
+FullName = Annotated[
+    str | None,
+    Parameter(help="Its full name, such as table/trivia, instead of --plugin, or --tenant and --project."),
+]
 
 FIELDS: Final = holdfast.Policy.__struct_fields__
+_NAMESPACES: Final = "namespace keys bytes version changed=changed_at"
 
 
 async def list_namespaces(*, target: Place = STORE) -> None:
@@ -57,71 +76,47 @@ async def list_namespaces(*, target: Place = STORE) -> None:
     if target.json:
         document({"namespaces": namespaces})
     else:
-        rows(
-            ("namespace", "keys", "bytes", "version", "changed"),
-            (
-                (one.namespace, one.keys, one.bytes, one.version, shown_time(one.changed_at))
-                for one in namespaces
-            ),
-        )
+        records(_NAMESPACES, namespaces)
 
 
-async def show_namespace(namespace: str | None = None, /, *, target: Target = HERE) -> None:
-    """Print what a namespace holds and its policy, one field per line; `-` for fields that are not set.
-
-    Parameters
-    ----------
-    namespace
-        Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
-    """
+async def show_namespace(namespace: FullName = None, /, *, target: Target = HERE) -> None:
+    """Print what a namespace holds and its policy, one field per line; `-` for fields that are not set."""
     async with target.look() as store:
         name = target.namespace(store, namespace)
-        stats, policy = await store.stats(name), await store.policy(name)
+        stats, policy = await store.stats(name), msgspec.structs.asdict(await store.policy(name))
         defaults = default_fields(await store.defaults(name))
-    fields = msgspec.structs.asdict(policy)
     if target.json:
-        document({**msgspec.structs.asdict(stats), "policy": fields, "defaults": defaults})
+        document({**msgspec.structs.asdict(stats), "policy": policy, "defaults": defaults})
         return
-    held = {"namespace": stats.namespace, "keys": stats.keys, "bytes": stats.bytes, "version": stats.version}
-    held["kept_bytes"] = stats.kept_bytes
+    held = {name: getattr(stats, name) for name in ("namespace", "keys", "bytes", "version", "kept_bytes")}
     # The policy has fields `trash` and `audit`, too.
     held |= {f"{part}_bytes": kept for part, kept in msgspec.structs.asdict(stats.parts).items()}
-    asked = {
-        name: f"{defaults[name]} (default)" if value is None and defaults.get(name) else value
-        for name, value in fields.items()
-    }
-    rows(("field", "value"), ((name, _shown(value)) for name, value in (held | asked).items()))
+    unset = {name for name, value in policy.items() if value is None}
+    limits = {name: f"{limit} (default)" for name, limit in defaults.items() if limit and name in unset}
+    field_rows(held | policy | limits, heading="value")
 
 
-async def recount(namespace: str | None = None, /, *, target: Target = HERE) -> None:
+async def recount(namespace: FullName = None, /, *, target: Target = HERE) -> None:
     """Recount what a namespace keeps and correct its counters, after rows were changed with SQL.
 
     Writes to the namespace wait until it is done.
-
-    Parameters
-    ----------
-    namespace
-        Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
     """
     async with target.open() as store:
         name = target.namespace(store, namespace)
         corrected = await store.recount(name)
-    if target.json:
-        document({"namespace": name, "corrected": corrected})
-    else:
-        message = f"{corrected} counters were wrong and are mended" if corrected else "all counters are right"
-        say(f"{name}: {message}")
+    message = f"{corrected} counters were wrong and are mended" if corrected else "all counters are right"
+    report(target.json, {"namespace": name, "corrected": corrected}, f"{name}: {message}")
 
 
 @destroys
 async def set_policy(
-    namespace: str | None = None,
+    namespace: FullName = None,
     /,
     *,
-    quota_keys: Number = None,
-    quota_bytes: Number = None,
-    max_value_bytes: Number = None,
-    rate_limit: Number = None,
+    quota_keys: MaybeWhole = None,
+    quota_bytes: MaybeWhole = None,
+    max_value_bytes: MaybeWhole = None,
+    rate_limit: MaybeWhole = None,
     ttl_default: MaybeSeconds = None,
     ttl_min: MaybeSeconds = None,
     ttl_max: MaybeSeconds = None,
@@ -143,8 +138,6 @@ async def set_policy(
 
     Parameters
     ----------
-    namespace
-        Its full name, such as table/trivia, instead of --plugin, or --tenant and --project.
     quota_keys
         Largest number of keys.
     quota_bytes
@@ -189,11 +182,9 @@ async def set_policy(
         name = target.namespace(store, namespace)
         before = msgspec.structs.asdict(await store.policy(name))
         policy = await store.set_policy(name, before | dict.fromkeys(cleared) | asked, **origin.fields)
-    fields = msgspec.structs.asdict(policy)
-    if target.json:
-        document({"namespace": name, "policy": fields})
-    else:
-        say(f"{name}: {_told(fields)}")
+    set_now = {field: value for field, value in msgspec.structs.asdict(policy).items() if value is not None}
+    message = ", ".join(f"{field} {_word(value)}" for field, value in set_now.items())
+    report(target.json, {"namespace": name, "policy": policy}, f"{name}: {message or 'no policy is set'}")
 
 
 async def _ask_to_prune(namespace: str | None, seconds: int, target: Target) -> None:
@@ -208,29 +199,20 @@ async def _ask_to_prune(namespace: str | None, seconds: int, target: Target) -> 
 def _field(name: str) -> str:
     field = name.replace("-", "_")
     if field not in FIELDS:
-        known = ", ".join(one.replace("_", "-") for one in FIELDS)
+        known = ", ".join(FIELDS).replace("_", "-")
         raise holdfast.ValidationError(
             f"a policy has no field {name!r}; its fields are {known}", field="clear"
         )
     return field
 
 
-def _told(fields: dict[str, Any]) -> str:
-    """Return a policy in one line: the fields that are set."""
-    return ", ".join(f"{name} {_shown(value)}" for name, value in fields.items() if value is not None) or (
-        "nothing is asked of it"
-    )
-
-
-def _shown(value: Any) -> str | int | None:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if value is None or isinstance(value, int) else str(value)
+def _word(value: Any) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
 _PARTS: Final = holdfast.Parts.__struct_fields__
 _STATS: Final = ("namespace", "keys", "bytes", "kept", *_PARTS, "version", "changed")
-_TOP_COLUMNS: Final = ("namespace", "keys", "bytes", "changes/s")
+_TOP: Final = ("namespace", "keys", "bytes", "changes/s")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,12 +240,12 @@ async def stats(*, target: Target = HERE) -> None:
         rows(_STATS, map(_stats_cells, namespaces))
 
 
-def _stats_cells(one: holdfast.Stats) -> tuple[str | int, ...]:
+def _stats_cells(one: holdfast.Stats) -> tuple[Any, ...]:
     held = one.namespace, one.keys, one.bytes, one.kept_bytes
-    return (*held, *msgspec.structs.astuple(one.parts), one.version, shown_time(one.changed_at))
+    return (*held, *msgspec.structs.astuple(one.parts), one.version, one.changed_at)
 
 
-async def ping(*, count: Annotated[int, Parameter(converter=number)] = 1, target: Place = STORE) -> None:
+async def ping(*, count: Whole = 1, target: Place = STORE) -> None:
     """Ask whether a write would be accepted now, and print how long the answer took.
 
     Parameters
@@ -271,8 +253,7 @@ async def ping(*, count: Annotated[int, Parameter(converter=number)] = 1, target
     count
         Number of requests to send.
     """
-    if type(count) is not int or count < 1:
-        raise holdfast.ValidationError("count must be a whole number from 1", field="count")
+    require_from_one(count, "count")
     times: list[float] = []
     async with target.open(creates=False) as store:
         while len(times) < count:
@@ -338,36 +319,26 @@ def _display(target: Place, *, once: bool) -> Iterator[Callable[[list[Sample]], 
     between."""
     if target.json:
         yield lambda samples: document({"namespaces": samples})
-    elif once:
-        yield lambda samples: rows(_TOP_COLUMNS, map(_sample_cells, samples))
-    elif not on_terminal():
-        yield lambda samples: rows(_TOP_COLUMNS, [*map(_sample_cells, samples), ()])
+    elif once or not on_terminal():
+        yield lambda samples: rows(_TOP, [*map(msgspec.structs.astuple, samples), *([] if once else [()])])
     else:
         # late: it takes 30 ms, and only a terminal needs it
         from rich.live import Live
 
-        # late: it takes 30 ms, and only a terminal needs it
-        from holdfast.edges.cli.output import table
-
         with Live(auto_refresh=False, screen=True) as live:
             yield lambda samples: live.update(
-                table(_TOP_COLUMNS, map(_sample_cells, samples), width=live.console.width), refresh=True
+                table(_TOP, map(msgspec.structs.astuple, samples), width=live.console.width), refresh=True
             )
 
 
-def _sample_cells(sample: Sample) -> tuple[str, int, int, float]:
-    return sample.namespace, sample.keys, sample.bytes, sample.changes_per_second
-
-
-_SLOW: Final = ("time", "ms", "plugin", "verb", "key")
-_MORE: Final = ("error", "request id", "number")
+_SLOW: Final = "time=at ms=milliseconds plugin verb key"
 _USUAL: Final = 20
 """Default number of requests to print."""
 
 
 async def slowlog(
     *,
-    limit: Annotated[int | None, Parameter(converter=number)] = None,
+    limit: MaybeWhole = None,
     slowest: bool = False,
     long: Annotated[bool, Long] = False,
     instance: str | None = None,
@@ -397,7 +368,7 @@ async def slowlog(
     if target.json:
         document({"requests": requests, "slow": page.slow, "instance": page.instance})
         return
-    rows((*_SLOW, *_MORE) if long else _SLOW, (_slow_cells(one, long=long) for one in requests))
+    records(f"{_SLOW} error=error_code request=request_id number" if long else _SLOW, requests)
     if not requests:
         say(f"the slow log is empty; slow requests since the service started: {page.slow}")
 
@@ -445,15 +416,10 @@ def _owner(target: Target) -> str | None:
     return plugin or f"{tenant}/{project}"
 
 
-def _slow_cells(one: holdfast.SlowRequest, *, long: bool) -> tuple[Any, ...]:
-    cells = (shown_time(one.at), one.milliseconds, one.plugin, one.verb, shown_key(one.key) or None)
-    return (*cells, one.error_code, one.request_id, one.number) if long else cells
-
-
 _TOKENS: Final = ("id", "for", "verbs", "made", "expires")
 
 
-async def create_token(
+async def tokens_create(
     *,
     verbs: str | None = None,
     expires: MaybeSeconds = None,
@@ -473,6 +439,9 @@ async def create_token(
     """
     named = None if verbs is None else [verb.strip() for verb in verbs.split(",")]
     if named is not None:
+        # late: it takes 90 ms, and other commands do without
+        from holdfast.edges.calls import require_verbs
+
         require_verbs(named)
     plugin, tenant, project = (None, None, None) if operator else target.chosen
     if not (operator or plugin or (tenant and project)):
@@ -490,7 +459,7 @@ async def create_token(
     say(f"{_about(made.about)}; this is the only time that it is shown")
 
 
-async def list_tokens(*, place: Place = STORE) -> None:
+async def tokens_list(*, place: Place = STORE) -> None:
     """List the tokens that are valid, without their secrets."""
     async with place.look() as store:
         tokens = await store.tokens().list()
@@ -498,13 +467,13 @@ async def list_tokens(*, place: Place = STORE) -> None:
         for token in tokens:
             document(token)
         return
-    rows(_TOKENS, map(_token_cells, tokens))
+    rows(_TOKENS, ((one.id, one.owner, _verbs(one), one.created_at, one.expires_at) for one in tokens))
     if not tokens:
         say("there are no tokens")
 
 
 @destroys
-async def revoke_tokens(
+async def tokens_revoke(
     *ids: Annotated[str, Parameter(help="The token's id.")], yes: Yes = False, place: Place = STORE
 ) -> None:
     """Revoke tokens by their ids. Every instance of a service refuses them within a second.
@@ -519,10 +488,8 @@ async def revoke_tokens(
     async with place.open() as store:
         for name in ids:
             revoked = await store.tokens().revoke(name)
-            if place.json:
-                document({"id": name, "revoked": revoked})
-            else:
-                line(f"{name} {'revoked' if revoked else 'not there'}")
+            done = "revoked" if revoked else "not there"
+            answer(place.json, {"id": name, "revoked": revoked}, f"{name} {done}")
 
 
 def _about(token: Token) -> str:
@@ -530,23 +497,18 @@ def _about(token: Token) -> str:
     return f"token {token.id} is for {token.owner}, allows {_verbs(token)} and {until}"
 
 
-def _token_cells(token: Token) -> tuple[str | None, ...]:
-    until = None if token.expires_at is None else shown_time(token.expires_at)
-    return (token.id, token.owner, _verbs(token), shown_time(token.created_at), until)
-
-
 def _verbs(token: Token) -> str:
     return "all verbs" if token.verbs is None else ",".join(token.verbs)
 
 
 LetterNumber = Annotated[int, Parameter(converter=number, help="The letter's number.")]
-_LETTERS = ("number", "time", "verb", "key", "error", "attempts", "writer", "request")
+_LETTERS: Final = "number time=at verb key error=error_code attempts writer request=request_id"
 
 
-async def list_letters(
+async def letters_list(
     *,
     after: Whole = 0,
-    limit: Annotated[int | None, Parameter(converter=number)] = None,
+    limit: MaybeWhole = None,
     everything: Annotated[bool, Parameter(name="--all")] = False,
     target: Target = HERE,
 ) -> None:
@@ -561,23 +523,24 @@ async def list_letters(
     everything
         All letters, page by page.
     """
-    page = holdfast.LetterPage(letters=[], next=after)
+    following: int | None = after
     async with target.look() as store:
         letters = _letters(store, target)
-        while page.next is not None:
-            page = await letters.list(after=page.next, limit=limit, masked=True)
+        while following is not None:
+            page = await letters.list(after=following, limit=limit, masked=True)
+            following = page.next
             if target.json:
                 for letter in page.letters:
                     document(letter)
             else:
-                rows(_LETTERS, map(_letter_cells, page.letters))
+                records(_LETTERS, page.letters)
             if not everything:
                 break
-    if page.next is not None and not target.json:
-        say(f"there are more letters: --all lists them, --after {page.next} goes on")
+    if following is not None and not target.json:
+        say(f"there are more letters: --all lists them, --after {following} goes on")
 
 
-async def show_letter(
+async def letters_show(
     letter: LetterNumber,
     /,
     *,
@@ -590,26 +553,20 @@ async def show_letter(
     Values are masked unless the policy `reveal` of the namespace is open. With --why they are shown, and an
     audit records who looked and why; the policy may refuse.
     """
-    if why is None:
-        async with target.look() as store:
-            found = await _letters(store, target).get(letter, masked=True)
-    else:
-        async with target.open() as store:
-            found = await _letters(store, target).reveal(letter, why, writer=writer)
+    async with target.look() if why is None else target.open() as store:
+        box = _letters(store, target)
+        seen = box.get(letter, masked=True) if why is None else box.reveal(letter, why, writer=writer)
+        found = await seen
     if found is None:
         raise holdfast.KeyNotFound(f"there is no dead letter {letter}", field="number")
     if target.json:
         document(found)
         return
-    fields = msgspec.structs.asdict(found) | {
-        "at": shown_time(found.at),
-        "key": shown_key(found.key),
-        "request": msgspec.json.encode(found.request).decode(),
-    }
-    rows(("field", "content"), [(name, str(content)) for name, content in fields.items()])
+    shown = {"key": shown_key(found.key), "request": msgspec.json.encode(found.request).decode()}
+    field_rows(msgspec.structs.asdict(found) | shown)
 
 
-async def retry_letters(
+async def letters_retry(
     *letters: LetterNumber,
     everything: Annotated[bool, Parameter(name="--all")] = False,
     target: Target = HERE,
@@ -632,15 +589,16 @@ async def retry_letters(
                 reply = await box.retry(one)
             except holdfast.HoldfastError as error:
                 failed = failed or error
-                _print_failure(one, error, target)
+                content = {"number": one, "done": False, "error": refusal(error)}
+                answer(target.json, content, f"{one} {error.code}")
             else:
-                _print_done(one, reply, target)
+                answer(target.json, {"number": one, "done": True, "reply": reply}, f"{one} done")
     if failed is not None:
         raise failed
 
 
 @destroys
-async def drop_letters(*letters: LetterNumber, yes: Yes = False, target: Target = HERE) -> None:
+async def letters_drop(*letters: LetterNumber, yes: Yes = False, target: Target = HERE) -> None:
     """Delete dead letters permanently. A letter that does not exist is no error."""
     if not letters:
         raise holdfast.MissingField("which letters? Give their numbers", field="letters")
@@ -649,10 +607,8 @@ async def drop_letters(*letters: LetterNumber, yes: Yes = False, target: Target 
         box = _letters(store, target)
         for one in letters:
             dropped = await box.drop(one)
-            if target.json:
-                document({"number": one, "dropped": dropped})
-            else:
-                line(f"{one} {'dropped' if dropped else 'not there'}")
+            done = "dropped" if dropped else "not there"
+            answer(target.json, {"number": one, "dropped": dropped}, f"{one} {done}")
 
 
 def _letters(store: holdfast.Store, target: Target) -> Letters:
@@ -667,30 +623,3 @@ async def _numbers(box: Letters) -> AsyncIterator[int]:
         for letter in page.letters:
             yield letter.number
         after = page.next
-
-
-def _print_done(one: int, reply: dict[str, Any], target: Target) -> None:
-    if target.json:
-        document({"number": one, "done": True, "reply": reply})
-    else:
-        line(f"{one} done")
-
-
-def _print_failure(one: int, error: holdfast.HoldfastError, target: Target) -> None:
-    if target.json:
-        document({"number": one, "done": False, "error": refusal(error)})
-    else:
-        line(f"{one} {error.code}")
-
-
-def _letter_cells(letter: holdfast.Letter) -> tuple[Any, ...]:
-    return (
-        letter.number,
-        shown_time(letter.at),
-        letter.verb,
-        shown_key(letter.key),
-        letter.error_code,
-        letter.attempts,
-        letter.writer,
-        letter.request_id,
-    )

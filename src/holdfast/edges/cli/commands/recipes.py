@@ -29,7 +29,7 @@ from holdfast.edges.cli.options import (
     require_yes,
     seconds,
 )
-from holdfast.edges.cli.output import ERROR, document, line, rows, say, shown_key, shown_time, value
+from holdfast.edges.cli.output import ERROR, answer, document, rows, say, shown_key, shown_time, value
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.handles.recipes.names import lock_key
 
@@ -146,10 +146,7 @@ async def flag_clear(
     require_yes(f"flag {name!a} of {target.owner} is cleared, and programs use their default", yes=yes)
     async with target.open() as store:
         cleared = await target.keys(store).flag(name, _Unset()).clear(**origin.fields)
-    if target.json:
-        document({"cleared": cleared})
-    else:
-        line("cleared" if cleared else "not set")
+    answer(target.json, {"cleared": cleared}, "cleared" if cleared else "not set")
 
 
 async def checkpoint_get(name: Name, /, *, target: Target = HERE) -> None:

@@ -31,6 +31,7 @@ from holdfast.edges.cli.output import (
     file_trouble,
     opened_output,
     progress,
+    report,
     require_free,
     rows,
     say,
@@ -167,11 +168,9 @@ def loss(names: list[str]) -> str:
 
 
 def _report(done: str, file: str, totals: BackupTotals, target: Place) -> None:
-    if target.json:
-        document({"file": file, **msgspec.structs.asdict(totals)})
-        return
-    counts = ", ".join(f"{name}: {count}" for name, count in msgspec.structs.asdict(totals).items())
-    say(f"{done} {file}: {counts}")
+    counts = msgspec.structs.asdict(totals)
+    shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
+    report(target.json, {"file": file, **counts}, f"{done} {file}: {shown}")
 
 
 @asynccontextmanager
@@ -394,7 +393,7 @@ async def diff(from_: str, to: str, /, *, json: bool = False) -> int:
     if json:
         document({"equal": not differences, "namespaces": differences})
     elif differences:
-        rows(("namespace", "shelf", "here", "there", "keys"), _lines(differences))
+        rows(("namespace", "section", "here", "there", "keys"), _lines(differences))
     else:
         say("both stores hold the same")
     return ERROR if differences else OK
@@ -407,24 +406,21 @@ async def _described(
         section.value: [await _part(ours, theirs, difference.name, section, part) for part in parts]
         for section, parts in difference.sections.items()
     }
-    versions = (
-        None
-        if difference.rows is None
-        else [None if one is None else one.revision for one in difference.rows]
-    )
-    return {"namespace": difference.name, "versions": versions, "shelves": sections}
+    stored = difference.rows
+    versions = None if stored is None else [None if row is None else row.revision for row in stored]
+    return {"namespace": difference.name, "versions": versions, "sections": sections}
 
 
 async def _part(
     ours: RawSnapshot, theirs: RawSnapshot, name: str, section: Section, part: Unequal
 ) -> dict[str, Any]:
     keys: list[Any] = []
-    async for one in differences(ours, theirs, name, section, part):
-        keys.append(_shown(one.position))
+    async for difference in differences(ours, theirs, name, section, part):
+        keys.append(_shown(difference.position))
         if len(keys) == _SHOWN:
             break
-    bounds = {"after": _shown(part.after), "upto": _shown(part.upto)}
-    return {**bounds, "from": part.counts[0], "to": part.counts[1], "keys": keys}
+    here, there = part.counts
+    return {"after": _shown(part.after), "upto": _shown(part.upto), "from": here, "to": there, "keys": keys}
 
 
 def _shown(position: Position | None) -> Any:
@@ -439,7 +435,7 @@ def _lines(differences: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     for one in differences:
         if one["versions"] is not None:
             lines.append((one["namespace"], "namespace", *one["versions"], None))
-        for section, parts in one["shelves"].items():
+        for section, parts in one["sections"].items():
             for part in parts:
                 keys = " ".join(map(str, part["keys"]))
                 lines.append((one["namespace"], section, part["from"], part["to"], keys))

@@ -7,7 +7,6 @@ keys are numbers, and text where they are text.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NoReturn
 
 import msgspec
@@ -15,11 +14,13 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast.edges.cli.options import (
+    OWNER,
     UNNAMED,
-    WHERE,
     Long,
+    Owner,
     Seconds,
     Viewer,
+    Whole,
     Why,
     WriteOptions,
     Yes,
@@ -29,8 +30,7 @@ from holdfast.edges.cli.options import (
     read_value,
     require_yes,
 )
-from holdfast.edges.cli.output import document, item_document, line, rows, say, shown_time, value
-from holdfast.edges.cli.target import Place
+from holdfast.edges.cli.output import answer, document, item_document, line, rows, say, shown_time, value
 from holdfast.errors import DatabaseError
 from holdfast.handles.tables import Tables
 
@@ -67,32 +67,6 @@ Limit = Annotated[
     ),
 ]
 Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by page.")]
-
-
-@Parameter(name="*", group=WHERE)
-@dataclass(frozen=True, kw_only=True)
-class Owner(Place):
-    """The tables of a plugin."""
-
-    plugin: Annotated[str | None, Parameter(alias="-p")] = None
-    """The plugin whose tables are meant. If not given: $HOLDFAST_PLUGIN."""
-
-    def tables(self, store: holdfast.Store) -> Tables:
-        """Return the handle on the tables."""
-        return store.tables(self.plugin_name)
-
-    @property
-    def plugin_name(self) -> str:
-        """The name of the plugin, from the option, a variable or a context."""
-        plugin = self._spoken().plugin if self.plugin is None else self.plugin
-        if not plugin:
-            raise holdfast.MissingField(
-                "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
-            )
-        return plugin
-
-
-HERE: Final = Owner()
 
 
 def definition(text: str, *, field: str) -> tuple[str, str]:
@@ -145,10 +119,7 @@ def no_item(table: str) -> NoReturn:
 
 def print_version(item: holdfast.Item, owner: Owner) -> None:
     """Print the version that a write of an item returns."""
-    if owner.json:
-        document({"version": item.version, "expires_at": item.expires_at})
-    else:
-        line(item.version)
+    answer(owner.json, {"version": item.version, "expires_at": item.expires_at}, item.version)
 
 
 def print_described(described: dict[str, Any], owner: Owner) -> None:
@@ -188,7 +159,7 @@ async def create(
     ttl_attribute: str | None = None,
     stream: Literal["keys", "new", "old", "both"] = "both",
     origin: WriteOptions = UNNAMED,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Create a table, and print its description.
 
@@ -202,7 +173,7 @@ async def create(
     keys = definition(partition_key, field="partition-key")
     sort = None if sort_key is None else definition(sort_key, field="sort-key")
     async with owner.open() as store:
-        made = await owner.tables(store).create_table(
+        made = await store.tables(owner.plugin_name).create_table(
             table,
             partition_key=keys,
             sort_key=sort,
@@ -215,19 +186,19 @@ async def create(
 
 @destroys
 async def drop(
-    table: Table, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = HERE
+    table: Table, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = OWNER
 ) -> None:
     """Drop a table with all its items."""
     require_yes(f"table {table!a} goes with all its items", yes=yes)
     async with owner.open() as store:
-        await owner.tables(store).drop_table(table, **origin.fields)
+        await store.tables(owner.plugin_name).drop_table(table, **origin.fields)
     _dropped(owner)
 
 
-async def list_tables(*, owner: Owner = HERE) -> None:
+async def list_tables(*, owner: Owner = OWNER) -> None:
     """List the names of all tables of a plugin."""
     async with owner.look() as store:
-        names = await owner.tables(store).list_tables()
+        names = await store.tables(owner.plugin_name).list_tables()
     if owner.json:
         document({"tables": names})
         return
@@ -235,29 +206,26 @@ async def list_tables(*, owner: Owner = HERE) -> None:
         line(name)
 
 
-async def describe(table: Table, /, *, owner: Owner = HERE) -> None:
+async def describe(table: Table, /, *, owner: Owner = OWNER) -> None:
     """Print the keys, the ttl attribute and the indexes of a table."""
     async with owner.look() as store:
-        described = await owner.tables(store).describe_table(table)
+        described = await store.tables(owner.plugin_name).describe_table(table)
     print_described(described, owner)
 
 
-async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner = HERE) -> None:
+async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner = OWNER) -> None:
     """Delete expired items, and print how many: at most a hundred, or all of them with --all."""
     async with owner.open() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         removed = swept = await tables.sweep_expired_ttl(table)
         while everything and swept:
             swept = await tables.sweep_expired_ttl(table)
             removed += swept
-    if owner.json:
-        document({"removed": removed})
-    else:
-        line(removed)
+    answer(owner.json, {"removed": removed}, removed)
 
 
-async def create_index(
-    table: Table, index: str, /, *, key: Definition, origin: WriteOptions = UNNAMED, owner: Owner = HERE
+async def index_create(
+    table: Table, index: str, /, *, key: Definition, origin: WriteOptions = UNNAMED, owner: Owner = OWNER
 ) -> None:
     """Create an index on one attribute, backfill it, and print the table's description.
 
@@ -268,13 +236,14 @@ async def create_index(
     """
     attribute = definition(key, field="key")
     async with owner.open() as store:
-        made = await owner.tables(store).create_index(table, index, key=attribute, **origin.fields)
+        tables = store.tables(owner.plugin_name)
+        made = await tables.create_index(table, index, key=attribute, **origin.fields)
     print_described(made, owner)
 
 
 @destroys
-async def drop_index(
-    table: Table, index: str, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = HERE
+async def index_drop(
+    table: Table, index: str, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = OWNER
 ) -> None:
     """Drop an index.
 
@@ -285,11 +254,11 @@ async def drop_index(
     """
     require_yes(f"index {index!a} of table {table!a} goes; its items stay", yes=yes)
     async with owner.open() as store:
-        await owner.tables(store).drop_index(table, index, **origin.fields)
+        await store.tables(owner.plugin_name).drop_index(table, index, **origin.fields)
     _dropped(owner)
 
 
-async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> None:
+async def index_check(table: Table, index: str, /, *, owner: Owner = OWNER) -> None:
     """Check that an index matches the items exactly; if not, the exit code is 1.
 
     Parameters
@@ -298,7 +267,7 @@ async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> No
         The index.
     """
     async with owner.look() as store:
-        found = await owner.tables(store).check_index(table, index)
+        found = await store.tables(owner.plugin_name).check_index(table, index)
     if owner.json:
         document(found)
     else:
@@ -309,10 +278,7 @@ async def check_index(table: Table, index: str, /, *, owner: Owner = HERE) -> No
 
 
 def _dropped(owner: Owner) -> None:
-    if owner.json:
-        document({"dropped": True})
-    else:
-        line("dropped")
+    answer(owner.json, {"dropped": True}, "dropped")
 
 
 _HINT: Final = 'write an object such as \'{"user": "ada"}\', or @FILE to read it from a file'
@@ -326,7 +292,7 @@ async def put(
     if_version: IfVersion = None,
     where: Condition = None,
     origin: WriteOptions = UNNAMED,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Put an item, replacing one with the same key, and print its version.
 
@@ -338,7 +304,7 @@ async def put(
     content = read_value(item, text=False, hint=_HINT)
     condition = json_option(where, field="where")
     async with owner.open() as store:
-        done = await owner.tables(store).put_item(
+        done = await store.tables(owner.plugin_name).put_item(
             table, content, expected_version=if_version, condition=condition, **origin.fields
         )
     print_version(done, owner)
@@ -352,7 +318,7 @@ async def get(
     *,
     show: tuple[str, ...] = (),
     long: Annotated[bool, Long] = False,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Print an item as JSON. If it does not exist, the exit code is 3.
 
@@ -364,7 +330,7 @@ async def get(
         Print its version and deadline too.
     """
     async with owner.look() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.get_item(table, *key, projection=show or None)
     print_item(table, item, owner, long=long)
@@ -393,7 +359,7 @@ async def reveal(
     why: Why = None,
     writer: Viewer = None,
     long: Annotated[bool, Long] = False,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Print an item as JSON; an audit records who looked at it and why.
 
@@ -403,7 +369,7 @@ async def reveal(
         Print its version and deadline too.
     """
     async with owner.open() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.reveal_item(table, *key, why=why, writer=writer)
     print_item(table, item, owner, long=long)
@@ -421,7 +387,7 @@ async def update(
     if_version: IfVersion = None,
     where: Condition = None,
     origin: WriteOptions = UNNAMED,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Change attributes of an item atomically, and print the result. A missing item is created.
 
@@ -437,7 +403,7 @@ async def update(
     changes = {"set": json_option(set_values, field="set"), "add": json_option(add, field="add")}
     condition = json_option(where, field="where")
     async with owner.open() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.update_item(
             table,
@@ -462,38 +428,32 @@ async def delete(
     if_version: IfVersion = None,
     where: Condition = None,
     origin: WriteOptions = UNNAMED,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Delete an item. An item that does not exist is no error."""
     condition = json_option(where, field="where")
     item = ", ".join(ascii(part) for part in (partition_key, sort_key) if part is not None)
     require_yes(f"item {item} of table {table!a} of plugin {owner.plugin_name} is deleted", yes=yes)
     async with owner.open() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         key = await key_of(tables, table, partition_key, sort_key)
         deleted = await tables.delete_item(
             table, *key, expected_version=if_version, condition=condition, **origin.fields
         )
-    if owner.json:
-        document({"deleted": deleted})
-    else:
-        line("deleted" if deleted else "not there")
+    answer(owner.json, {"deleted": deleted}, "deleted" if deleted else "not there")
 
 
-async def get_ttl(
-    table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = HERE
+async def ttl_get(
+    table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = OWNER
 ) -> None:
     """Print the seconds left: never for an item without a deadline, 0 if it does not exist."""
     async with owner.look() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         left = await tables.get_ttl(table, *await key_of(tables, table, partition_key, sort_key))
-    if owner.json:
-        document({"ttl": left})
-    else:
-        line("never" if left is None else left)
+    answer(owner.json, {"ttl": left}, "never" if left is None else left)
 
 
-async def set_ttl(
+async def ttl_set(
     table: Table,
     partition_key: PartitionKey,
     sort_key: SortKey = None,
@@ -501,7 +461,7 @@ async def set_ttl(
     *,
     seconds: Seconds,
     origin: WriteOptions = UNNAMED,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Expire an item after this many seconds, and print its new version.
 
@@ -511,24 +471,24 @@ async def set_ttl(
         Seconds until the item expires.
     """
     async with owner.open() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.set_ttl(table, *key, seconds, **origin.fields)
     print_version(item, owner)
 
 
-async def remove_ttl(
+async def ttl_remove(
     table: Table,
     partition_key: PartitionKey,
     sort_key: SortKey = None,
     /,
     *,
     origin: WriteOptions = UNNAMED,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Remove an item's deadline, and print its new version."""
     async with owner.open() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         key = await key_of(tables, table, partition_key, sort_key)
         item = await tables.remove_ttl(table, *key, **origin.fields)
     print_version(item, owner)
@@ -561,7 +521,7 @@ async def query(
     cursor: Cursor = None,
     everything: Everything = False,
     reverse: Reverse = False,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Print the items of a partition in the order of their sort keys, one line of JSON each.
 
@@ -572,7 +532,7 @@ async def query(
     """
     condition, wanted = json_option(sort_key, field="sort-key"), _wanted(where, show, limit, reverse=reverse)
     async with owner.look() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         described = await tables.describe_table(table)
         key = typed(partition_key, described["partition_key"], field="partition_key")
 
@@ -592,12 +552,12 @@ async def scan(
     cursor: Cursor = None,
     everything: Everything = False,
     reverse: Reverse = False,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Print the items of a table in the order of their keys, one line of JSON each."""
     wanted = _wanted(where, show, limit, reverse=reverse)
     async with owner.look() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
 
         async def page(cursor: str | None) -> holdfast.ItemPage:
             return await tables.scan(table, cursor=cursor, **wanted)
@@ -605,7 +565,7 @@ async def scan(
         await _print_pages(page, cursor, owner, everything=everything)
 
 
-async def query_index(
+async def index_query(
     table: Table,
     index: str,
     value: Annotated[str, Parameter(allow_leading_hyphen=True)],
@@ -617,7 +577,7 @@ async def query_index(
     cursor: Cursor = None,
     everything: Everything = False,
     reverse: Reverse = False,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Print the items whose indexed attribute has a value, one line of JSON each.
 
@@ -630,7 +590,7 @@ async def query_index(
     """
     wanted = _wanted(where, show, limit, reverse=reverse)
     async with owner.look() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         keys = {one["name"]: one["key"] for one in (await tables.describe_table(table))["indexes"]}
         given = typed(value, keys[index], field="value") if index in keys else value
 
@@ -644,11 +604,11 @@ async def changes(
     table: Table,
     /,
     *,
-    since: Annotated[int, Parameter(converter=number)] = 0,
+    since: Whole = 0,
     view: Literal["keys", "new", "old", "both"] = "keys",
     limit: Limit = None,
     everything: Everything = False,
-    owner: Owner = HERE,
+    owner: Owner = OWNER,
 ) -> None:
     """Print the changes of a table: time, operation, version, key and writer.
 
@@ -660,7 +620,7 @@ async def changes(
         Item images to include; only with --json.
     """
     async with owner.look() as store:
-        tables = owner.tables(store)
+        tables = store.tables(owner.plugin_name)
         while True:
             page = await tables.changes(table, since, limit=limit, view=view)
             if owner.json and not everything:

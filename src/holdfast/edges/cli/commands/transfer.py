@@ -23,12 +23,14 @@ import holdfast
 from holdfast import families, rules
 from holdfast.clock import moment
 from holdfast.edges.cli.commands.listing import pages
+from holdfast.edges.cli.options import ALL_PAGES
 from holdfast.edges.cli.output import (
-    document,
+    amount,
     file_trouble,
     lines_of,
     opened_output,
     progress,
+    report,
     require_free,
     say,
 )
@@ -79,7 +81,7 @@ async def export_entries(
         total = await _count(store, keys, prefix)
         with sorting() as sorter:
             with progress("export", total) as advance:
-                async for page in pages(keys, prefix, limit=None, cursor=None, values=True, follow=True):
+                async for page in pages(keys, prefix, ALL_PAGES, values=True):
                     for entry in page.entries or ():
                         sorter.add(entry)
                     advance(page.count)
@@ -87,10 +89,10 @@ async def export_entries(
             with opened_output(out, force=force) as file:
                 file.write(header.line())
                 file.writelines(sorter.lines())
-    if out is not None and target.json:
-        document({"namespace": keys.namespace, "entries": sorter.count, "file": out})
-    elif out is not None:
-        say(f"exported {_entries(sorter.count)} of {keys.namespace} to {out}")
+    if out is not None:
+        written = amount(sorter.count, "entry", "entries")
+        content = {"namespace": keys.namespace, "entries": sorter.count, "file": out}
+        report(target.json, content, f"exported {written} of {keys.namespace} to {out}")
 
 
 async def import_entries(
@@ -135,18 +137,21 @@ async def import_entries(
             if not intake.tally.keeps_versions and not target.json:
                 say(f"{keys.namespace} has been written to before, so the entries get new versions")
             intake.tally.policy_set = await _set_policy(store, keys.namespace, header, dry_run=dry_run)
-            with progress("import", _size(file), in_bytes=True) as advance:
-                for number, line in enumerate(lines, start=2):
-                    if line.strip():
-                        await intake.take(number, line)
-                    advance(len(line))
-            await intake.finish()
-    _report(intake, target)
+            await _feed(intake, file, lines)
+    tally = intake.tally
+    skipped = f", {tally.skipped} there already" if tally.skipped else ""
+    expired = f", {tally.expired} expired" if tally.expired else ""
+    written = amount(tally.written, "entry", "entries")
+    _report(tally, written, f"into {tally.namespace}{skipped}{expired}", target)
 
 
 async def _export_tables(out: str | None, *, force: bool, target: Target) -> None:
     async with target.look() as store:
-        plugin = _plugin(target)
+        plugin = target.chosen.plugin
+        if not plugin:
+            raise holdfast.MissingField(
+                "which plugin? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
+            )
         handle, name = store.tables(plugin), families.tables(plugin)
         described = await definitions(handle)
         header = await _header(store, name, tables=described)
@@ -158,10 +163,10 @@ async def _export_tables(out: str | None, *, force: bool, target: Target) -> Non
                 file.writelines(lines)
                 items += len(lines)
                 advance(len(lines))
-    if out is not None and target.json:
-        document({"namespace": name, "tables": len(described), "items": items, "file": out})
-    elif out is not None:
-        say(f"exported {_items(items)} of {_tables(len(described))} of {name} to {out}")
+    if out is not None:
+        content = {"namespace": name, "tables": len(described), "items": items, "file": out}
+        written = f"{amount(items, 'item')} of {amount(len(described), 'table')}"
+        report(target.json, content, f"exported {written} of {name} to {out}")
 
 
 async def _import_tables(
@@ -177,17 +182,29 @@ async def _import_tables(
         tally.policy_set = await _set_policy(store, namespace, header, dry_run=dry_run)
         intake = TableImporter(store.tables(plugin), header.tables or [], tally)
         await intake.begin()
-        with progress("import", _size(name), in_bytes=True) as advance:
-            for number, line in enumerate(lines, start=2):
-                if line.strip():
-                    await intake.take(number, line)
-                advance(len(line))
-        await intake.finish()
-    if target.json:
-        document(tally)
-        return
-    done = "would be imported" if dry_run else "imported"
-    say(f"{_items(tally.written)} {done} into {namespace}, new tables: {tally.tables}{_and_policy(tally)}")
+        await _feed(intake, name, lines)
+    _report(tally, amount(tally.written, "item"), f"into {namespace}, new tables: {tally.tables}", target)
+
+
+async def _feed(intake: Importer | TableImporter, name: str, lines: Iterator[bytes]) -> None:
+    """Give the lines after the header to an importer."""
+    with progress("import", _size(name), in_bytes=True) as advance:
+        for number, line in enumerate(lines, start=2):
+            if line.strip():
+                await intake.take(number, line)
+            advance(len(line))
+    await intake.finish()
+
+
+def _size(name: str) -> int | None:
+    """Return the size of a file; None if unknown, as for stdin."""
+    return None if name == "-" else Path(name).stat().st_size
+
+
+def _report(tally: ImportCounts | TableCounts, written: str, details: str, target: Target) -> None:
+    done = "would be imported" if tally.dry_run else "imported"
+    policy = ", with its policy" if tally.policy_set else ""
+    report(target.json, tally, f"{written} {done} {details}{policy}")
 
 
 async def _header(
@@ -212,61 +229,12 @@ async def _set_policy(store: holdfast.Store, namespace: str, header: Header, *, 
     return True
 
 
-def _plugin(target: Target) -> str:
-    plugin = target.chosen.plugin
-    if not plugin:
-        raise holdfast.MissingField(
-            "whose tables? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin"
-        )
-    return plugin
-
-
-def _items(count: int) -> str:
-    return "1 item" if count == 1 else f"{count} items"
-
-
-def _tables(count: int) -> str:
-    return "1 table" if count == 1 else f"{count} tables"
-
-
-def _and_policy(tally: ImportCounts | TableCounts) -> str:
-    return ", with its policy" if tally.policy_set else ""
-
-
 async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
     """Return the number of entries to export. Those with a prefix are counted only if a progress bar shows
     it."""
     if not prefix or not sys.stderr.isatty():
         return (await store.stats(keys.namespace)).keys
-    walk = pages(keys, prefix, limit=None, cursor=None, values=False, follow=True)
-    return sum([page.count async for page in walk])
-
-
-def _size(name: str) -> int | None:
-    """Return the size of a file; None if unknown, as for stdin."""
-    return None if name == "-" else Path(name).stat().st_size
-
-
-def _report(intake: Importer, target: Target) -> None:
-    tally = intake.tally
-    if target.json:
-        document(tally)
-        return
-    done = "would be imported" if tally.dry_run else "imported"
-    left_out = [
-        f"{count} {what}"
-        for count, what in ((tally.skipped, "there already"), (tally.expired, "expired"))
-        if count
-    ]
-    say(
-        f"{_entries(tally.written)} {done} into {tally.namespace}"
-        + "".join(f", {part}" for part in left_out)
-        + _and_policy(tally)
-    )
-
-
-def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count} entries"
+    return sum([page.count async for page in pages(keys, prefix, ALL_PAGES)])
 
 
 def _exported_from(store: holdfast.Store, namespace: str) -> holdfast.KV:
@@ -696,4 +664,4 @@ class Importer:
 
 def _described(bad: list[str]) -> str:
     more = len(bad) - _DESCRIBED
-    return "; ".join(bad[:_DESCRIBED]) + (f"; and {more} lines more" if more > 0 else "")
+    return "; ".join([*bad[:_DESCRIBED], *([f"and {more} lines more"] if more > 0 else [])])

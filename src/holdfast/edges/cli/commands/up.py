@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Group, Parameter
 
 from holdfast import extras
-from holdfast.edges.cli.output import document, require_free, rows, say, whole_file
+from holdfast.edges.cli.output import document, report, require_free, rows, whole_file
 from holdfast.edges.settings.read import ignored_settings, read_settings, settings_in_force
 from holdfast.edges.settings.table import SETTINGS, Setting, sections
 
@@ -116,10 +116,11 @@ def config_init(path: Path = NAME, /, *, force: bool = False, json: bool = False
     require_free(path, force=force, field="path")
     with whole_file(path, field="path") as file:
         file.write((example_json() if path.suffix == ".json" else example_toml()).encode())
-    if json:
-        document({"path": str(path.absolute())})
-    else:
-        say(f"wrote {path}; edit it, then run: holdfast up --config {quote(str(path))}")
+    report(
+        json,
+        {"path": str(path.absolute())},
+        f"wrote {path}; edit it, then run: holdfast up --config {quote(str(path))}",
+    )
 
 
 def example_toml() -> str:
