@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli, Program
 
 DELETING: Final = json.dumps([{"key": "k", "delete": True}, {"key": "new", "value": 1}])
+REMOVING: Final = json.dumps([{"delete": {"table": "t", "partition_key": "ada"}}])
 EXAMPLES: Final = {
     "batch": ["batch", DELETING],
     "blob delete": ["blob", "delete", "b"],
@@ -29,6 +30,7 @@ EXAMPLES: Final = {
     "table delete": ["table", "delete", "t", "ada"],
     "table drop": ["table", "drop", "t"],
     "table index drop": ["table", "index", "drop", "t", "i"],
+    "table transact-write": ["table", "transact-write", REMOVING],
     "token revoke": ["token", "revoke", "id"],
 }
 """A call of each command that destroys data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -216,3 +217,12 @@ def _every_kind(table: TableCli) -> None:
     assert table.did("delete", "events", "--yes", "alice", 7).out == "deleted\n"
     assert table("get", "events", "alice", 7).code == 3
     assert table.did("drop", "events", "--yes").out == "dropped\n"
+
+
+def test_several_items_at_once(table: TableCli) -> None:
+    """Verbs that no command is written for have one of their own: items by their keys, and a transaction."""
+    writes = [{"put": {"table": "events", "item": {"user": "ada", "at": at}}} for at in (1, 2)]
+    assert table.did("transact-write", json.dumps(writes), "--yes").json == [2, 3]
+    keys = json.dumps([{"partition_key": "ada", "sort_key": 2}, {"partition_key": "bob", "sort_key": 1}])
+    assert table.did("batch-get", "events", keys).jsons == [{"user": "ada", "at": 2}, None]
+    assert table("transact-write", "[]").code == 2

@@ -122,22 +122,7 @@ _COMMANDS: Final[dict[Group, dict[str, Any]]] = {
         "checkpoint": ("Saved progress of a job.", _of("recipes:checkpoint_", "get set")),
         "counter": ("Shared counters.", _of("recipes:counter_", "get add")),
     },
-    TABLES: {
-        "table": (
-            "Tables, their items and their indexes.",
-            {
-                **_of(
-                    "table:", "create drop list/ls=list_tables describe sweep put get reveal update delete"
-                ),
-                **_of("table:", "query scan changes"),
-                "index": ("Indexes on a table.", _of("table:index_", "create drop check query")),
-                "ttl": (
-                    "Print, set or remove the time an item has left to live.",
-                    _of("table:ttl_", "get set remove"),
-                ),
-            },
-        ),
-    },
+    TABLES: {"table": "table:app"},
     BLOBS: {
         "blob": (
             "Store and fetch bytes of any size.",
@@ -180,7 +165,9 @@ _COMMANDS: Final[dict[Group, dict[str, Any]]] = {
         "context": ("Short names for stores.", _of("context:", "add use list/ls=list_contexts remove/rm")),
     },
 }
-"""Every command that is written by hand, or a group of them with its help, in the order that help shows."""
+"""Every command that is written by hand, or a group of them with its help, in the order that help shows.
+
+The group `table` is made in its own module, because only that knows the verbs on tables."""
 
 
 def _register(parent: App, commands: dict[str, Any], **shown: Any) -> None:

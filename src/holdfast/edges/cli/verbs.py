@@ -7,6 +7,7 @@ given by position; the declaration says their types and help, and what the comma
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _OPTION: Final = inspect.Parameter.KEYWORD_ONLY
+_THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3})")
+"""The commas in numbers, which help does not have: a number in it can be pasted."""
 _JSON: Final = " JSON; - reads it from stdin, @FILE from a file."
 
 
@@ -137,9 +140,7 @@ class Family(NamedTuple):
             destroys(command)
             parameters.append(inspect.Parameter("yes", _OPTION, default=False, annotation=Yes))
         if declaration.in_order:
-            parameters.append(
-                inspect.Parameter("origin", _OPTION, default=UNNAMED, annotation=WriteOptions)
-            )
+            parameters.append(inspect.Parameter("origin", _OPTION, default=UNNAMED, annotation=WriteOptions))
         parameters.append(
             inspect.Parameter("place", _OPTION, default=self.place, annotation=type(self.place))
         )
@@ -204,6 +205,7 @@ class _Argument:
             metas = [one for one in get_args(form)[1:] if isinstance(one, msgspec.Meta)]
             said = next((meta.description for meta in metas if meta.description), "")
             kind = get_args(form)[0] if get_origin(form) is Annotated else form
+        said = _THOUSANDS.sub("", said)
         if kind in (bool, str) or get_origin(kind) is Literal:
             return self._spelled(kind, Parameter(help=said))
         if kind in (int, float) or set(get_args(kind)) == {int, float}:

@@ -206,9 +206,6 @@ async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Targ
             return count
 
 
-
-
-
 _BATCH_HINT: Final = 'write a list such as \'[{"key": "a", "value": 1}]\', or @FILE to read it from a file'
 
 

@@ -181,7 +181,6 @@ def _print(listed: list[Listed], target: Target, *, long: bool) -> None:
             line(shown_key(row.key))
 
 
-
 SEPARATORS: Final = "/:"
 _STEP: Final = "  "
 
@@ -384,8 +383,6 @@ def _line(change: holdfast.Change) -> str:
     if on_terminal():
         return f"{at}  {op:<8}  {version:>7}  {key}  {who}"
     return f"{at}\t{op}\t{version}\t{key}\t{who}"
-
-
 
 
 async def list_trash(

@@ -1,23 +1,29 @@
 """`holdfast table`: tables, their indexes and their items.
 
 Text becomes the type that the table's definition gives, and nothing is guessed: the key 7 is a number where
-keys are numbers, and text where they are text.
+keys are numbers, and text where they are text. Verbs without a function here have the commands that
+`holdfast.edges.cli.verbs` makes of their declarations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Final, Literal, NoReturn
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 import holdfast
 from holdfast.edges.cli.options import (
     OWNER,
     UNNAMED,
+    Everything,
     Long,
+    MaybeWhole,
     Owner,
+    Paging,
     Seconds,
     Viewer,
     Whole,
@@ -30,53 +36,92 @@ from holdfast.edges.cli.options import (
     read_value,
     require_yes,
 )
-from holdfast.edges.cli.output import answer, document, item_document, line, rows, say, shown_time, value
+from holdfast.edges.cli.output import (
+    OK,
+    answer,
+    document,
+    field_rows,
+    item_document,
+    line,
+    rows,
+    say,
+    value,
+)
+from holdfast.edges.cli.verbs import Family, Spelling
 from holdfast.errors import DatabaseError
 from holdfast.handles.tables import Tables
+from holdfast.tables.commands import VERBS
+from holdfast.tables.forms import KeyDefinitionFields
 
-Hyphened: Final = Parameter(allow_leading_hyphen=True)
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from holdfast.declare import Declaration
 
 Table = Annotated[str, Parameter(help="The table.")]
+Index = Annotated[str, Parameter(help="The index.")]
 PartitionKey = Annotated[
     str, Parameter(allow_leading_hyphen=True, help="The partition key; a binary one as base64.")
 ]
 SortKey = Annotated[
     str | None, Parameter(allow_leading_hyphen=True, help="The sort key, if the table has one.")
 ]
-Definition = Annotated[str, Parameter(help="An attribute and its type: NAME:string, :number or :binary.")]
-IfVersion = Annotated[
-    int | None,
-    Parameter(
-        converter=number, help="Write only if the item has this version; 0 means that it must not exist."
-    ),
-]
-Condition = Annotated[
-    str | None,
-    Parameter(
-        help='Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
-    ),
-]
-Filter = Annotated[
-    str | None, Parameter(help='Only items that meet this condition, as JSON: \'{"score": {"gt": 5}}\'.')
-]
-Limit = Annotated[
-    int | None,
-    Parameter(
-        converter=number,
-        help="Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.",
-    ),
-]
-Everything = Annotated[bool, Parameter(name="--all", help="All of them, page by page.")]
+_DEFINITION: Final = "An attribute and its type: NAME:string, :number or :binary."
+_ITEM: Final = "A JSON object that contains its key; - reads it from stdin, @FILE from a file."
+_HINT: Final = 'write an object such as \'{"user": "ada"}\', or @FILE to read it from a file'
+
+app = App(name="table", help="Tables, their items and their indexes.")
+index = App(name="index", help="Indexes on a table.")
+ttl = App(name="ttl", help="Print, set or remove the time an item has left to live.")
+app.command(index)
+app.command(ttl)
 
 
-def definition(text: str, *, field: str) -> tuple[str, str]:
-    """Split an attribute of a key from its type, which follows the last colon."""
-    name, colon, kind = text.rpartition(":")
-    if not colon:
-        raise holdfast.ValidationError(
-            f"--{field} is an attribute and its type, such as user:string", field=field
-        )
-    return name, kind
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What must hold for a write of an item."""
+
+    if_version: MaybeWhole = None
+    """Write only if the item has this version; 0 means that it must not exist."""
+
+    where: str | None = None
+    """Write only if the existing item meets this condition, as JSON: '{"score": {"gt": 5}}'."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The keyword arguments for the verbs."""
+        return {"expected_version": self.if_version, "condition": json_option(self.where, field="where")}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Selection(Paging):
+    """The items to print."""
+
+    where: str | None = None
+    """Only items that meet this condition, as JSON: '{"score": {"gt": 5}}'."""
+
+    show: tuple[str, ...] = ()
+    """Only this path, such as meta.tag; may be given several times."""
+
+    reverse: bool = False
+    """Reverse the order."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The keyword arguments for the verbs, but for the cursor."""
+        condition = json_option(self.where, field="where")
+        return {
+            "filter": condition,
+            "projection": self.show or None,
+            "limit": self.limit,
+            "reverse": self.reverse,
+        }
+
+
+ANYTHING: Final = Expected()
+ALL: Final = Selection()
 
 
 def json_option(text: str | None, *, field: str) -> Any:
@@ -89,14 +134,15 @@ def json_option(text: str | None, *, field: str) -> Any:
         raise holdfast.ValidationError(f"--{field} is not JSON", field=field) from None
 
 
-async def key_of(tables: Tables, table: str, partition_key: str, sort_key: str | None) -> tuple[Any, Any]:
-    """Return the key of an item, converted to the types of its table."""
-    described = await tables.describe_table(table)
-    sort = described["sort_key"]
-    return (
-        typed(partition_key, described["partition_key"], field="partition_key"),
-        sort_key if sort_key is None or sort is None else typed(sort_key, sort, field="sort_key"),
-    )
+async def _typed(tables: Tables, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call, with the key of an item in the types of its table."""
+    if not isinstance(fields.get("partition_key"), str):
+        return fields
+    described = await tables.describe_table(fields["table"])
+    keys = {name: fields[name] for name in ("partition_key", "sort_key") if fields.get(name) is not None}
+    return fields | {
+        name: typed(text, described[name], field=name) for name, text in keys.items() if described[name]
+    }
 
 
 def typed(text: str, attribute: dict[str, Any], *, field: str) -> Any:
@@ -112,204 +158,137 @@ def typed(text: str, attribute: dict[str, Any], *, field: str) -> Any:
     return key
 
 
-def no_item(table: str) -> NoReturn:
-    """Raise the error for a missing item, which has its own exit code."""
-    raise holdfast.ItemNotFound(f"table {table!r} has no such item", field="partition_key")
+# The commands that are made from declarations.
 
 
-def print_version(item: holdfast.Item, owner: Owner) -> None:
-    """Print the version that a write of an item returns."""
-    answer(owner.json, {"version": item.version, "expires_at": item.expires_at}, item.version)
+def _spell(name: str, form: Any) -> Spelling | None:
+    """Return how the command line has a field of a verb on tables."""
+    if name == "key" or KeyDefinitionFields in get_args(form):
+        kind = str if name in ("key", "partition_key") else str | None
+        read = partial(_definition, field=name.replace("_", "-"))
+        return Spelling(name, Annotated[kind, Parameter(help=_DEFINITION)], read)
+    if name == "item":
+        annotation = Annotated[str, Parameter(allow_leading_hyphen=True, help=_ITEM)]
+        return Spelling(name, annotation, partial(read_value, text=False, hint=_HINT))
+    if name == "condition":
+        said = 'Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
+        read = partial(json_option, field="where")
+        return Spelling("where", Annotated[str | None, Parameter(help=said)], read)
+    return _SPELLINGS.get(name)
 
 
-def print_described(described: dict[str, Any], owner: Owner) -> None:
-    """Print the description of a table."""
-    if owner.json:
-        document(described)
-        return
-    shown: list[tuple[str, str | None]] = [
-        ("table", described["table"]),
-        ("partition_key", _attribute(described["partition_key"])),
-        ("sort_key", _attribute(described["sort_key"])),
-        ("ttl_attribute", described["ttl_attribute"]),
-        ("stream", described["stream"]),
-        ("created_at", _time(described["created_at"])),
-    ]
-    shown += [
-        ("index", f"{index['name']} {_attribute(index['key'])} {index['state']}")
-        for index in described["indexes"]
-    ]
-    rows(("field", "content"), shown)
+_SPELLINGS: Final = {
+    "table": Spelling("table", Table),
+    "index": Spelling("index", Index),
+    "partition_key": Spelling("partition_key", PartitionKey),
+    "sort_key": Spelling("sort_key", SortKey),
+    "expected_version": Spelling(
+        "if_version",
+        Annotated[
+            int | None,
+            Parameter(
+                converter=number,
+                help="Write only if the item has this version; 0 means that it must not exist.",
+            ),
+        ],
+    ),
+    "ttl_seconds": Spelling("seconds", Annotated[Seconds, Parameter(help="Seconds until the item expires.")]),
+}
+
+
+def _definition(text: str | None, *, field: str) -> tuple[str, str] | None:
+    """Split an attribute of a key from its type, which follows the last colon."""
+    if text is None:
+        return None
+    name, colon, kind = text.rpartition(":")
+    if not colon:
+        raise holdfast.ValidationError(
+            f"--{field} is an attribute and its type, such as user:string", field=field
+        )
+    return name, kind
+
+
+def _show(declaration: Declaration, fields: dict[str, Any], result: Any, owner: Owner) -> int:
+    """Print what a verb has returned."""
+    if isinstance(result, holdfast.Item):
+        answer(owner.json, {"version": result.version, "expires_at": result.expires_at}, result.version)
+    elif isinstance(result, dict) and "indexes" in result and not owner.json:
+        _print_described(result)
+    elif declaration.name == "get_ttl":
+        answer(owner.json, {"ttl": result}, "never" if result is None else result)
+    elif result is None:
+        answer(owner.json, {"dropped": True}, "dropped")
+    elif declaration.name == "list_tables":
+        if owner.json:
+            document({"tables": result})
+        for name in () if owner.json else result:
+            line(name)
+    elif declaration.name == "batch_get_item":
+        for item in result:
+            document(None if item is None else item_document(item) if owner.json else item.value)
+    else:
+        document(result)
+    return OK
+
+
+def _print_described(described: dict[str, Any]) -> None:
+    shown = {name: described[name] for name in ("table", "partition_key", "sort_key", "ttl_attribute")}
+    for name in ("partition_key", "sort_key"):
+        shown[name] = _attribute(described[name])
+    rows(
+        ("field", "content"),
+        [
+            *shown.items(),
+            ("stream", described["stream"]),
+            ("created_at", described["created_at"]),
+            *(
+                ("index", f"{one['name']} {_attribute(one['key'])} {one['state']}")
+                for one in described["indexes"]
+            ),
+        ],
+    )
+
+
+def _described_index(index: dict[str, Any]) -> str:
+    return f"{index['name']} {_attribute(index['key'])} {index['state']}"
 
 
 def _attribute(described: dict[str, Any] | None) -> str | None:
     return None if described is None else f"{described['name']}:{described['type']}"
 
 
-def _time(moment: Any) -> str:
-    return moment if isinstance(moment, str) else shown_time(moment)
+FAMILY: Final = Family(
+    verbs=VERBS,
+    handle=Tables,
+    opened=lambda owner, store: store.tables(owner.plugin_name),
+    place=OWNER,
+    spell=_spell,
+    owner=lambda owner: f"plugin {owner.plugin_name}",
+    show=_show,
+    prints={"indexes": "Prints its description.", "old_version": "Prints its new version."},
+    keywords=("expected_version", "condition"),
+    hidden=("return_values", "binary"),
+    complete=_typed,
+)
 
 
-async def create(
-    table: Table,
-    /,
-    *,
-    partition_key: Definition,
-    sort_key: Definition | None = None,
-    ttl_attribute: str | None = None,
-    stream: Literal["keys", "new", "old", "both"] = "both",
-    origin: WriteOptions = UNNAMED,
-    owner: Owner = OWNER,
-) -> None:
-    """Create a table, and print its description.
-
-    Parameters
-    ----------
-    ttl_attribute
-        The attribute that holds an item's expiry time, in seconds since 1970.
-    stream
-        Item images that changes can show.
-    """
-    keys = definition(partition_key, field="partition-key")
-    sort = None if sort_key is None else definition(sort_key, field="sort-key")
-    async with owner.open() as store:
-        made = await store.tables(owner.plugin_name).create_table(
-            table,
-            partition_key=keys,
-            sort_key=sort,
-            ttl_attribute=ttl_attribute,
-            stream=stream,
-            **origin.fields,
-        )
-    print_described(made, owner)
+# The commands that are written by hand.
 
 
-@destroys
-async def drop(
-    table: Table, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = OWNER
-) -> None:
-    """Drop a table with all its items."""
-    require_yes(f"table {table!a} goes with all its items", yes=yes)
-    async with owner.open() as store:
-        await store.tables(owner.plugin_name).drop_table(table, **origin.fields)
-    _dropped(owner)
-
-
-async def list_tables(*, owner: Owner = OWNER) -> None:
-    """List the names of all tables of a plugin."""
-    async with owner.look() as store:
-        names = await store.tables(owner.plugin_name).list_tables()
-    if owner.json:
-        document({"tables": names})
-        return
-    for name in names:
-        line(name)
-
-
-async def describe(table: Table, /, *, owner: Owner = OWNER) -> None:
-    """Print the keys, the ttl attribute and the indexes of a table."""
-    async with owner.look() as store:
-        described = await store.tables(owner.plugin_name).describe_table(table)
-    print_described(described, owner)
-
-
-async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner = OWNER) -> None:
-    """Delete expired items, and print how many: at most a hundred, or all of them with --all."""
-    async with owner.open() as store:
+@asynccontextmanager
+async def _item(
+    owner: Owner, table: str, partition_key: str, sort_key: str | None, *, writes: bool = False
+) -> AsyncIterator[tuple[Tables, dict[str, Any]]]:
+    """Open the store, and yield the handle and the key of an item in the types of its table."""
+    async with owner.open() if writes else owner.look() as store:
         tables = store.tables(owner.plugin_name)
-        removed = swept = await tables.sweep_expired_ttl(table)
-        while everything and swept:
-            swept = await tables.sweep_expired_ttl(table)
-            removed += swept
-    answer(owner.json, {"removed": removed}, removed)
-
-
-async def index_create(
-    table: Table, index: str, /, *, key: Definition, origin: WriteOptions = UNNAMED, owner: Owner = OWNER
-) -> None:
-    """Create an index on one attribute, backfill it, and print the table's description.
-
-    Parameters
-    ----------
-    index
-        The index.
-    """
-    attribute = definition(key, field="key")
-    async with owner.open() as store:
-        tables = store.tables(owner.plugin_name)
-        made = await tables.create_index(table, index, key=attribute, **origin.fields)
-    print_described(made, owner)
-
-
-@destroys
-async def index_drop(
-    table: Table, index: str, /, *, yes: Yes = False, origin: WriteOptions = UNNAMED, owner: Owner = OWNER
-) -> None:
-    """Drop an index.
-
-    Parameters
-    ----------
-    index
-        The index.
-    """
-    require_yes(f"index {index!a} of table {table!a} goes; its items stay", yes=yes)
-    async with owner.open() as store:
-        await store.tables(owner.plugin_name).drop_index(table, index, **origin.fields)
-    _dropped(owner)
-
-
-async def index_check(table: Table, index: str, /, *, owner: Owner = OWNER) -> None:
-    """Check that an index matches the items exactly; if not, the exit code is 1.
-
-    Parameters
-    ----------
-    index
-        The index.
-    """
-    async with owner.look() as store:
-        found = await store.tables(owner.plugin_name).check_index(table, index)
-    if owner.json:
-        document(found)
-    else:
-        names = ("items", "entries", "missing", "extra")
-        rows(names, [[found[name] for name in names]])
-    if not found["consistent"]:
-        raise DatabaseError(f"index {index!r} does not match the items: drop it and create it again")
-
-
-def _dropped(owner: Owner) -> None:
-    answer(owner.json, {"dropped": True}, "dropped")
-
-
-_HINT: Final = 'write an object such as \'{"user": "ada"}\', or @FILE to read it from a file'
-
-
-async def put(
-    table: Table,
-    item: Annotated[str, Hyphened],
-    /,
-    *,
-    if_version: IfVersion = None,
-    where: Condition = None,
-    origin: WriteOptions = UNNAMED,
-    owner: Owner = OWNER,
-) -> None:
-    """Put an item, replacing one with the same key, and print its version.
-
-    Parameters
-    ----------
-    item
-        A JSON object that contains its key; - reads it from stdin, @FILE from a file.
-    """
-    content = read_value(item, text=False, hint=_HINT)
-    condition = json_option(where, field="where")
-    async with owner.open() as store:
-        done = await store.tables(owner.plugin_name).put_item(
-            table, content, expected_version=if_version, condition=condition, **origin.fields
+        yield (
+            tables,
+            await _typed(tables, {"table": table, "partition_key": partition_key, "sort_key": sort_key}),
         )
-    print_version(done, owner)
 
 
+@app.command
 async def get(
     table: Table,
     partition_key: PartitionKey,
@@ -329,27 +308,12 @@ async def get(
     long
         Print its version and deadline too.
     """
-    async with owner.look() as store:
-        tables = store.tables(owner.plugin_name)
-        key = await key_of(tables, table, partition_key, sort_key)
-        item = await tables.get_item(table, *key, projection=show or None)
-    print_item(table, item, owner, long=long)
+    async with _item(owner, table, partition_key, sort_key) as (tables, key):
+        item = await tables.get_item(**key, projection=show or None)
+    _print_item(table, item, owner, long=long)
 
 
-def print_item(table: str, item: holdfast.Item | None, owner: Owner, *, long: bool) -> None:
-    """Print an item in the form that the options ask for."""
-    if item is None:
-        no_item(table)
-    if not long and not owner.json:
-        value(item.value)
-    elif not long:
-        document(item.value)
-    elif owner.json:
-        document(item_document(item))
-    else:
-        rows(("field", "content"), _described(item))
-
-
+@app.command
 async def reveal(
     table: Table,
     partition_key: PartitionKey,
@@ -368,13 +332,25 @@ async def reveal(
     long
         Print its version and deadline too.
     """
-    async with owner.open() as store:
-        tables = store.tables(owner.plugin_name)
-        key = await key_of(tables, table, partition_key, sort_key)
-        item = await tables.reveal_item(table, *key, why=why, writer=writer)
-    print_item(table, item, owner, long=long)
+    async with _item(owner, table, partition_key, sort_key, writes=True) as (tables, key):
+        item = await tables.reveal_item(**key, why=why, writer=writer)
+    _print_item(table, item, owner, long=long)
 
 
+def _print_item(table: str, item: holdfast.Item | None, owner: Owner, *, long: bool) -> None:
+    """Print an item in the form that the options ask for."""
+    if item is None:
+        raise holdfast.ItemNotFound(f"table {table!r} has no such item", field="partition_key")
+    if owner.json:
+        document(item_document(item) if long else item.value)
+    elif not long:
+        value(item.value)
+    else:
+        text = msgspec.json.encode(item.value).decode()
+        field_rows({"item": text, "version": item.version, "expires_at": item.expires_at})
+
+
+@app.command
 async def update(
     table: Table,
     partition_key: PartitionKey,
@@ -384,8 +360,7 @@ async def update(
     set_values: Annotated[str | None, Parameter(name="--set")] = None,
     add: str | None = None,
     remove: tuple[str, ...] = (),
-    if_version: IfVersion = None,
-    where: Condition = None,
+    expected: Expected = ANYTHING,
     origin: WriteOptions = UNNAMED,
     owner: Owner = OWNER,
 ) -> None:
@@ -401,22 +376,13 @@ async def update(
         A path to remove; may be given several times.
     """
     changes = {"set": json_option(set_values, field="set"), "add": json_option(add, field="add")}
-    condition = json_option(where, field="where")
-    async with owner.open() as store:
-        tables = store.tables(owner.plugin_name)
-        key = await key_of(tables, table, partition_key, sort_key)
-        item = await tables.update_item(
-            table,
-            *key,
-            **changes,
-            remove=remove or None,
-            expected_version=if_version,
-            condition=condition,
-            **origin.fields,
-        )
+    fields = {**changes, "remove": remove or None, **expected.fields, **origin.fields}
+    async with _item(owner, table, partition_key, sort_key, writes=True) as (tables, key):
+        item = await tables.update_item(**key, **fields)
     document(item_document(item) if owner.json else item.value)
 
 
+@app.command
 @destroys
 async def delete(
     table: Table,
@@ -425,102 +391,53 @@ async def delete(
     /,
     *,
     yes: Yes = False,
-    if_version: IfVersion = None,
-    where: Condition = None,
+    expected: Expected = ANYTHING,
     origin: WriteOptions = UNNAMED,
     owner: Owner = OWNER,
 ) -> None:
     """Delete an item. An item that does not exist is no error."""
-    condition = json_option(where, field="where")
+    fields = {**expected.fields, **origin.fields}
     item = ", ".join(ascii(part) for part in (partition_key, sort_key) if part is not None)
     require_yes(f"item {item} of table {table!a} of plugin {owner.plugin_name} is deleted", yes=yes)
-    async with owner.open() as store:
-        tables = store.tables(owner.plugin_name)
-        key = await key_of(tables, table, partition_key, sort_key)
-        deleted = await tables.delete_item(
-            table, *key, expected_version=if_version, condition=condition, **origin.fields
-        )
+    async with _item(owner, table, partition_key, sort_key, writes=True) as (tables, key):
+        deleted = await tables.delete_item(**key, **fields)
     answer(owner.json, {"deleted": deleted}, "deleted" if deleted else "not there")
 
 
-async def ttl_get(
-    table: Table, partition_key: PartitionKey, sort_key: SortKey = None, /, *, owner: Owner = OWNER
-) -> None:
-    """Print the seconds left: never for an item without a deadline, 0 if it does not exist."""
+@app.command
+async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner = OWNER) -> None:
+    """Delete expired items, and print how many: at most a hundred, or all of them with --all."""
+    async with owner.open() as store:
+        tables = store.tables(owner.plugin_name)
+        removed = swept = await tables.sweep_expired_ttl(table)
+        while everything and swept:
+            swept = await tables.sweep_expired_ttl(table)
+            removed += swept
+    answer(owner.json, {"removed": removed}, removed)
+
+
+@index.command(name="check")
+async def index_check(table: Table, index: Index, /, *, owner: Owner = OWNER) -> None:
+    """Check that an index matches the items exactly; if not, the exit code is 1."""
     async with owner.look() as store:
-        tables = store.tables(owner.plugin_name)
-        left = await tables.get_ttl(table, *await key_of(tables, table, partition_key, sort_key))
-    answer(owner.json, {"ttl": left}, "never" if left is None else left)
+        checked = await store.tables(owner.plugin_name).check_index(table, index)
+    if owner.json:
+        document(checked)
+    else:
+        names = ("items", "entries", "missing", "extra")
+        rows(names, [[checked[name] for name in names]])
+    if not checked["consistent"]:
+        raise DatabaseError(f"index {index!r} does not match the items: drop it and create it again")
 
 
-async def ttl_set(
-    table: Table,
-    partition_key: PartitionKey,
-    sort_key: SortKey = None,
-    /,
-    *,
-    seconds: Seconds,
-    origin: WriteOptions = UNNAMED,
-    owner: Owner = OWNER,
-) -> None:
-    """Expire an item after this many seconds, and print its new version.
-
-    Parameters
-    ----------
-    seconds
-        Seconds until the item expires.
-    """
-    async with owner.open() as store:
-        tables = store.tables(owner.plugin_name)
-        key = await key_of(tables, table, partition_key, sort_key)
-        item = await tables.set_ttl(table, *key, seconds, **origin.fields)
-    print_version(item, owner)
-
-
-async def ttl_remove(
-    table: Table,
-    partition_key: PartitionKey,
-    sort_key: SortKey = None,
-    /,
-    *,
-    origin: WriteOptions = UNNAMED,
-    owner: Owner = OWNER,
-) -> None:
-    """Remove an item's deadline, and print its new version."""
-    async with owner.open() as store:
-        tables = store.tables(owner.plugin_name)
-        key = await key_of(tables, table, partition_key, sort_key)
-        item = await tables.remove_ttl(table, *key, **origin.fields)
-    print_version(item, owner)
-
-
-def _described(item: holdfast.Item) -> list[tuple[str, Any]]:
-    return [
-        ("item", msgspec.json.encode(item.value).decode()),
-        ("version", str(item.version)),
-        ("expires_at", None if item.expires_at is None else shown_time(item.expires_at)),
-    ]
-
-
-Cursor = Annotated[str | None, Parameter(help="Continue after an earlier page; the cursor is in its JSON.")]
-Show = Annotated[
-    tuple[str, ...], Parameter(help="Only this path, such as meta.tag; may be given several times.")
-]
-Reverse = Annotated[bool, Parameter(help="Reverse the order.")]
-
-
+@app.command
 async def query(
     table: Table,
     partition_key: PartitionKey,
     /,
     *,
     sort_key: str | None = None,
-    where: Filter = None,
-    show: Show = (),
-    limit: Limit = None,
-    cursor: Cursor = None,
-    everything: Everything = False,
-    reverse: Reverse = False,
+    selection: Selection = ALL,
     owner: Owner = OWNER,
 ) -> None:
     """Print the items of a partition in the order of their sort keys, one line of JSON each.
@@ -530,83 +447,75 @@ async def query(
     sort_key
         Condition on the sort key, as JSON: '{"between": [1, 9]}'; eq lt lte gt gte between begins_with.
     """
-    condition, wanted = json_option(sort_key, field="sort-key"), _wanted(where, show, limit, reverse=reverse)
-    async with owner.look() as store:
-        tables = store.tables(owner.plugin_name)
-        described = await tables.describe_table(table)
-        key = typed(partition_key, described["partition_key"], field="partition_key")
-
-        async def page(cursor: str | None) -> holdfast.ItemPage:
-            return await tables.query(table, key, sk=condition, cursor=cursor, **wanted)
-
-        await _print_pages(page, cursor, owner, everything=everything)
+    condition, fields = json_option(sort_key, field="sort-key"), selection.fields
+    async with _item(owner, table, partition_key, None) as (tables, key):
+        page = partial(tables.query, table, key["partition_key"], sk=condition, **fields)
+        await _print_pages(page, selection, owner)
 
 
-async def scan(
-    table: Table,
-    /,
-    *,
-    where: Filter = None,
-    show: Show = (),
-    limit: Limit = None,
-    cursor: Cursor = None,
-    everything: Everything = False,
-    reverse: Reverse = False,
-    owner: Owner = OWNER,
-) -> None:
+@app.command
+async def scan(table: Table, /, *, selection: Selection = ALL, owner: Owner = OWNER) -> None:
     """Print the items of a table in the order of their keys, one line of JSON each."""
-    wanted = _wanted(where, show, limit, reverse=reverse)
+    fields = selection.fields
     async with owner.look() as store:
         tables = store.tables(owner.plugin_name)
-
-        async def page(cursor: str | None) -> holdfast.ItemPage:
-            return await tables.scan(table, cursor=cursor, **wanted)
-
-        await _print_pages(page, cursor, owner, everything=everything)
+        await _print_pages(partial(tables.scan, table, **fields), selection, owner)
 
 
+@index.command(name="query")
 async def index_query(
     table: Table,
-    index: str,
+    index: Index,
     value: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
-    where: Filter = None,
-    show: Show = (),
-    limit: Limit = None,
-    cursor: Cursor = None,
-    everything: Everything = False,
-    reverse: Reverse = False,
+    selection: Selection = ALL,
     owner: Owner = OWNER,
 ) -> None:
     """Print the items whose indexed attribute has a value, one line of JSON each.
 
     Parameters
     ----------
-    index
-        The index.
     value
         Value of the attribute; a binary one as base64.
     """
-    wanted = _wanted(where, show, limit, reverse=reverse)
+    fields = selection.fields
     async with owner.look() as store:
         tables = store.tables(owner.plugin_name)
         keys = {one["name"]: one["key"] for one in (await tables.describe_table(table))["indexes"]}
         given = typed(value, keys[index], field="value") if index in keys else value
-
-        async def page(cursor: str | None) -> holdfast.ItemPage:
-            return await tables.query_index(table, index, given, cursor=cursor, **wanted)
-
-        await _print_pages(page, cursor, owner, everything=everything)
+        await _print_pages(partial(tables.query_index, table, index, given, **fields), selection, owner)
 
 
+async def _print_pages(
+    read: Callable[..., Awaitable[holdfast.ItemPage]], selection: Selection, owner: Owner
+) -> None:
+    cursor = selection.cursor
+    while True:
+        page = await read(cursor=cursor)
+        cursor = page.cursor
+        if owner.json and not selection.everything:
+            items = [item_document(item) for item in page.items]
+            count = {"count": page.count, "truncated": page.truncated}
+            document({"items": items, **count, "cursor": cursor})
+            return
+        for item in page.items:
+            document(item_document(item) if owner.json else item.value)
+        if cursor is None:
+            return
+        if not selection.everything:
+            say(f"there may be more items: --all lists them, --cursor {cursor} goes on")
+            return
+
+
+@app.command
 async def changes(
     table: Table,
     /,
     *,
     since: Whole = 0,
     view: Literal["keys", "new", "old", "both"] = "keys",
-    limit: Limit = None,
+    limit: MaybeWhole = None,
     everything: Everything = False,
     owner: Owner = OWNER,
 ) -> None:
@@ -618,16 +527,16 @@ async def changes(
         Start after this version; 0 starts with the oldest change in the journal.
     view
         Item images to include; only with --json.
+    limit
+        Return at most this many, 1 to 10000; 1000 if not given. With --all, the size of a page.
     """
     async with owner.look() as store:
         tables = store.tables(owner.plugin_name)
         while True:
             page = await tables.changes(table, since, limit=limit, view=view)
-            if owner.json and not everything:
-                document(page)
-            elif owner.json:
-                for change in page.changes:
-                    document(change)
+            if owner.json:
+                for content in page.changes if everything else (page,):
+                    document(content)
             else:
                 rows(("time", "op", "version", "key", "writer"), map(_cells, page.changes))
             if page.gap:
@@ -637,43 +546,21 @@ async def changes(
             since = page.next
 
 
-def _wanted(where: str | None, show: tuple[str, ...], limit: int | None, *, reverse: bool) -> dict[str, Any]:
-    return {
-        "filter": json_option(where, field="where"),
-        "projection": show or None,
-        "limit": limit,
-        "reverse": reverse,
-    }
-
-
-async def _print_pages(
-    page_after: Callable[[str | None], Awaitable[holdfast.ItemPage]],
-    cursor: str | None,
-    owner: Owner,
-    *,
-    everything: bool,
-) -> None:
-    while True:
-        page = await page_after(cursor)
-        cursor = page.cursor
-        if owner.json and not everything:
-            document(_page_document(page))
-            return
-        for item in page.items:
-            document(item_document(item) if owner.json else item.value)
-        if cursor is None:
-            return
-        if not everything:
-            say(f"there may be more items: --all lists them, --cursor {cursor} goes on")
-            return
-
-
-def _page_document(page: holdfast.ItemPage) -> dict[str, Any]:
-    items = [item_document(item) for item in page.items]
-    return {"items": items, "count": page.count, "truncated": page.truncated, "cursor": page.cursor}
-
-
 def _cells(change: holdfast.ItemChange) -> tuple[Any, ...]:
     key = [change.partition_key] if change.sort_key is None else [change.partition_key, change.sort_key]
-    shown = msgspec.json.encode(key).decode()
-    return shown_time(change.at), change.op, change.version, shown, change.last_writer
+    return change.at, change.op, change.version, msgspec.json.encode(key).decode(), change.last_writer
+
+
+FAMILY.register(
+    app,
+    __name__,
+    nouns=("table", "tables", "item"),
+    without=("sweep_expired_ttl",),  # `sweep` does it
+)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """Return the command of a verb. The parser asks for it by name when the command is called."""
+    if name not in VERBS:
+        raise AttributeError(name)
+    return FAMILY.command(name)
