@@ -107,7 +107,7 @@ _COMMANDS: Final[dict[Group, dict[str, Any]]] = {
         "nats": ("Set up a NATS server for Holdfast.", _of("nats:", "config")),
     },
     KEYS: {
-        **_of("get:", "get exists"),
+        "get": "get:get",
         **_of("keys:", "reveal set/put=set_value delete/rm edit batch"),
         **_of("listing:", "list/ls=list_keys tree"),
         "ttl": ("Print, set or remove the time an entry has left to live.", _of("get:", "get=get_ttl")),

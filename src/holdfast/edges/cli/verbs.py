@@ -277,7 +277,11 @@ KEYS: Final = Family(
     spell=lambda name, form: _SPELLINGS.get(name),
     owner=lambda target: target.owner,
     show=_print,
-    prints={"value": "Prints the new value.", "version": "Prints the entry's new version."},
+    prints={
+        "value": "Prints the new value.",
+        "version": "Prints the entry's new version.",
+        "exists": "Prints true or false; if there is none, the exit code is 3.",
+    },
 )
 
 

@@ -1,4 +1,4 @@
-"""`holdfast get`, `exists` and `ttl get`: the verbs that read one key.
+"""`holdfast get` and `ttl get`: the verbs that read one key.
 
 Scripts call these most, so this module imports nothing that they do not need.
 """
@@ -9,8 +9,6 @@ import msgspec
 
 import holdfast
 from holdfast.edges.cli.output import (
-    NOT_FOUND,
-    OK,
     answer,
     document,
     raw_value,
@@ -62,20 +60,6 @@ def print_entry(key: str, entry: holdfast.Entry | None, target: Target, *, long:
         document(entry)
     else:
         rows(("field", "content"), _described(entry))
-
-
-async def exists(key: str, /, *, target: Target = HERE) -> int:
-    """Print whether a key exists. If it does not, the exit code is 3.
-
-    Parameters
-    ----------
-    key
-        The key.
-    """
-    async with target.look() as store:
-        present = await target.keys(store).exists(key)
-    answer(target.json, {"key": key, "exists": present}, "true" if present else "false")
-    return OK if present else NOT_FOUND
 
 
 async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
