@@ -4,8 +4,8 @@
         kv = store.kv("trivia")
         await kv.set("game:42", {"turn": "alice"}, ttl=1800)
 
-Law: public names only; what is listed here does not change without a changelog entry. Names that few programs
-use are imported when they are asked for, so that nobody else pays for them.
+What is listed here does not change without a changelog entry. Names that few programs use are imported when
+they are asked for, so that nobody else pays for them.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """A dictionary of bounded size, for values that can be recomputed at any time.
 
-Law: anything kept under a name that a caller chooses is kept here, or is removed when no longer needed.
-Losing an entry may cost time and nothing else. State that must not be lost, such as a rate, is kept
-elsewhere.
+Anything kept under a name that a caller chooses is kept here, or is removed when no longer needed. Losing an
+entry may cost time and nothing else. State that must not be lost, such as a rate, is kept elsewhere.
 """
 
 from __future__ import annotations

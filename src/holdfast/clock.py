@@ -1,7 +1,7 @@
 """The clocks of Holdfast. They never stop and never go back.
 
-Law: every storage operation takes `now` as a parameter, in milliseconds since 1970, and it comes from a clock
-of this module. Nothing else in the library reads the machine's time.
+Every storage operation takes `now` as a parameter, in milliseconds since 1970, and it comes from a clock of
+this module. Nothing else in the library reads the machine's time.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@
     └── Defect                 a failure that no caller can fix: report it
         └── DatabaseError  InternalError
 
-Law: errors carry what a caller needs to act, as fields; messages are for people. The text of a driver's
-exception never becomes part of a message.
+Errors carry what a caller needs to act, as fields; messages are for people. The text of a driver's exception
+never becomes part of a message.
 """
 
 from __future__ import annotations

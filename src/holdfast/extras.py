@@ -1,7 +1,6 @@
 """Optional packages, and the message that names the extra for a missing one.
 
-Law: only this module names the distribution. A missing module of Holdfast itself is a defect and is never
-blamed on an extra.
+A missing module of Holdfast itself is a defect and is never blamed on an extra.
 """
 
 from __future__ import annotations

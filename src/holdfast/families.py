@@ -1,8 +1,8 @@
 """The families of namespaces: a plugin's keys, tables and blobs, and the keys of a tenant's project.
 
-Law: a namespace is called `kv/<plugin>`, `table/<plugin>`, `blob/<plugin>` or `semantic/<tenant>/<project>`,
-and only this module makes such a name or tells from it which family it belongs to. `rules` decides which
-names are legal. The engines' SQL is the exception: it has to spell the beginning of the name itself.
+A namespace is called `kv/<plugin>`, `table/<plugin>`, `blob/<plugin>` or `semantic/<tenant>/<project>`, and
+only this module makes such a name or tells from it which family it belongs to. `rules` decides which names
+are legal. The engines' SQL is the exception: it has to spell the beginning of the name itself.
 """
 
 from __future__ import annotations

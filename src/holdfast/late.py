@@ -1,8 +1,8 @@
 """Late imports: names that a package exports and imports on first use.
 
-Law: a package lists such names in a table next to its other exports, and says there what starting without
-them saves. Everything else is imported at the top of a module. An import inside a function is for a driver
-that may not be installed or for a measured gain, and a comment that begins with `late:` says which.
+A package lists such names in a table next to its other exports, and says there what starting without them
+saves. Everything else is imported at the top of a module. An import inside a function is for a driver that
+may not be installed or for a measured gain, and a comment that begins with `late:` says which.
 """
 
 from __future__ import annotations

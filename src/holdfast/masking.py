@@ -1,8 +1,8 @@
 """Addresses without their secrets, for display.
 
-Law: every message, log line and greeting that names an address takes it from here. Addresses are split as
-text, because one with an unescaped secret is not a legal URL. If it is unclear which part is the secret,
-nothing is shown.
+Every message, log line and greeting that names an address takes it from here. Addresses are split as text,
+because one with an unescaped secret is not a legal URL. If it is unclear which part is the secret, nothing is
+shown.
 """
 
 from __future__ import annotations

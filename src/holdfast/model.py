@@ -1,7 +1,7 @@
 """The values that users work with: entries, pages, changes.
 
-Law: this module holds only frozen values. It validates nothing, decides nothing, does no I/O and imports no
-other part of the library. `holdfast.stored` makes these values from stored rows.
+This module holds only frozen values. It validates nothing, decides nothing, does no I/O and imports no other
+part of the library. `holdfast.stored` makes these values from stored rows.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ round of the event loop over everything that is ready. Waits are counted in turn
 finishes them at once, so nothing waits while there is nothing to wait for. Where turns may take long, a wait
 ends early.
 
-Law: each number says what it does and how it was found. Limits that bound memory stay with what they bound.
-This module is at the root because the bus, the engines, the pipeline and the service all need it, and none of
-them may import another's modules.
+Each number says what it does and how it was found. Limits that bound memory stay with what they bound. This
+module is at the root because the bus, the engines, the pipeline and the service all need it, and none of them
+may import another's modules.
 """
 
 from __future__ import annotations

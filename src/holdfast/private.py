@@ -1,8 +1,8 @@
 """Files and folders that only their owner can read, whatever the umask.
 
-Law: everything made here is private from the start, and no symbolic link is followed. A file that SQLite may
-have open in this process is changed by its path and never opened: closing any descriptor of it would release
-the locks that SQLite holds.
+Everything made here is private from the start, and no symbolic link is followed. A file that SQLite may have
+open in this process is changed by its path and never opened: closing any descriptor of it would release the
+locks that SQLite holds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Opening a store from a URL, with the engine for its scheme.
 
-Law: engines are imported only here, and only when their URL is opened, so that a program never loads a driver
-that it does not use. Engines of other packages are found by the scheme for which they are registered.
+Engines are imported only here, and only when their URL is opened, so that a program never loads a driver that
+it does not use. Engines of other packages are found by the scheme for which they are registered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data that an engine stores: rows by address, the namespace's own row, and records of the journal.
 
-Law: plain data, with times as integer milliseconds since 1970 and values as compact JSON text. An engine
-moves these in and out of its storage without reading them. Only `holdfast.decide` knows what they mean.
+Plain data, with times as integer milliseconds since 1970 and values as compact JSON text. An engine moves
+these in and out of its storage without reading them. Only `holdfast.decide` knows what they mean.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Conversion of stored data to the values of `holdfast.model`: rows to entries and items, records to changes.
 
-Law: nothing is decided or looked up here. Data that can't be read raises `DatabaseError`.
+Nothing is decided or looked up here. Data that can't be read raises `DatabaseError`.
 """
 
 from __future__ import annotations

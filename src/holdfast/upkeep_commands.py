@@ -1,6 +1,6 @@
 """The commands that the store gives itself, to remove what has expired or was kept long enough.
 
-Law: as in `holdfast.commands`. No caller can make one.
+No caller can make one.
 """
 
 from __future__ import annotations

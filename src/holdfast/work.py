@@ -1,6 +1,6 @@
 """Accounting of the work that a request does.
 
-Law: work is counted in steps of about 20 nanoseconds, by the data examined and never by the clock. The same
+Work is counted in steps of about 20 nanoseconds, by the data examined and never by the clock. The same
 request on the same data is therefore always answered or always refused. Work that is counted at once takes a
 few milliseconds at most.
 """

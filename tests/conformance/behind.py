@@ -1,6 +1,6 @@
 """The storage behind a service under conformance, which is opened anew whenever the service is started.
 
-Law: only how it is opened stands here. What was kept is there when it is opened again.
+Only how it is opened is defined here. What was stored is there when it is opened again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What tests of an engine use one after the other, since starting it takes longer than most of them.
 
-Law: whoever uses it finds it empty.
+It is empty for each test that uses it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A PostgreSQL database that tests use one after the other, since making one takes longer than most tests.
 
-Law: only emptying it stands here. It goes by the catalogue, so that a new table is emptied too; what names
-this life of the storage and the version of its schema stay.
+Only emptying it stands here. It goes by the catalogue, so that a new table is emptied too; what names this
+life of the storage and the version of its schema stay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All rules on clusters, of which the suite runs a part: `./dev soak conformance`.
 
-Law: nothing but the ground; the tests come with the suite of rules. No rule is left out.
+No rule is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that stores leave to the next one, since a new one takes longer than most tests.
 
-Law: a connection is reset as asyncpg's own pool does it before the next store has it. One that a store did
-not close in order is not kept. All stores that share connections run on one event loop.
+A connection is reset as asyncpg's own pool does it before the next store has it. One that a store did not
+close in order is not kept. All stores that share connections run on one event loop.
 """
 
 from __future__ import annotations

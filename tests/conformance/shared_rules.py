@@ -3,7 +3,7 @@
 Calls that do not wait for each other reach different services, so the order in which they take effect is not
 promised. A rate limit applies to each service, and services learn of it one after the other.
 
-Law: each rule has the name of the one in the kit that it replaces, and asserts all of it that is promised.
+Each rule has the name of the one in the kit that it replaces, and asserts all of it that is promised.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several nodes of a cluster as one engine, each call to the next of them.
 
-Law: it adds nothing to what the nodes answer. So a rule that holds here holds whichever nodes are called.
+It adds nothing to what the nodes answer. So a rule that holds here holds whichever nodes are called.
 """
 
 from __future__ import annotations

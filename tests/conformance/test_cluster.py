@@ -1,6 +1,6 @@
 """The cluster engine under the rules in which nodes may get in each other's way.
 
-Law: nothing but the ground; the tests come with the suite. `./dev soak conformance` runs all rules.
+`./dev soak conformance` runs all rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The service and its client over HTTP under conformance, over the reference engine, SQLite and PostgreSQL.
 
-Law: nothing but the ground; the tests come with the suite. All rules run over the engine that takes the least
-time, and over the others those in which they and the service meet. `./dev soak conformance` runs all rules.
+All rules run over the engine that takes the least time, and over the others those in which they and the
+service meet. `./dev soak conformance` runs all rules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The reference engine under conformance.
-
-Law: nothing but the ground; the tests come with the suite.
-"""
+"""The reference engine under conformance."""
 
 from __future__ import annotations
 

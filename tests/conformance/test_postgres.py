@@ -1,7 +1,7 @@
 """The PostgreSQL engine under conformance.
 
-Law: nothing but the ground; the tests come with the suite. They run on one event loop, one after the other,
-so that a store can have the connection of the store before it.
+They run on one event loop, one after the other, so that a store can have the connection of the store before
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """That no engine escapes the suite.
 
-Law: the registry says which engines there are, the subclasses of the suite which of them it certifies.
+The registry says which engines there are, the subclasses of the suite which of them it certifies.
 """
 
 from __future__ import annotations

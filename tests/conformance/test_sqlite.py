@@ -1,7 +1,4 @@
-"""The SQLite engine under conformance: on a file, and on the private one that is gone at the end.
-
-Law: nothing but the ground; the tests come with the suite.
-"""
+"""The SQLite engine under conformance: on a file, and on the private one that is gone at the end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A store of `holdfast.sync` that looks like an asynchronous one, so that the conformance suite can call it.
 
-Law: every call of a verb goes through the facade, on the thread of the test. What the facade does not have,
-such as the capabilities of an engine, is asked of the handle behind it.
+Every call of a verb goes through the facade, on the thread of the test. What the facade does not have, such
+as the capabilities of an engine, is asked of the handle behind it.
 """
 
 from __future__ import annotations

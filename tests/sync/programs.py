@@ -1,7 +1,4 @@
-"""Programs that use a store of `holdfast.sync`, each run in a process of its own.
-
-Law: only the start and the end of a process; nothing about pytest.
-"""
+"""Programs that use a store of `holdfast.sync`, each run in a process of its own."""
 
 from __future__ import annotations
 

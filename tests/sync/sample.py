@@ -1,6 +1,6 @@
 """A program without asyncio, which the type checker reads in strict mode and a test runs.
 
-Law: every kind of call once; `assert_type` says what a program may rely on.
+It makes every kind of call once. `assert_type` says what a program may rely on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The rules of keys, recipes and tables, called through `holdfast.sync`.
 
-Law: nothing but the ground; the tests come with the suite. Themes whose tests need two callers at once, such
-as watches and locks, are tested for the facade on their own. All others run over the reference engine, and
-over a file those of what is there when it is opened again.
+Themes whose tests need two callers at once, such as watches and locks, are tested for the facade on their
+own. All others run over the reference engine, and over a file those of what is there when it is opened again.
 """
 
 from __future__ import annotations

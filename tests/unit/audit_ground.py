@@ -1,6 +1,6 @@
 """Rows of the audit behind a store's back: read and changed with plain SQL, as somebody could who may.
 
-Law: nothing here knows the store's own code but the names of its columns.
+Nothing here knows the store's own code but the names of its columns.
 """
 
 from __future__ import annotations

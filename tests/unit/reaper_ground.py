@@ -1,6 +1,6 @@
 """A reaper's time and storage for tests: time passes when everybody sleeps, and the storage fails or lingers.
 
-Law: nothing here waits for a real clock. Whoever sleeps is woken in the order of its waking time.
+Nothing here waits for a real clock. Whoever sleeps is woken in the order of its waking time.
 """
 
 from __future__ import annotations

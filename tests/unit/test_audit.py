@@ -1,6 +1,6 @@
 """That nobody changes the record of who changed what without its being found, on SQLite and PostgreSQL.
 
-Law: every change is made with plain SQL behind the store's back, by somebody who does not have the key.
+Every change is made with plain SQL behind the store's back, by somebody who does not have the key.
 """
 
 from __future__ import annotations

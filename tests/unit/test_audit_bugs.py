@@ -1,6 +1,6 @@
 """That the rules of the audit would see a mistake: bugs planted in it, each of which they must find.
 
-Law: the rules are those that certify an engine, run as they are; none of them knows what is planted.
+The rules are those that certify an engine, run as they are; none of them knows what is planted.
 """
 
 from __future__ import annotations

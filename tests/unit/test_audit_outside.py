@@ -1,6 +1,6 @@
 """That an audit outlives what is done with SQL around it: to its head, its policy and its namespace's row.
 
-Law: as in `test_audit`. Records are never replaced, whatever becomes of the head, and what was done is told.
+Records are never replaced, whatever becomes of the head, and the audit reports what was done.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """That what was changed past Holdfast is found by what the audit tells of it, on SQLite and PostgreSQL.
 
-Law: as in `test_audit`: changes are made with plain SQL behind the store's back, and the audit is whole.
+Changes are made with plain SQL behind the store's back, and the audit is whole.
 """
 
 from __future__ import annotations

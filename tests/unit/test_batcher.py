@@ -1,6 +1,6 @@
 """How what is waiting becomes groups: order, bounds, lanes, barriers, and who may give up.
 
-Law: the groups are run by a stand-in that the test opens and closes like a door; nothing waits for time.
+The groups are run by a stand-in that the test opens and closes like a door; nothing waits for time.
 """
 
 from __future__ import annotations

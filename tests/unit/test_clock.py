@@ -1,6 +1,6 @@
 """The clock: it goes with the ticks, is moved by nobody's wall clock, and never goes back.
 
-Law: wall and ticks are moved by hand; nothing here waits.
+Wall and ticks are moved by hand; nothing here waits.
 """
 
 from __future__ import annotations

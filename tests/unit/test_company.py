@@ -1,6 +1,6 @@
 """Groups of several namespaces: what one of them asks for does not hold up the others.
 
-Law: the groups are run by a stand-in that the test opens and closes like a door; nothing waits for time.
+The groups are run by a stand-in that the test opens and closes like a door; nothing waits for time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The pure heart by itself: what can't be reached through a store, and what an engine relies on.
 
-Law: rows go in and rows come out; no engine, no store and no clock is involved.
+Rows go in and rows come out; no engine, no store and no clock is involved.
 """
 
 from __future__ import annotations

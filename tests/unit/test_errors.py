@@ -1,6 +1,6 @@
 """The tree of errors: which there are, what each carries, and that a code never changes.
 
-Law: the codes are written out here once more, since they are public.
+The codes are written out here once more, since they are public.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The look-out: entries with semantics are noticed within a second of their deadline, whatever else goes on.
 
-Law: as in `tests.unit.reaper_ground`. What a user sees is the lag in the record of an expiry.
+What a user sees is the lag in the record of an expiry.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What users hold: frozen values, and rows and records turned into them.
 
-Law: a row is written out field by field, so that none is forgotten or taken for another.
+A row is written out field by field, so that none is forgotten or taken for another.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ORM model: what a program that uses sessions may rely on.
 
-Law: each rule about a column is tested on a real database; the model alone promises nothing about it.
+Each rule about a column is tested on a real database; the model alone promises nothing about it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pieces of work between two turns of the loop: a large item makes none of them long.
 
-Law: what is done is counted, by bytes, members or steps of work. No test here looks at a clock.
+What is done is counted, by bytes, members or steps of work. No test here looks at a clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The public names, written out once more: what is here changes only with a line in the changelog.
 
-Law: a change of this file is a change for users.
+A change of this file is a change for users.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reaper: how often it looks, what it says, and that it goes on.
 
-Law: its sleep and its stopwatch are stand-ins that move by what it asks for, so that hours pass in no time.
+Its sleep and its stopwatch are stand-ins that move by what it asks for, so that hours pass in no time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From a URL to an engine: every form that the contract names.
 
-Law: a form is tested by the engine that it gives, or by where its file appears.
+A form is tested by the engine that it gives, or by where its file appears.
 """
 
 from __future__ import annotations

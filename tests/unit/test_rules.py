@@ -1,6 +1,6 @@
 """What is legal, rule by rule, at and beyond each limit; values have a file of their own.
 
-Law: a rule is tested by what it lets through, unchanged, and by what it refuses, with class, field and words.
+A rule is tested by what it lets through, unchanged, and by what it refuses, with class, field and words.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a value may be, and its compact form.
 
-Law: a value is tested by the text that it becomes, or by the words with which it is refused.
+A value is tested by the text that it becomes, or by the words with which it is refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The store around an engine: what fails alone, what is told, and what is logged.
 
-Law: the engine is the reference one behind a stand-in that fails where a test says so.
+The engine is the reference one behind a stand-in that fails where a test says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Misspelt names in the objects that programs pass to handles.
 
-Law: what a program mistypes is refused before anything is written. What a request from outside mistypes is
-tested with the service.
+What a program mistypes is refused before anything is written. What a request from outside mistypes is tested
+with the service.
 """
 
 from __future__ import annotations

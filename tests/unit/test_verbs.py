@@ -1,6 +1,6 @@
 """How a call becomes a command: the one way for every door.
 
-Law: commands are compared field by field; what a field may hold is tested with the rules.
+Commands are compared field by field; what a field may hold is tested with the rules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Following a journal when things go wrong: no hints, no storage, another storage.
 
-Law: what a watch yields in peace is tested with the engines; here the source is one that misbehaves.
+What a watch yields in peace is tested with the engines; here the source is one that misbehaves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Handles for programs: keys, tables, and the recipes that are built on them.
 
-Law: a handle is bound to one namespace. It turns calls into commands and decides nothing.
+A handle is bound to one namespace. It turns calls into commands and decides nothing.
 """

@@ -1,7 +1,4 @@
-"""A store at a standstill in time, on storage that fails when it is told to, for tests of recipes.
-
-Law: only fixtures; what must hold stands in the tests.
-"""
+"""A store at a standstill in time, on storage that fails when it is told to, for tests of recipes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Storage that loses answers or can't be reached, and that counts what it is asked for.
 
-Law: a fault is named by what the caller sees and by whether the work was done.
+A fault is named by what the caller sees and by whether the work was done.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cancelling whoever takes, keeps, gives back or waits for a lock, at every step that the loop can see.
 
-Law: each test goes through all steps until the call is done before it can be cancelled, and says so.
+Each test goes through all steps until the call is done before it can be cancelled, and says so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Holders and waiters that come, work, are cancelled and lose answers at random, while time jumps.
 
-Law: what must hold at every step is checked at every step. A failure is repeated by its seed.
+What must hold at every step is checked at every step. A failure is repeated by its seed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the tests of tables draw from: values of keys, items, and schemas.
 
-Law: whatever is drawn is legal; nothing here asks the code under test.
+Whatever is drawn is legal; nothing here asks the code under test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When conditions hold, and how they are said in Python and in JSON.
 
-Law: the model below is written from what the documentation says of conditions as JSON; it shares no code with
-the one that it judges.
+The model below is written from what the documentation says of conditions as JSON; it shares no code with the
+one that it judges.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The entries of items in indexes.
 
-Law: an entry is tested by whether a query for a value would find the item, and only it.
+An entry is tested by whether a query for a value would find the item, and only it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keys of items as bytes.
 
-Law: the order and equality of keys are tested against the values themselves, never against other bytes; a few
+The order and equality of keys are tested against the values themselves, never against other bytes; a few
 encodings are spelled out, since they are stored.
 """
 

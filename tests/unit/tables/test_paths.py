@@ -1,6 +1,6 @@
 """Paths into items, and projections.
 
-Law: a path is tested by what it finds and leaves; spelling it is tested apart.
+A path is tested by what it finds and leaves; spelling it is tested apart.
 """
 
 from __future__ import annotations

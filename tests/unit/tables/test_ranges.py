@@ -1,6 +1,6 @@
 """Which keys a query walks.
 
-Law: a range is tested by the keys that are in it, against what the condition says of the values.
+A range is tested by the keys that are in it, against what the condition says of the values.
 """
 
 from __future__ import annotations

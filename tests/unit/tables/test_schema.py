@@ -1,6 +1,6 @@
 """What a table is, and the keys of its items.
 
-Law: what a caller gives is tested by the schema or the key that it becomes, or by the words that refuse it.
+What a caller gives is tested by the schema or the key that it becomes, or by the words that refuse it.
 """
 
 from __future__ import annotations

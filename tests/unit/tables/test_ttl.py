@@ -1,6 +1,6 @@
 """The deadlines of items.
 
-Law: a deadline is tested by the instant at which the item is gone, in milliseconds.
+A deadline is tested by the instant at which the item is gone, in milliseconds.
 """
 
 from __future__ import annotations

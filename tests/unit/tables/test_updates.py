@@ -1,6 +1,6 @@
 """What `set`, `remove` and `add` make of an item.
 
-Law: the model keeps the leaves of nested objects by their paths, and knows no lists; those have tables.
+The model keeps the leaves of nested objects by their paths, and knows no lists; those have tables.
 """
 
 from __future__ import annotations

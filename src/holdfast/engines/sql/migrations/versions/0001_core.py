@@ -1,7 +1,7 @@
 """The first schema: plain keys and their view, rows of the other spaces, namespaces, journal and meta.
 
-Law: a released migration never changes. So it defines its tables itself and imports nothing of the schema,
-which will change.
+A released migration never changes. So it defines its tables itself and imports nothing of the schema, which
+will change.
 """
 
 from __future__ import annotations

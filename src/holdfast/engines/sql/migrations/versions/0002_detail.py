@@ -1,6 +1,6 @@
 """The journal's column `detail`: more about a change, as JSON.
 
-Law: a released migration never changes.
+A released migration never changes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The upgrade counts existing data once, which reads all rows and records.
 
-Law: a released migration never changes.
+A released migration never changes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Until now both databases showed times as text with a T and a Z. In SQLite that text sorts after every
 CURRENT_TIMESTAMP of the same day, and PostgreSQL does not compare text with a timestamp at all.
 
-Law: a released migration never changes.
+A released migration never changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The table of the parts of blobs.
 
-Law: a released migration never changes.
+A released migration never changes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rows that were written so before this migration get their versions now. From this revision on, Alembic's table
 of a store has a name of its own: see `holdfast.engines.sql.migrations.env`.
 
-Law: a released migration never changes.
+A released migration never changes.
 """
 
 from __future__ import annotations
