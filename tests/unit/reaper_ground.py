@@ -10,7 +10,7 @@ import heapq
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import holdfast.upkeep.lookout
+import holdfast.upkeep.deadline_watcher
 import holdfast.upkeep.reaper
 from holdfast.engines.memory import MemoryEngine
 from holdfast.upkeep_commands import ExpireRun
@@ -30,7 +30,7 @@ SETTLE = 50
 
 
 class Time:
-    """Sleeps without waiting. `slept` is what the reaper slept, `looked` what its look-out did."""
+    """Sleeps without waiting. `slept` is what the reaper slept, `looked` what its deadline watcher did."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -60,8 +60,8 @@ class Time:
         self.slept.append(seconds)
         await self.sleep(seconds)
 
-    async def lookout_sleeps(self, seconds: float) -> None:
-        """The look-out's sleep."""
+    async def watcher_sleeps(self, seconds: float) -> None:
+        """The watcher's sleep."""
         self.looked.append(seconds)
         await self.sleep(seconds)
 
@@ -84,10 +84,10 @@ class Time:
                 future.set_result(None)
 
     def rule(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Be the time that the reaper and its look-out go by."""
+        """Be the time that the reaper and its deadline watcher go by."""
         for module, sleep in (
             (holdfast.upkeep.reaper, self.reaper_sleeps),
-            (holdfast.upkeep.lookout, self.lookout_sleeps),
+            (holdfast.upkeep.deadline_watcher, self.watcher_sleeps),
         ):
             parts: dict[str, Any] = {"sleep": sleep, "gather": asyncio.gather}
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=self.monotonic))
@@ -95,7 +95,7 @@ class Time:
 
 
 class Engine(MemoryEngine):
-    """The reference engine. A sweep's looks can fail or take time, and so can the look-out's and runs."""
+    """The reference engine. A sweep's looks can fail or take time, and so can the watcher's and runs."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.operators import audit_values
+from holdfast.operators import audit as audit_module
 from holdfast.testing import AUDIT_KEY
 from tests.unit.audit_ground import Table
 
@@ -203,8 +203,8 @@ async def test_items_are_compared(store: holdfast.Store, url: str, project: str)
 
 async def test_shares(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many shares there are, each entry is looked at once."""
-    monkeypatch.setattr(audit_values, "SHARE", 1)
-    monkeypatch.setattr(audit_values, "STEP", 2)
+    monkeypatch.setattr(audit_module, "SHARE", 1)
+    monkeypatch.setattr(audit_module, "STEP", 2)
     await place.sql("UPDATE plugin_kv_storage SET value_json = ?", "9", "k2")
     compared = await place.audit.verify_values()
     assert (compared.entries, [one.what for one in compared.found]) == (2, ["changed"])
@@ -225,7 +225,7 @@ async def test_a_rotated_key_is_no_change(url: str, project: str, clock: ManualC
 
 async def test_writing_meanwhile_is_no_discrepancy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written between the looks at records and at entries is explained by newer records."""
-    original = audit_values._Share._look
+    original = audit_module._Share._look
     written = 0
 
     async def write_first(share: Any, wanted: Any) -> Any:
@@ -237,7 +237,7 @@ async def test_writing_meanwhile_is_no_discrepancy(place: Place, monkeypatch: py
             await place.kv.delete("k2")
         return await original(share, wanted)
 
-    monkeypatch.setattr(audit_values._Share, "_look", write_first)
+    monkeypatch.setattr(audit_module._Share, "_look", write_first)
     compared = await place.audit.verify_values()
     assert (compared.found, written) == ([], 3)
 
@@ -249,5 +249,5 @@ async def test_control_without_the_comparison(place: Place, monkeypatch: pytest.
     await place.sql("UPDATE plugin_kv_storage SET value_json = ?", '"forged"', "k0")
     await place.sql(f"UPDATE plugin_kv_storage SET version = {entry.version}", "k0")
     assert (await place.audit.verify()).whole
-    monkeypatch.setattr(audit_values, "same", lambda one, other: True)
+    monkeypatch.setattr(audit_module, "same", lambda one, other: True)
     assert await place.found() == {}

@@ -12,7 +12,6 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-import holdfast.upkeep.purge
 import holdfast.upkeep.reaper
 from holdfast import rules
 from holdfast.clock import ManualClock
@@ -21,7 +20,7 @@ from holdfast.errors import Unavailable
 from holdfast.handles.table_walks import tables_at
 from holdfast.rows import Row
 from holdfast.store import Store
-from holdfast.upkeep.purge import expired_items, purge
+from holdfast.upkeep.reaper import expired_items, purge
 from holdfast.upkeep_commands import Expire, ExpireRun
 from tests.unit.reaper_ground import Engine, Time
 
@@ -250,7 +249,7 @@ async def test_items_that_can_not_go_do_not_hold_a_write(
     await tables.put_item("t", {"id": "1", "until": clock.now() // 1000 + 1})
     clock.advance(2_000)
     [schema] = await tables_at(lambda query: engine.scan(query, clock.now()), "table/a")
-    monkeypatch.setattr(holdfast.upkeep.purge, "DUE", 1)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "DUE", 1)
     due = await engine.due(schema.item_space, clock.now(), limit=1, namespace="table/a")
     assert due
     looks = _stale(engine, "due", due, monkeypatch)
@@ -260,7 +259,7 @@ async def test_items_that_can_not_go_do_not_hold_a_write(
     row = Row(value="", size=0, version=1, created_at=0, updated_at=0)
     marked = Scanned(keys=[b"space"], rows=[row], more=False)
     monkeypatch.setattr(engine, "scan", AsyncMock(return_value=marked))
-    monkeypatch.setattr(holdfast.upkeep.purge, "_left", left)
+    monkeypatch.setattr(holdfast.upkeep.reaper, "_left", left)
     ask = AsyncMock(side_effect=[None] * MOST_LOOKS)
     await purge(engine, "table/a", clock.now, ask)
     assert ask.await_count == 1

@@ -1,7 +1,7 @@
-"""Removal of what is overdue: expired entries, and records that were kept long enough.
+"""Removal of what is overdue: expired entries, old records, and what is left of dropped tables and blobs.
 
-Law: the reaper has no privileges. It asks the engine what is due and submits the same commands as any caller,
-a few keys at a time, so that other commands get their turn between. The lookout expires entries with
+The reaper has no privileges. It asks the engine what is due and submits the same commands as any caller, a
+few keys at a time, so that other commands get their turn between. The deadline watcher expires entries with
 semantics in time, without waiting for a sweep to end.
 """
 
@@ -16,25 +16,28 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import decide, rules
 from holdfast.audit.chain import AUDIT, address_of, head_of, record_of
+from holdfast.blobs.manifest import GRACE
 from holdfast.bounded import Bounded
 from holdfast.commands import Removed
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import JournalQuery, Scan, Swept
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.families import has_blobs, has_tables
+from holdfast.handles.table_walks import expiry_of, pages, step, tables_at
 from holdfast.pipeline.audits import bind_keys, suspects
-from holdfast.rows import KV, REQUEST, TRASH, UPLOAD
-from holdfast.upkeep.lookout import Lookout
-from holdfast.upkeep.purge import expired_items, purge
+from holdfast.rows import DROPPED, KV, PARTS, REQUEST, TRASH, UPLOAD
+from holdfast.tables.commands import Purge
+from holdfast.upkeep.deadline_watcher import DeadlineWatcher
 from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
     from holdfast.engine import Due, Engine
     from holdfast.rows import Namespace, Record
+    from holdfast.tables.commands import ExpireItems
 
 TICK: Final = 1.0
 """Interval in seconds at which the reaper searches for due entries."""
@@ -56,6 +59,10 @@ LONGEST_PAUSE: Final = 60.0
 FOR_EVER: Final = 253_402_300_799_000
 """A deadline later than any other: the last second of the year 9999, which every engine can store."""
 
+DUE: Final = 25
+"""Number of expired rows of tables removed at a time, since each may be large and is loaded in full."""
+PARTS_AT_ONCE: Final = 16
+"""Number of parts of blobs removed at a time: the database reads each of them to find its pages."""
 MOST_HEADS: Final = 16_384
 """Number of audits whose last logged head is cached. Beyond that, some heads are logged again unchanged."""
 
@@ -87,7 +94,7 @@ class Reaper:
         self._removed = 0
         self._seconds = 0.0
         self._heads: Bounded[str, int] = Bounded(MOST_HEADS)
-        self._lookout = Lookout(engine, self._expire_in_time, clock, steady=self._may_sweep)
+        self._watcher = DeadlineWatcher(engine, self._expire_in_time, clock, steady=self._may_sweep)
         self.swept: Callable[[int, float], None] | None = None
         self.failed: Callable[[], None] | None = None
         self.found: Callable[[list[Namespace]], None] | None = None
@@ -98,7 +105,7 @@ class Reaper:
         """Sweep every second and do upkeep every interval, until cancelled."""
         _log.debug("cleanup of expired entries started")
         try:
-            await asyncio.gather(self._go_on(), self._lookout.run())
+            await asyncio.gather(self._go_on(), self._watcher.run())
         finally:
             _log.debug("cleanup of expired entries stopped")
 
@@ -135,7 +142,7 @@ class Reaper:
         return removed
 
     async def _expire_in_time(self, due: list[Due]) -> int:
-        """Expire entries that the lookout has found. Returns the number removed."""
+        """Expire entries that the deadline watcher has found. Returns the number removed."""
         began = time.monotonic()
         removed = await self._expire(KV, due)
         self._count(removed, time.monotonic() - began)
@@ -262,10 +269,10 @@ class Reaper:
             _log.info("the newest key signs from now on; audits switched to it: %d", bound)
 
     async def _namespaces(self) -> list[Namespace]:
-        found = [totals.namespace for totals in await self._engine.totals(self._clock.now())]
+        namespaces = [totals.namespace for totals in await self._engine.totals(self._clock.now())]
         if self.found is not None:
-            self.found(found)
-        return found
+            self.found(namespaces)
+        return namespaces
 
     async def _expire_entries(self, now: int) -> int:
         """Expire crowds of plain entries of a namespace in runs, and all other entries one by one."""
@@ -361,8 +368,8 @@ class Reaper:
                 max_bytes=rules.MAX_TRANSFER_BYTES,
                 values=True,
             )
-            found = await self._engine.scan(query, self._clock.now())
-            old = sum(record_of(row).at <= before for row in found.rows)
+            records = await self._engine.scan(query, self._clock.now())
+            old = sum(record_of(row).at <= before for row in records.rows)
             if not old or not await self._ask(PruneAudit(namespace=name, first=floor + 1, upto=floor + old)):
                 break
             floor += old
@@ -376,3 +383,68 @@ class Reaper:
         level = logging.INFO if self._removed else logging.DEBUG
         _log.log(level, "removed %d expired entries in %.0f ms", self._removed, self._seconds * 1000)
         self._removed, self._seconds = 0, 0.0
+
+
+async def purge(
+    engine: Engine,
+    namespace: str,
+    now: Callable[[], int],
+    call: Callable[[Command], Awaitable[object]],
+    *,
+    early: bool = False,
+) -> bool:
+    """Remove what is left of a namespace's dropped tables and indexes, and of replaced and deleted blobs.
+
+    The parts of a blob are left for a while to readers that have begun, unless there is no room (`early`).
+
+    Returns:
+        True if something was removed.
+    """
+    marked = [
+        bytes(key).decode()
+        async for page in pages(lambda query: engine.scan(query, now()), namespace, DROPPED)
+        for key, row in zip(page.keys, page.rows, strict=True)
+        if early or not bytes(key).decode().startswith(PARTS) or row.updated_at + GRACE * 1000 <= now()
+    ]
+    for space in marked:
+        more, before = True, None
+        while more:
+            keys = await _left(engine, namespace, space, now)
+            if keys and keys == before:
+                break  # none of them could be removed, and an immediate retry won't help
+            more, before = bool(keys), keys
+            await call(Purge(namespace=namespace, space=space, keys=keys, last=not more))
+    return bool(marked)
+
+
+async def _left(engine: Engine, namespace: str, space: str, now: Callable[[], int]) -> tuple[bytes, ...]:
+    """Return the keys of some of the rows that are left in a space."""
+    if space.startswith(PARTS):
+        query = Scan(
+            namespace=namespace,
+            space=space,
+            start=b"",
+            limit=PARTS_AT_ONCE,
+            max_bytes=rules.MAX_TRANSFER_BYTES,
+        )
+        return tuple((await engine.scan(query, now())).keys)
+    # Values are read too, because their size limits the number of rows: those with a deadline are
+    # loaded in full.
+    rows = await engine.scan(step(namespace, space, None), now())
+    # A scan does not show expired rows, but they must be removed too.
+    due = await engine.due(space, now(), limit=DUE, namespace=namespace)
+    return tuple({*rows.keys, *(row.key for row in due if isinstance(row.key, bytes))})
+
+
+async def expired_items(engine: Engine, namespace: str, now: Callable[[], int]) -> AsyncIterator[ExpireItems]:
+    """Yield the commands that expire a namespace's due items. Execute each before taking the next."""
+    for schema in await tables_at(lambda query: engine.scan(query, now()), namespace):
+        more, before = schema.ttl_attribute is not None, None
+        while more:
+            due = await engine.due(schema.item_space, now(), limit=DUE, namespace=namespace)
+            if due and due == before:
+                break  # none of them could be removed, and an immediate retry won't help
+            if due:
+                yield expiry_of(namespace, schema, due)
+            more = len(due) == DUE
+            before = due

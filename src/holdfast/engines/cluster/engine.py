@@ -184,7 +184,7 @@ class ClusterEngine:
         return sorted(entries, key=lambda due: due.expires_at)[:limit]
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
-        """See `Engine.falling_due`: what this node knows of, since the look-out asks often."""
+        """See `Engine.falling_due`: what this node knows of, since the deadline watcher asks often."""
         entries = [
             due
             for shard in self._shards

@@ -1,4 +1,4 @@
-"""The look-out: entries with semantics are noticed within a second of their deadline, whatever else goes on.
+"""Entries with semantics are noticed within a second of their deadline, whatever else goes on.
 
 What a user sees is the lag in the record of an expiry.
 """
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import holdfast.upkeep.lookout
+import holdfast.upkeep.deadline_watcher
 from holdfast.clock import ManualClock
 from holdfast.engine import Capabilities
 from holdfast.errors import Unavailable
 from holdfast.store import Store
-from holdfast.upkeep.lookout import GATHERING, HORIZON
+from holdfast.upkeep.deadline_watcher import GATHERING, HORIZON
 from tests.unit.reaper_ground import Engine, Time
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ async def test_more_are_due_than_are_asked_for_at_once(
     store: Store, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that are due at the same time are noticed, a part at a time, without a pause between the parts."""
-    monkeypatch.setattr(holdfast.upkeep.lookout, "LOOK", 7)
+    monkeypatch.setattr(holdfast.upkeep.deadline_watcher, "LOOK", 7)
     for n in range(50):
         await store.kv("a").set(f"k{n}", n, ttl=2, semantics=MEANT)
     await reap(store, time, 2.5)

@@ -1,12 +1,10 @@
 """Expiry of entries with semantics within a second of their deadline.
 
 The reaper sweeps everything, and a sweep or upkeep takes as long as there is work. So entries whose expiry
-must be noticed in time have a lookout of their own, which runs beside it. It reads the deadlines of the
+must be noticed in time have a watcher of their own, which runs beside it. It reads the deadlines of the
 coming second, sleeps until the first of them and expires those entries. A ttl is at least one second. So an
-entry that any process writes while the lookout sleeps falls due after the next look.
-
-Law: as for the reaper, the lookout only submits commands. The duration of its work is never added to its
-pause.
+entry that any process writes while the watcher sleeps falls due after the next look. The duration of its
+work is never added to its pause.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ LOOK: Final = 250
 _log = logging.getLogger("holdfast.reaper")
 
 
-class Lookout:
+class DeadlineWatcher:
     """Expires entries with semantics in time.
 
     Args:
@@ -79,14 +77,14 @@ class Lookout:
         since = self._since
         while True:
             now = self._clock.now()
-            found = await self._engine.falling_due(since, now + round(HORIZON * 1000), limit=LOOK)
-            due = [entry for entry in found if entry.expires_at <= now]
+            entries = await self._engine.falling_due(since, now + round(HORIZON * 1000), limit=LOOK)
+            due = [entry for entry in entries if entry.expires_at <= now]
             removed = await self._expire(due) if due else 0
             if len(due) < LOOK or not removed:  # if none could be removed, an immediate retry won't help
                 break
             since = due[-1].expires_at - 1
         self._since = max(self._since, now - MARGIN)
-        return min((entry.expires_at - now for entry in found[len(due) :]), default=HORIZON * 1000) / 1000
+        return min((entry.expires_at - now for entry in entries[len(due) :]), default=HORIZON * 1000) / 1000
 
     async def _try(self) -> float:
         try:
