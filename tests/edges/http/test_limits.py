@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import pytest
@@ -145,10 +145,10 @@ async def test_connections_that_have_sent_much_take_turns() -> None:
             order.append(self.name)
             self.left -= 1
             if self.left:
-                turns.wait(self)
+                turns.wait(cast("Any", self))
 
     for sender in (Sender("a", 3), Sender("b", 1), Sender("c", 2)):
-        turns.wait(sender)
+        turns.wait(cast("Any", sender))
     async with asyncio.timeout(60):
         while len(order) < 6:  # noqa: ASYNC110 - they have no event
             await asyncio.sleep(0)

@@ -10,6 +10,7 @@ A door decides who is asking and how an answer is sent; what a request means is 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import secrets
 import time
@@ -31,7 +32,6 @@ from holdfast.edges.intake.requests import (
     deadline_of,
     hand_back,
     require_fitting,
-    uncollected,
 )
 from holdfast.edges.intake.scheduler import Limits, RequestScheduler
 from holdfast.engine import Later
@@ -250,49 +250,52 @@ class RequestService:
 
     def _begin(self, request: Request) -> bool:
         """Start a request. Returns True if it is under way, False if it has been answered."""
+        collects = False
         try:
-            if len(request.payload) <= LONG:
-                return self._start(request)
-            require_fitting(request)
-            with uncollected():
-                return self._start(request)
+            if len(request.payload) > LONG:
+                require_fitting(request)
+                collects = gc.isenabled()
+                gc.disable()  # see `uncollected`, which costs more
+            verb, route = request.verb, request.route
+            if (
+                verb is not None
+                and (declaration := verb.declaration) is not None
+                and route.dialect is PLUGIN
+                and not request.head
+            ):
+                try:
+                    message = declaration.decode(request.payload)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    pass  # its fields show what is wrong, or they are those of a newer program
+                else:
+                    deadline = deadline_of(
+                        request, message.deadline, message.deadline_ms, self.now(), self._settings.deadline_ms
+                    )
+                    if declaration.nested and (inner := declaration.inner(message)):
+                        self._check_names(request, verb, inner)
+                    kv = self._handles.get(route.namespace + request.user) or self._callers.kv(
+                        request, self._handles
+                    )
+                    if declaration.in_order:
+                        return self._write(request, written(declaration, kv.verbs, message, deadline))
+                    if verb is not GET:
+                        self._spawn(
+                            request, reply_to(declaration, kv.store.call, kv.verbs, message, deadline)
+                        )
+                        return True
+                    if self._get_at_once(request, kv, message.key):
+                        return False  # answered before the turn is over
+                    self._spawn(request, verb.answer(kv, {"key": request.key}))
+                    return True
+            return self._begin_by_fields(request)
         except Exception as error:
             self._finish(request, error)
             return False
+        finally:
+            if collects:
+                gc.enable()
 
-    def _start(self, request: Request) -> bool:
-        verb, route = request.verb, request.route
-        if (
-            verb is not None
-            and (declaration := verb.declaration) is not None
-            and route.dialect is PLUGIN
-            and not request.head
-        ):
-            try:
-                message = declaration.decode(request.payload)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                pass  # its fields show what is wrong, or they are those of a newer program
-            else:
-                deadline = deadline_of(
-                    request, message.deadline, message.deadline_ms, self.now(), self._settings.deadline_ms
-                )
-                if declaration.nested and (inner := declaration.inner(message)):
-                    self._check_names(request, verb, inner)
-                kv = self._handles.get(route.namespace + request.user) or self._callers.kv(
-                    request, self._handles
-                )
-                if declaration.in_order:
-                    return self._write(request, written(declaration, kv.verbs, message, deadline))
-                if verb is not GET:
-                    self._spawn(request, reply_to(declaration, kv.store.call, kv.verbs, message, deadline))
-                    return True
-                if self._get_at_once(request, kv, message.key):
-                    return False  # answered before the turn is over
-                self._spawn(request, verb.answer(kv, {"key": request.key}))
-                return True
-        return self._start_by_fields(request)
-
-    def _start_by_fields(self, request: Request) -> bool:
+    def _begin_by_fields(self, request: Request) -> bool:
         """Start a request of any dialect and any verb."""
         verb, route = request.verb, request.route
         fields = (
