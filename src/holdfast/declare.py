@@ -61,7 +61,6 @@ class Says(Struct, frozen=True, kw_only=True):
         flag: Whether it is sent only if it is true.
         needed: Whether schemas say that it must be given, where only the policy of a namespace decides.
         required: Whether it must be given, though another verb of the class does without it.
-        body: Whether it is bytes, which are the payload of a message while the other fields are in a header.
         sent: Makes the field of a message of the command's, unless that is None or unset.
     """
 
@@ -78,7 +77,6 @@ class Says(Struct, frozen=True, kw_only=True):
     flag: bool = False
     needed: bool = False
     required: bool = False
-    body: bool = False
     sent: Callable[[Any], Any] | None = None
 
 

@@ -13,10 +13,10 @@ from holdfast.decide import decision as heart
 from holdfast.decide import items, tables
 from holdfast.handles import table_walks
 from holdfast.rows import Row
-from holdfast.tables import indexes, ranges, ttl, updates
+from holdfast.tables import indexes, keys, updates
 from holdfast.tables.commands import FillIndex
 from holdfast.tables.indexes import EntryChanges
-from holdfast.tables.ranges import Range
+from holdfast.tables.keys import Range
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +104,7 @@ def deadline_rounded_down(patch: pytest.MonkeyPatch) -> None:
 
 def truth_is_a_deadline(patch: pytest.MonkeyPatch) -> None:
     """A boolean in the ttl attribute is no deadline."""
-    right = ttl.deadline_of
+    right = indexes.deadline_of
 
     def wrong(item: Any, schema: Any) -> int | None:
         value = None if schema.ttl_attribute is None else item.get(schema.ttl_attribute)
@@ -115,13 +115,13 @@ def truth_is_a_deadline(patch: pytest.MonkeyPatch) -> None:
 
 def between_leaves_out_its_end(patch: pytest.MonkeyPatch) -> None:
     """`between` has both its ends."""
-    right = ranges._between
+    right = keys._between
 
     def wrong(partition: bytes, kind: Any, operand: Any, field: str) -> Range:
         start, stop = right(partition, kind, operand, field)
         return Range(start, None if stop is None else stop[:-1])
 
-    patch.setitem(ranges._RANGES, "between", wrong)
+    patch.setitem(keys._RANGES, "between", wrong)
 
 
 def page_turns_round(patch: pytest.MonkeyPatch) -> None:

@@ -20,11 +20,9 @@ from holdfast.errors import ConditionFailed, DatabaseError, TooExpensive, Versio
 from holdfast.rows import KV, Address, Namespace, Row
 from holdfast.stored import SeenEntry, SeenItem
 from holdfast.tables.commands import ItemsDone
-from holdfast.tables.condition_json import condition_of
-from holdfast.tables.conditions import Condition
-from holdfast.tables.evaluation import comparisons_in, holds, judged
+from holdfast.tables.conditions import Condition, comparisons_in, condition_of, holds, judged
 from holdfast.tables.items import named_key
-from holdfast.tables.projection import compiled, project
+from holdfast.tables.paths import compiled, project
 from holdfast.tables.schema import table_schema
 from holdfast.tables.updates import update_of, updated
 from holdfast.testing.exact import refusal

@@ -92,7 +92,6 @@ class PutPart(UploadChange, frozen=True, kw_only=True, gc=False):
             takes=("checksum",),
             fills=("checksum",),
             needed=True,
-            body=True,
         ),
     ]
 
@@ -154,7 +153,6 @@ class StoreBlob(KeyChange, frozen=True, kw_only=True, gc=False):
             fills=("size", "checksum"),
             required=True,
             needed=True,
-            body=True,
             sent=_sent_bytes,
         ),
     ] = None

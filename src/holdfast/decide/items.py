@@ -46,11 +46,19 @@ from holdfast.tables.commands import (
     UpdateItem,
     WriteItems,
 )
-from holdfast.tables.evaluation import comparisons_in, holds, judged
-from holdfast.tables.images import Images, item_name
+from holdfast.tables.conditions import comparisons_in, holds, judged
 from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
-from holdfast.tables.items import encode_item, keyed_item, known_part, named_key, require_binary
-from holdfast.tables.ttl import attribute_for, deadline_of
+from holdfast.tables.items import (
+    Images,
+    attribute_for,
+    deadline_of,
+    encode_item,
+    item_name,
+    keyed_item,
+    known_part,
+    named_key,
+    require_binary,
+)
 from holdfast.tables.updates import actions_in, update_of, updated, updating
 from holdfast.work import SLICE, TEST
 

@@ -23,7 +23,7 @@ from holdfast.letter_commands import RevealLetter
 from holdfast.rows import KV, Address, Record
 from holdfast.stored import purpose_of
 from holdfast.tables.commands import RevealItem
-from holdfast.tables.images import item_name
+from holdfast.tables.items import item_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

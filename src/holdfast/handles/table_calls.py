@@ -54,12 +54,10 @@ from holdfast.tables.commands import (
     TransactWrite,
     WriteItems,
 )
-from holdfast.tables.images import table_prefix
-from holdfast.tables.items import named_key, partition_of
-from holdfast.tables.projection import compiled, project
-from holdfast.tables.ranges import beginning_with, sort_range
+from holdfast.tables.items import named_key, partition_of, seconds_left, table_prefix
+from holdfast.tables.keys import beginning_with, sort_range
+from holdfast.tables.paths import compiled, project
 from holdfast.tables.schema import with_index
-from holdfast.tables.ttl import seconds_left
 from holdfast.wire.tables import change_fields, table_fields, written_fields
 from holdfast.work import Work
 

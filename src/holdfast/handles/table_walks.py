@@ -24,11 +24,11 @@ from holdfast.model import Item, ItemPage
 from holdfast.rows import TABLE, Address
 from holdfast.stored import item_of, stored_item
 from holdfast.tables.commands import ExpireItems, FillIndex
-from holdfast.tables.evaluation import comparisons_in, holds, judged
+from holdfast.tables.conditions import comparisons_in, holds, judged
 from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_of
 from holdfast.tables.items import known_part
-from holdfast.tables.projection import compiled, project
-from holdfast.tables.ranges import Range
+from holdfast.tables.keys import Range
+from holdfast.tables.paths import compiled, project
 from holdfast.work import SLICE, TEST, Work
 
 if TYPE_CHECKING:

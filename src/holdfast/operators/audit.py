@@ -41,7 +41,7 @@ from holdfast.errors import DatabaseError, Unsupported, ValidationError
 from holdfast.families import has_tables
 from holdfast.pipeline.audits import unlike
 from holdfast.rows import KV, TABLE
-from holdfast.tables.images import item_name, table_prefix
+from holdfast.tables.items import item_name, table_prefix
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

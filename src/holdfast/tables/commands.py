@@ -36,8 +36,7 @@ from holdfast.forms import (
 from holdfast.replies import RemovedReply
 from holdfast.rows import Row
 from holdfast.tables import forms, replies
-from holdfast.tables.condition_json import condition_json, condition_of
-from holdfast.tables.conditions import Condition
+from holdfast.tables.conditions import Condition, condition_json, condition_of
 from holdfast.tables.items import MAX_ITEM_BYTES, encode_item
 from holdfast.tables.keys import json_key
 from holdfast.tables.paths import Path, paths_of, spelled

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.forms import GRAMMARS, TEXT, grammar, unsaid
-from holdfast.tables.condition_json import MAX_TESTS, TYPES
+from holdfast.tables.conditions import MAX_TESTS, TYPES
 from holdfast.tables.paths import MAX_PATHS, MAX_POSITION
 from holdfast.tables.updates import MAX_ACTIONS
 

@@ -17,10 +17,8 @@ import msgspec
 
 from holdfast.errors import DatabaseError, ValidationError
 from holdfast.rows import OVERHEAD, Row
-from holdfast.tables.items import key_of
-from holdfast.tables.keys import encode_key
-from holdfast.tables.ranges import Range, beginning_with
-from holdfast.tables.ttl import deadline_of
+from holdfast.tables.items import deadline_of, key_of
+from holdfast.tables.keys import Range, beginning_with, encode_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,13 +1,24 @@
-"""Validation of items and their keys.
+"""Items: their keys, their deadlines, and their names and images in the journal.
 
-Law: an item is a JSON object that contains the attributes of its key. Bytes are allowed for a binary in a key
-and nowhere else; an item holds them as base64.
+An item is a JSON object that contains the attributes of its key. Bytes are allowed for a binary in a key and
+nowhere else; an item holds them as base64.
+
+An item is expired when its ttl attribute, in seconds since 1970, is a number other than 0 and not later than
+now; any other item never expires. A stored deadline is in whole milliseconds and within the calendar, as
+engines keep it.
+
+The name of an item consists of the table's name and the values of the key, as JSON. Images are items as
+stored.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from holdfast import rules
 from holdfast.errors import ValidationError
@@ -119,3 +130,81 @@ def encode_item(item: Mapping[str, Any]) -> tuple[str, int]:
         ValueTooLarge: It has more than `MAX_ITEM_BYTES`.
     """
     return rules.encode_value(item, most=MAX_ITEM_BYTES, field="item")
+
+
+LAST_SECOND: Final = 253_402_214_400
+"""The start of the last day of 9999. Python and databases can't represent every later date."""
+
+
+def deadline_of(item: Mapping[str, Any], schema: TableSchema) -> int | None:
+    """Return when an item expires, in milliseconds since 1970; None for never.
+
+    A deadline before 1970 counts as reached. One past the calendar is never reached.
+    """
+    seconds = None if schema.ttl_attribute is None else item.get(schema.ttl_attribute)
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds == 0:
+        return None
+    if seconds > LAST_SECOND:
+        return None
+    if seconds < 0:
+        return 0
+    if isinstance(seconds, int):
+        return seconds * 1000
+    # Exact arithmetic: a float product could be earlier than a `now` that precedes the attribute itself.
+    return math.ceil(Fraction(seconds) * 1000)
+
+
+def seconds_left(deadline: int | None, now: int) -> int | None:
+    """Return the seconds until an item expires, rounded down but at least 1; 0 if expired, None if never.
+
+    Times are in milliseconds. A deadline is rounded up to a whole second when it is set, so rounding down
+    returns the number that the caller asked for.
+    """
+    if deadline is None:
+        return None
+    return max(1, (deadline - now) // 1000) if deadline > now else 0
+
+
+def attribute_for(ttl_seconds: int, now: int) -> int:
+    """Return the attribute's value for an item to live this long from `now`, which is in milliseconds."""
+    return -(-now // 1000) + ttl_seconds
+
+
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class Images(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An item before and after a change as JSON; null where it did not exist."""
+
+    old: msgspec.Raw = _NULL
+    new: msgspec.Raw = _NULL
+
+    @staticmethod
+    def of(schema: TableSchema, before: Row | None, after: Row | None) -> str | None:
+        """Return the images of a change for its record, as far as the table keeps them."""
+        old = before if schema.stream in ("old", "both") else None
+        new = after if schema.stream in ("new", "both") else None
+        if old is None and new is None:
+            return None
+        return msgspec.json.encode(Images(old=_raw(old), new=_raw(new))).decode()
+
+
+def item_name(schema: TableSchema, item: Mapping[str, Any]) -> str:
+    """Return the name of an item in the journal."""
+    key = [item[attribute.name] for attribute in schema.key_attributes]
+    return table_prefix(schema.name) + msgspec.json.encode(key).decode()
+
+
+def table_prefix(table: str) -> str:
+    """Return the prefix of the names of all items of a table. No table name contains a colon."""
+    return f"{table}:"
+
+
+def key_of_name(name: str) -> list[Any]:
+    """Return the values of the key in a name."""
+    values: list[Any] = msgspec.json.decode(name.partition(":")[2])
+    return values
+
+
+def _raw(row: Row | None) -> msgspec.Raw:
+    return _NULL if row is None else msgspec.Raw((row.value or "").encode())

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.tables.evaluation import type_of
+from holdfast.tables.conditions import type_of
 from holdfast.tables.items import MAX_ITEM_BYTES
 from holdfast.tables.paths import (
     MISSING,

@@ -19,7 +19,7 @@ from holdfast.rows import Row
 from holdfast.stored import stored_item
 from holdfast.tables import replies
 from holdfast.tables.commands import DeleteItem, GetItem, ItemDone, RevealItem
-from holdfast.tables.images import Images, key_of_name
+from holdfast.tables.items import Images, key_of_name
 from holdfast.wire.errors import error_fields, error_of
 from holdfast.wire.replies import item_fields, item_of_fields
 

@@ -15,9 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.tables.condition_json import condition_json, condition_of
-from holdfast.tables.conditions import Comparison, Condition, Every, Not, attr
-from holdfast.tables.evaluation import holds
+from holdfast.tables.conditions import (
+    Comparison,
+    Condition,
+    Every,
+    Not,
+    attr,
+    condition_json,
+    condition_of,
+    holds,
+)
 from holdfast.testing.exact import refusal
 from tests.unit.tables.samples import EXAMPLES
 

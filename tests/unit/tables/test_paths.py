@@ -13,8 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ValidationError
-from holdfast.tables.paths import MISSING, assign, discard, lookup, path_of, paths_of, spelled
-from holdfast.tables.projection import compiled, project, projection_of
+from holdfast.tables.paths import (
+    MISSING,
+    assign,
+    compiled,
+    discard,
+    lookup,
+    path_of,
+    paths_of,
+    project,
+    projection_of,
+    spelled,
+)
 from holdfast.testing.exact import refusal
 from tests.unit.tables.samples import EXAMPLES, items, json_values, paths
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ValidationError
-from holdfast.tables.keys import encode_key
-from holdfast.tables.ranges import Range, beginning_with, sort_range, successor
+from holdfast.tables.keys import Range, beginning_with, encode_key, sort_range, successor
 from holdfast.testing.exact import refusal
 from tests.unit.tables.samples import EXAMPLES, VALUES, base64_of, kinds
 

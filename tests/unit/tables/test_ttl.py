@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.clock import moment
-from holdfast.tables.ttl import attribute_for, deadline_of, seconds_left
+from holdfast.tables.items import attribute_for, deadline_of, seconds_left
 from tests.unit.tables.samples import EXAMPLES, events
 
 NOW = 1_700_000_000_000
