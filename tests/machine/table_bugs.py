@@ -16,6 +16,7 @@ from holdfast.rows import Row
 from holdfast.tables import indexes, keys, updates
 from holdfast.tables.commands import FillIndex
 from holdfast.tables.indexes import EntryChanges
+from holdfast.tables.items import deadline_of
 from holdfast.tables.keys import Range
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def deadline_rounded_down(patch: pytest.MonkeyPatch) -> None:
 
 def truth_is_a_deadline(patch: pytest.MonkeyPatch) -> None:
     """A boolean in the ttl attribute is no deadline."""
-    right = indexes.deadline_of
+    right = deadline_of
 
     def wrong(item: Any, schema: Any) -> int | None:
         value = None if schema.ttl_attribute is None else item.get(schema.ttl_attribute)
