@@ -795,8 +795,8 @@ class Done(Result, frozen=True, tag=True, gc=False):
     """Success, with no further details."""
 
 
-class Kept(Result, frozen=True, tag=True, gc=False):
-    """The number under which a dead letter was kept."""
+class LetterStored(Result, frozen=True, tag="Kept", gc=False):
+    """The number under which a dead letter was stored. The tag is part of remembered replies."""
 
     number: int
 

@@ -112,7 +112,7 @@ class Namespace(msgspec.Struct, kw_only=True, gc=False):
         )
 
 
-class Ends(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FirstAndLast(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The first and the last row of a space, with their keys."""
 
     first: tuple[bytes, Row]

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import errors
 from holdfast.clock import ManualClock
-from holdfast.commands import Delete, Kept, Many, Results, Set
+from holdfast.commands import Delete, LetterStored, Many, Results, Set
 from holdfast.edges.monitoring import gauges
 from holdfast.edges.monitoring.counters import OUTCOMES, PURPOSES, purpose_label, writes_of
 from holdfast.edges.monitoring.metrics import Metrics
@@ -301,7 +301,7 @@ async def test_dead_letters_are_counted(at: InMemory, monkeypatch: pytest.Monkey
             attempts=5,
         )
         result = await at.store.pipeline.call(command)
-        assert isinstance(result, Kept)
+        assert isinstance(result, LetterStored)
         return result.number
 
     await at.store.kv("c").set("k", 1)

@@ -9,7 +9,7 @@ from holdfast.errors import VersionConflict
 from holdfast.handles.kv import KV
 from holdfast.handles.recipes import lease, names, retry
 from holdfast.handles.recipes.lease import Lease
-from holdfast.handles.recipes.lock import Lock, News, QueuePlace
+from holdfast.handles.recipes.lock import Lock, QueuePlace, SharedWatch
 from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.retry import Attempts
 from tests.mutate.planting import bug
@@ -105,7 +105,7 @@ def the_place_of_a_waiter_expires(patch: Patches) -> None:
 @bug("tests/unit/recipes/test_lock_faults.py")
 def a_waiter_does_not_hear_of_a_release(patch: Patches) -> None:
     """A lock that is released is taken by the next waiter at once."""
-    patch.set(News, "_tell", lambda news, *keys: None)
+    patch.set(SharedWatch, "_tell", lambda news, *keys: None)
 
 
 # Retries

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 import holdfast.upkeep.reaper
 from holdfast.clock import ManualClock
-from holdfast.commands import Kept, Set
+from holdfast.commands import LetterStored, Set
 from holdfast.origin import Origin
 from holdfast.tables.commands import CreateIndex
 from holdfast.tables.schema import KeyAttribute
@@ -122,7 +122,7 @@ async def test_requests_letters_and_the_audit(store: holdfast.Store, clock: Manu
         await kv.set("k", 2, request_id="once")
     given_up = kv.verbs.command(Set, key="k", value=1)
     kept = await store.pipeline.call(kv.verbs.escalate(given_up, error_code="BUSY", message="", attempts=3))
-    assert isinstance(kept, Kept)
+    assert isinstance(kept, LetterStored)
     found = await parts(store)
     assert set(found) == {"entries", "journal", "requests", "letters", "audit"}
     stats = await store.stats("kv/p")

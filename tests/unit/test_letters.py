@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS, Keyring
-from holdfast.commands import Deleted, Kept
+from holdfast.commands import Deleted, LetterStored
 from holdfast.decide import Loaded, decide, needs
 from holdfast.decide.letters import letter_address
 from holdfast.errors import QuotaExceeded, Unavailable, Unsupported
@@ -111,7 +111,7 @@ def test_the_bound_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     world.apply(letter())
     monkeypatch.setattr(rules, "MAX_LETTERS_BYTES", 2 * world.sum["bytes"])
     kept, refused, dropped, again = world.apply(letter(), letter(), VERBS.drop_letter(1), letter())
-    assert (kept, dropped, again) == (Kept(2), Deleted(3), Kept(4))
+    assert (kept, dropped, again) == (LetterStored(2), Deleted(3), LetterStored(4))
     assert type(refused) is QuotaExceeded
     assert len(world.told) == len(world.letters) + 1 == 3
 

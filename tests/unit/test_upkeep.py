@@ -8,14 +8,14 @@ from holdfast.audit.chain import AUDIT
 from holdfast.audit.keyring import Keyring
 from holdfast.commands import Removed
 from holdfast.decide import Loaded, decide
-from holdfast.rows import KV, REQUEST, TRASH, Address, Ends, Namespace, Overdue, Row, Run
+from holdfast.rows import KV, REQUEST, TRASH, Address, FirstAndLast, Namespace, Overdue, Row, Run
 from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
 from holdfast.verbs.caller import id_maker
 from tests.verbs import Verbs
 
 NAMESPACE = "kv/p"
 NOW = 1_000
-NO_AUDIT: dict[tuple[str, str], Ends | None] = {(NAMESPACE, AUDIT): None}
+NO_AUDIT: dict[tuple[str, str], FirstAndLast | None] = {(NAMESPACE, AUDIT): None}
 RUN = ExpireRun(namespace=NAMESPACE, limit=3)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.commands import Deleted, Kept, Many, Missed, Results, Stored, Versions, WriteCommand
+from holdfast.commands import Deleted, LetterStored, Many, Missed, Results, Stored, Versions, WriteCommand
 from holdfast.declare import DECLARED
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
 from holdfast.model import KEEP
@@ -160,7 +160,7 @@ def test_the_number_of_a_letter_survives_its_reply() -> None:
         verbs().delete("k", request_id="r"), error_code="BUSY", message="later", attempts=5
     )
     for dialect in (PLUGIN, SEMANTIC):
-        assert answered(command, Kept(7), dialect) == Kept(7)
+        assert answered(command, LetterStored(7), dialect) == LetterStored(7)
 
 
 def test_an_unknown_verb_is_no_write() -> None:

@@ -26,7 +26,7 @@ import msgspec
 
 from holdfast import rows
 from holdfast.errors import DatabaseError
-from holdfast.rows import Address, Ends, Row
+from holdfast.rows import Address, FirstAndLast, Row
 
 if TYPE_CHECKING:
     from holdfast.errors import Unsupported
@@ -265,7 +265,7 @@ def head_to_follow(namespace: str, keys: SigningKeys, row: Row | None) -> Head |
     return STALE if keys.retired(head.signed_by) else head
 
 
-def head_behind(namespace: str, ends: Ends, says: str) -> Head:
+def head_behind(namespace: str, ends: FirstAndLast, says: str) -> Head:
     """Return a head in place of one that can't be followed. It is at the newest record, so none is replaced.
 
     Args:

@@ -20,8 +20,8 @@ from holdfast.commands import (
     Batch,
     Deleted,
     Done,
-    Kept,
     KeyChange,
+    LetterStored,
     Many,
     Missed,
     Results,
@@ -231,7 +231,7 @@ class Memory(msgspec.Struct, frozen=True):
         | Missed
         | Deleted
         | Versions
-        | Kept
+        | LetterStored
         | Written
         | Done
         | ReplyParts

@@ -19,7 +19,7 @@ from holdfast.decide.policies import check_quota
 from holdfast.decide.weights import COUNTER, record_weight, row_weight
 from holdfast.errors import DatabaseError, HoldfastError, Timeout
 from holdfast.model import Policy
-from holdfast.rows import KV, OVERHEAD, UPLOAD, Address, Ends, Namespace, Overdue, Record, Row, Run
+from holdfast.rows import KV, OVERHEAD, UPLOAD, Address, FirstAndLast, Namespace, Overdue, Record, Row, Run
 from holdfast.stored import SeenEntry, SeenItem, attributes_of
 from holdfast.work import Work
 
@@ -156,7 +156,7 @@ class Loaded(msgspec.Struct, frozen=True):
     namespaces: dict[str, Namespace]
     rows: dict[Address, Row]
     runs: dict[str, Overdue] = {}
-    ends: dict[tuple[str, str], Ends | None] = {}
+    ends: dict[tuple[str, str], FirstAndLast | None] = {}
     looked: set[Address] = set()
     trims: dict[tuple[str, int], int] = {}
     counts: dict[str, dict[str, int]] = {}
@@ -363,7 +363,7 @@ class Draft(msgspec.Struct, eq=False):
             return None
         return self.row(address)
 
-    def ends(self, space: str) -> Ends | None:
+    def ends(self, space: str) -> FirstAndLast | None:
         """Return the first and the last row of a space as loaded; None if the space is empty.
 
         Raises:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import rules
 from holdfast.audit.chain import hash_of
-from holdfast.commands import Deleted, Kept
+from holdfast.commands import Deleted, LetterStored
 from holdfast.errors import HoldfastError, QuotaExceeded
 from holdfast.letter_commands import DropLetter, Escalate
 from holdfast.rows import LETTER, Address, Record, Row
@@ -38,7 +38,7 @@ def letter_address(namespace: str, number: int) -> Address:
     return Address(namespace, LETTER, number.to_bytes(8, "big") if number else b"")
 
 
-def _escalate(draft: Draft, command: Escalate) -> Kept:
+def _escalate(draft: Draft, command: Escalate) -> LetterStored:
     version, origin = draft.version(), command.origin
     row = Row(
         value=command.letter,
@@ -67,7 +67,7 @@ def _escalate(draft: Draft, command: Escalate) -> Kept:
             detail=msgspec.json.encode(told).decode(),
         )
     )
-    return Kept(version)
+    return LetterStored(version)
 
 
 def _hold(draft: Draft, *, letters: int, size: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.model import Policy
-from holdfast.rows import Ends
+from holdfast.rows import FirstAndLast
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -129,7 +129,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Policy | None = None
 
 
-async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: str, space: str) -> Ends | None:
+async def ends_of(
+    scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: str, space: str
+) -> FirstAndLast | None:
     """Return the first and the last row of a space whose rows have no deadlines; None if it is empty."""
     first, last = [
         await scan(
@@ -148,7 +150,7 @@ async def ends_of(scan: Callable[[Scan, int], Awaitable[Scanned]], namespace: st
     ]
     if not first.keys or not last.keys:
         return None
-    return Ends(first=(bytes(first.keys[0]), first.rows[0]), last=(bytes(last.keys[0]), last.rows[0]))
+    return FirstAndLast(first=(bytes(first.keys[0]), first.rows[0]), last=(bytes(last.keys[0]), last.rows[0]))
 
 
 def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record], bool]:

@@ -25,7 +25,7 @@ from holdfast.engine import (
     row_size,
 )
 from holdfast.families import is_semantic
-from holdfast.rows import KV, Address, Ends, Namespace, Overdue, Record, Row, Run
+from holdfast.rows import KV, Address, FirstAndLast, Namespace, Overdue, Record, Row, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -172,9 +172,9 @@ class MemoryEngine:
     def _load(self, wanted: Iterable[Address]) -> dict[Address, Row]:
         return {address: self._rows[address] for address in wanted if address in self._rows}
 
-    def _ends(self, namespace: str, space: str) -> Ends | None:
+    def _ends(self, namespace: str, space: str) -> FirstAndLast | None:
         pairs = list(self._range(namespace, space, b"", None))
-        return Ends(first=pairs[0], last=pairs[-1]) if pairs else None
+        return FirstAndLast(first=pairs[0], last=pairs[-1]) if pairs else None
 
     def _overdue(self, namespace: str, now: int, limit: int) -> Overdue:
         due = self._plain(namespace, now)[:limit]

@@ -14,7 +14,17 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.commands import Batch, Deleted, Guard, Kept, KeyChange, Set, Stored, Versions, WriteCommand
+from holdfast.commands import (
+    Batch,
+    Deleted,
+    Guard,
+    KeyChange,
+    LetterStored,
+    Set,
+    Stored,
+    Versions,
+    WriteCommand,
+)
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.families import is_semantic, owner
 from holdfast.letter_commands import Escalate
@@ -37,7 +47,7 @@ def report(command: Command, result: Result | Exception) -> None:
     elif command.parts is not None:
         for part, found in zip(command.parts, getattr(result, "items", ()), strict=True):
             report(part, found)
-    elif isinstance(command, Escalate) and isinstance(result, Kept) and not result.replayed:
+    elif isinstance(command, Escalate) and isinstance(result, LetterStored) and not result.replayed:
         _report_letter(command, result.number)
     elif is_semantic(command.namespace) and isinstance(command, WriteCommand):
         replayed = not isinstance(result, Exception) and result.replayed

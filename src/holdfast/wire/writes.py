@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import Deleted, Kept, Missed, Results, Stored, Versions, WriteCommand
+from holdfast.commands import Deleted, LetterStored, Missed, Results, Stored, Versions, WriteCommand
 from holdfast.declare import DECLARED
 from holdfast.errors import HoldfastError
 from holdfast.origin import origin_fields
@@ -146,12 +146,12 @@ def _read_versions(command: Any, reply: Mapping[str, Any]) -> Versions:
     return Versions(versions, (None,) * len(versions))
 
 
-def _show_letter(result: Kept, envelope: object) -> dict[str, Any]:
+def _show_letter(result: LetterStored, envelope: object) -> dict[str, Any]:
     return {"letter": result.number}
 
 
-def _read_letter(command: Any, reply: Mapping[str, Any]) -> Kept:
-    return Kept(reply["letter"])
+def _read_letter(command: Any, reply: Mapping[str, Any]) -> LetterStored:
+    return LetterStored(reply["letter"])
 
 
 def _show_members(

@@ -322,8 +322,8 @@ async def test_a_gap_wakes_whoever_waits(kv: KV, engine: Faulty) -> None:
         await left
 
 
-async def test_what_left_before_anybody_listened(kv: KV) -> None:
-    """News tell of what was removed since the version that they begin at, though nobody listened then."""
+async def test_shared_watch_reports_removals_before_anybody_listened(kv: KV) -> None:
+    """A shared watch reports what was removed since the version it begins at, before anybody listened."""
     entry = await kv.set("lock/a", 1)
     await kv.delete("lock/a")
     async with asyncio.timeout(60), news_of(kv, "lock/a", since=entry.version) as news:

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.handles.kv import KV
-from holdfast.handles.recipes.lock import REACH, News
+from holdfast.handles.recipes.lock import REACH, SharedWatch
 
 LONG = 8 * REACH
 
@@ -17,7 +17,7 @@ LONG = 8 * REACH
 async def test_a_look_costs_the_same_in_a_long_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a waiter reads to find the one before it is bounded, however many others wait."""
     listed = found = 0
-    plain, leaving = KV.list, News.leaving
+    plain, leaving = KV.list, SharedWatch.leaving
 
     async def counted(kv: KV, *args: Any, **options: Any) -> Any:
         nonlocal listed
@@ -25,13 +25,13 @@ async def test_a_look_costs_the_same_in_a_long_line(monkeypatch: pytest.MonkeyPa
         listed += len(page.keys)
         return page
 
-    def placed(news: News, key: str) -> asyncio.Future[None]:
+    def placed(news: SharedWatch, key: str) -> asyncio.Future[None]:
         nonlocal found
         found += 1
         return leaving(news, key)
 
     monkeypatch.setattr(KV, "list", counted)
-    monkeypatch.setattr(News, "leaving", placed)
+    monkeypatch.setattr(SharedWatch, "leaving", placed)
     async with holdfast.open("memory://", reap=False) as store:
         kv = store.kv("p")
         async with kv.lock("l", ttl=600):
@@ -50,9 +50,9 @@ async def test_waiters_far_apart_stand_in_order(between: int, monkeypatch: pytes
     """However much was written between two arrivals, each waits for the one before and wakes alone."""
     awaited: list[str] = []
     order: list[str] = []
-    leaving = News.leaving
+    leaving = SharedWatch.leaving
 
-    def heard(news: News, key: str) -> asyncio.Future[None]:
+    def heard(news: SharedWatch, key: str) -> asyncio.Future[None]:
         awaited.append(key)
         return leaving(news, key)
 
@@ -60,7 +60,7 @@ async def test_waiters_far_apart_stand_in_order(between: int, monkeypatch: pytes
         async with kv.lock("l", ttl=600):
             order.append(name)
 
-    monkeypatch.setattr(News, "leaving", heard)
+    monkeypatch.setattr(SharedWatch, "leaving", heard)
     async with holdfast.open("memory://", reap=False) as store:
         kv = store.kv("p")
         tasks = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.commands import Kept, Stored, Versions
+from holdfast.commands import LetterStored, Stored, Versions
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.intake.request_log import DROPPED
 from holdfast.edges.monitoring.counters import (
@@ -370,7 +370,7 @@ class Metrics:
             self.full = result.message
         elif self.full is not None and isinstance(result, (Stored, Versions)) and not result.replayed:
             self.full = None
-        if type(command) is Escalate and isinstance(result, Kept) and not result.replayed:
+        if type(command) is Escalate and isinstance(result, LetterStored) and not result.replayed:
             self._retried(command.namespace, "escalated", command.code)
 
     def _retried(self, namespace: str, outcome: str, code: str) -> None:

@@ -29,7 +29,7 @@ NOT_ANSWERED: Final = (Transient, OutcomeUnknown, Defect)
 T = TypeVar("T")
 
 
-class Mark(NamedTuple):
+class Instant(NamedTuple):
     """An instant by both clocks: milliseconds of the store's, seconds of the machine's."""
 
     store: int
@@ -49,11 +49,11 @@ class Lease:
         self.seconds = seconds
         self._since = self.mark()
 
-    def mark(self) -> Mark:
+    def mark(self) -> Instant:
         """Return the current instant."""
-        return Mark(self._store.now(), asyncio.get_running_loop().time())
+        return Instant(self._store.now(), asyncio.get_running_loop().time())
 
-    def renewed(self, since: Mark) -> None:
+    def renewed(self, since: Instant) -> None:
         """Restart the lease, counting from before the request that was granted."""
         self._since = since
 

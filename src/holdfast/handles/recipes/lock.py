@@ -8,12 +8,12 @@ entry below the lock's key, with the ticket in its own key. The first of these k
 other waiter follows only the entry before its own, so a lock that changes hands wakes one waiter, however
 many there are.
 
-The waiters of one process join in groups (`Arrivals`) and share one watch (`News`), because a crowd needs
-both. Measured with 3,000 waiters on a SQLite file, on a machine with two cores that had much else to do: in
-two runs all had joined after 10 and 16 s (1.1 and 1.4 s of CPU time), and the median hand-over took 28 and
-38 ms. With a watch and a group for each waiter, 1,464 had joined after 186 s and 2,488 after 269 s (19 and
-22 s of CPU time). With one watch but a group for each, in one run, all had joined after 140 s (13 s of CPU
-time), and one hand-over happened in the two minutes after that.
+The waiters of one process join in groups (`Arrivals`) and share one watch (`SharedWatch`), because a crowd
+needs both. Measured with 3,000 waiters on a SQLite file, on a machine with two cores that had much else to
+do: in two runs all had joined after 10 and 16 s (1.1 and 1.4 s of CPU time), and the median hand-over took 28
+and 38 ms. With a watch and a group for each waiter, 1,464 had joined after 186 s and 2,488 after 269 s (19
+and 22 s of CPU time). With one watch but a group for each, in one run, all had joined after 140 s (13 s of
+CPU time), and one hand-over happened in the two minutes after that.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ GROUP: Final = 32
 """Largest number of waiters that join in one group; their batch takes a few milliseconds."""
 _ARRIVALS: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], Arrivals]]] = WeakKeyDictionary()
 """The arrivals, by store, namespace and the lock's key."""
-_NEWS: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], News]]] = WeakKeyDictionary()
+_NEWS: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], SharedWatch]]] = WeakKeyDictionary()
 """The news in use, by store, namespace and prefix."""
 
 
@@ -621,7 +621,7 @@ async def arrivals_at(kv: KV, key: str) -> AsyncIterator[Arrivals]:
             arrivals.end()
 
 
-class News:
+class SharedWatch:
     """A watch of the keys that begin with a prefix, shared by any number of listeners.
 
     A waiter registers the key it waits for before it reads whether the key exists. So no change is missed:
@@ -710,13 +710,13 @@ def is_heard(kv: KV, prefix: str) -> bool:
 
 
 @asynccontextmanager
-async def news_of(kv: KV, prefix: str, *, since: int) -> AsyncIterator[News]:
+async def news_of(kv: KV, prefix: str, *, since: int) -> AsyncIterator[SharedWatch]:
     """Yield the news of a prefix, from version `since` at the latest."""
     known = _NEWS.setdefault(kv.store, {})
     name = (kv.namespace, prefix)
     news = known.get(name)
     if news is None or news.ended:
-        news = known[name] = News(kv, prefix, since=since)
+        news = known[name] = SharedWatch(kv, prefix, since=since)
     news.listeners += 1
     try:
         yield news

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import rules
-from holdfast.commands import Kept
+from holdfast.commands import LetterStored
 from holdfast.declare import DECLARED
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
 from holdfast.handles.kv import KeyWrites, entry_in
@@ -258,7 +258,7 @@ class Retry(KeyWrites):
             while True:
                 try:
                     result = await self._kv.store.call(keep)
-                    assert isinstance(result, Kept)
+                    assert isinstance(result, LetterStored)
                     return result.number
                 except (Transient, OutcomeUnknown) as unkept:
                     pause = attempts.pause(unkept)
