@@ -100,8 +100,6 @@ _TEXTS: Final = {
     "ttl_max": "entries were written with a longer TTL",
 }
 """What a trial says of a rule that is broken."""
-Broken = dict[str, list[str]]
-"""The keys that break a rule, by the field of the policy."""
 
 Namespaces = list[dict[str, Any]]
 Part = tuple[list[dict[str, Any]], bool]
@@ -333,18 +331,28 @@ def _read(kind: str, text: str) -> Any:
 
 async def _trial(visit: Visit, namespace: str, tried: Policy, stats: dict[str, Any]) -> dict[str, Any]:
     """Return what a policy would refuse, if all that is stored were written again."""
-    findings = _of_quotas(tried, stats)
-    looked, complete = 0, True
-    broken: Broken = {}
-    rule = _rules(tried, stats["policy"].get("max_value_bytes") or 0)
-    if rule and family_of(namespace) in LISTED:
-        looked, complete = await _look(visit, namespace, rule, broken)
-    findings += [
+    rules_of_entries = _rules(tried, stats["policy"].get("max_value_bytes") or 0)
+    broken: dict[str, list[str]] = {}
+    looked, cursor = 0, None
+    pages = TRIAL_PAGES if rules_of_entries and family_of(namespace) in LISTED else 0
+    for _ in range(pages):
+        page = await visit.call(
+            family_of(namespace), owner_of(namespace), "list", values=True, limit=1_000, cursor=cursor
+        )
+        looked += len(page["entries"])
+        for entry in page["entries"]:
+            for field, breaks in rules_of_entries.items():
+                if breaks(entry):
+                    broken.setdefault(field, []).append(entry["key"])
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    findings = _of_quotas(tried, stats) + [
         {"field": field, "count": len(keys), "examples": keys[:EXAMPLES], "text": _TEXTS[field]}
         for field, keys in broken.items()
     ]
     fields = {name: field for name, field in msgspec.structs.asdict(tried).items() if field is not None}
-    return {"policy": fields, "findings": findings, "looked": looked, "complete": complete}
+    return {"policy": fields, "findings": findings, "looked": looked, "complete": cursor is None}
 
 
 def _of_quotas(tried: Policy, stats: dict[str, Any]) -> list[dict[str, Any]]:
@@ -384,29 +392,6 @@ def _ttl(entry: dict[str, Any]) -> float:
     """Return the seconds that an entry was written for."""
     end, start = (datetime.fromisoformat(entry[name]) for name in ("expires_at", "updated_at"))
     return round((end - start).total_seconds())
-
-
-async def _look(
-    visit: Visit,
-    namespace: str,
-    rule: dict[str, Callable[[dict[str, Any]], bool]],
-    broken: Broken,
-) -> tuple[int, bool]:
-    """Collect the keys that break a rule. Returns the number of entries looked at, and whether it was all."""
-    looked, cursor = 0, None
-    for _ in range(TRIAL_PAGES):
-        page = await visit.call(
-            family_of(namespace), owner_of(namespace), "list", values=True, limit=1_000, cursor=cursor
-        )
-        looked += len(page["entries"])
-        for entry in page["entries"]:
-            for field, breaks in rule.items():
-                if breaks(entry):
-                    broken.setdefault(field, []).append(entry["key"])
-        cursor = page["cursor"]
-        if cursor is None:
-            return looked, True
-    return looked, False
 
 
 async def tokens(visit: Visit) -> dict[str, Any]:
