@@ -55,12 +55,15 @@ class KeptLine(msgspec.Struct, frozen=True, kw_only=True):
         line: The clock's time at tick 0, in milliseconds since 1970.
         at: The clock's time when this was kept.
         open: False once the store was closed and had remembered its time.
+        opened: The name of the processes that have the store open together and go by this line. None if the
+            process that asked is not one of them.
     """
 
     machine: str | None
     line: float
     at: int
     open: bool = True
+    opened: str | None = None
 
     def counts_for(self, clock: SystemClock) -> bool:
         """Return whether an open store has this line, by the ticks of a clock."""

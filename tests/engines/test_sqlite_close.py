@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engines.sqlite.files import WriterLock
 from holdfast.engines.sqlite.setup import connect, prepare
+from holdfast.engines.sqlite.sharing import StoreLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,18 +41,16 @@ def test_files_are_closed_though_an_error_is_kept(tmp_path: Path) -> None:
         assert (_open_files(tmp_path), kept.value.__traceback__ is None) == ([], False)
 
 
-def test_a_child_of_a_fork_leaves_the_lock_to_its_parent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A child that closes the store of its parent closes its own copy of the lock's file, and no more."""
-    lock, other = WriterLock(tmp_path / "lock"), WriterLock(tmp_path / "lock")
+def test_a_child_of_a_fork_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    """A child has no part in the locks of its parent: it ends none of them, and keeps none of them alive."""
+    lock, other = StoreLock(tmp_path / "lock"), StoreLock(tmp_path / "lock")
     assert lock.acquire()
-    assert lock._file is not None
-    parents = os.dup(lock._file)  # a fork copies descriptors in the same way
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "getpid", lambda: -1)
-        lock.release()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if not lock.held and not other.acquire() else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
     assert not other.acquire()
-    os.close(parents)
+    lock.close()
     assert other.acquire()
-    other.release()
+    other.close()

@@ -32,7 +32,7 @@ class Ground:
         self.seen: list[object] = []
         self.at: set[int] = set()
         self.ends_at = -1
-        self.writer = Writer(str(path), lambda log_bytes: True)
+        self.writer = Writer(str(path), lambda log_bytes: True, None)
         connection = prepare(path, sync="OFF")
         connection.execute("CREATE TABLE done (name)")
         connection.create_function("step", 1, self._step)
@@ -72,7 +72,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
     """A writer on a file of its own."""
     made = Ground(tmp_path / "store.db")
     yield made
-    made.writer.stop()
+    made.writer.stop(lambda: None)
 
 
 async def test_a_long_commit_gives_way(ground: Ground) -> None:

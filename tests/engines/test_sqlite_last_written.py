@@ -14,8 +14,7 @@ import pytest
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.decide import Outcome
-from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite import engine as sqlite_engine
+from holdfast.engines.sqlite import SqliteEngine, decider
 from holdfast.rows import KV, Address, Namespace, Row
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ async def test_entries_that_expired_in_a_run_expire_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry that went with a crowd is gone for good, however long ago it was written."""
-    monkeypatch.setattr(sqlite_engine, "RECENT_ROWS", 200)  # so that some rows are of the older generation
+    monkeypatch.setattr(decider, "RECENT_ROWS", 200)  # so that some rows are of the older generation
     clock = ManualClock()
     keys = [f"{number:03}" for number in range(250)]
     async with holdfast.open(tmp_path / "store.db", clock=clock, reap=False) as store:
@@ -86,7 +85,7 @@ async def test_a_commit_that_failed_is_looked_up(tmp_path: Path, kept: bool) -> 
 
 async def test_what_is_removed_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted entry is gone for the next write too, whichever generation it was of."""
-    monkeypatch.setattr(sqlite_engine, "RECENT_ROWS", 4)
+    monkeypatch.setattr(decider, "RECENT_ROWS", 4)
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
         kv = store.kv("p")
         for number in range(10):
@@ -98,7 +97,7 @@ async def test_what_is_removed_is_not_remembered(tmp_path: Path, monkeypatch: py
 
 async def test_the_last_write_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an entry that was written twice the later row counts, whichever generation the earlier one is of."""
-    monkeypatch.setattr(sqlite_engine, "RECENT_ROWS", 4)
+    monkeypatch.setattr(decider, "RECENT_ROWS", 4)
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
         kv = store.kv("p")
         versions = dict.fromkeys("abcdef", 0)
@@ -110,9 +109,9 @@ async def test_the_last_write_is_remembered(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many entries and namespaces are written to, memory holds so many and no more."""
-    monkeypatch.setattr(sqlite_engine, "RECENT_ROWS", 4)
-    monkeypatch.setattr(sqlite_engine, "RECENT_NAMESPACES", 4)
-    memory = sqlite_engine.RecentRows()
+    monkeypatch.setattr(decider, "RECENT_ROWS", 4)
+    monkeypatch.setattr(decider, "RECENT_NAMESPACES", 4)
+    memory = decider.RecentRows()
     row = Row(value="1", size=1, version=1, created_at=1, updated_at=1)
     names = [f"kv/p{number}" for number in range(20)]
     for name in names:
@@ -127,7 +126,7 @@ async def test_a_large_value_replaces_a_small_one(tmp_path: Path) -> None:
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
         kv = store.kv("p")
         await kv.set("k", "small")
-        large = await kv.set("k", "x" * (sqlite_engine.LARGEST_RECENT + 1))
+        large = await kv.set("k", "x" * (decider.LARGEST_RECENT + 1))
         with pytest.raises(holdfast.VersionConflict) as conflict:
             await kv.set("k", 1, expected_version=1)
         assert conflict.value.current == large

@@ -91,7 +91,7 @@ async def test_nothing_is_overwritten(store: holdfast.Store, path: Path, tmp_pat
             await store.rescue("x" * 300)
         assert (tmp_path / "there").read_text() == "precious"
         assert {file.name for file in path.parent.iterdir()} == {
-            f"store.db{suffix}" for suffix in ("", "-wal", "-shm", ".lock", ".ballast")
+            f"store.db{suffix}" for suffix in ("", "-wal", "-shm", ".lock", ".turn", ".ballast")
         }
 
 

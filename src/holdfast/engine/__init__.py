@@ -59,6 +59,7 @@ from holdfast.engine.optional import (
     LocalFile,
     SharedStorage,
     Sharer,
+    does_upkeep,
 )
 from holdfast.engine.queries import (
     Due,
@@ -102,6 +103,7 @@ __all__ = [
     "Sharer",
     "Swept",
     "Totals",
+    "does_upkeep",
     "ends_of",
     "fitting",
     "loadable",

@@ -37,6 +37,14 @@ class LocalFile(Protocol):
         """Tell other processes of this machine where the store is served. The URL must hold no secrets."""
         ...
 
+    def leads_upkeep(self) -> bool:
+        """Return whether this process, of all that have the file open, removes what has expired.
+
+        Asking tries to take this over from a process that has ended or is stopped. So only a process that
+        does the work may ask, and it must go on asking at least every second.
+        """
+        ...
+
     async def rescue(self, path: str) -> Rescued:
         """Copy everything from the open storage into a new file, whatever is at its own path now.
 
@@ -45,6 +53,13 @@ class LocalFile(Protocol):
             Busy: Another long read of the storage is under way.
         """
         ...
+
+
+def does_upkeep(engine: Engine) -> bool:
+    """Return whether this process removes what has expired now; see `LocalFile.leads_upkeep`."""
+    if engine.capabilities.owns_reaper:
+        return False
+    return not isinstance(engine, LocalFile) or engine.leads_upkeep()
 
 
 class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +130,15 @@ class LineKeeper(Protocol):
         """Return the line of the clock that the store was or is open with, or None if none is kept."""
         ...
 
-    async def keep_line(self, clock: SystemClock) -> None:
-        """Keep the line of a clock before it is used, and again when this process begins to write."""
+    async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
+        """Keep the line of a clock before it is used, unless other processes have the store open.
+
+        Returns the line that this process must go by. Its `opened` is None, or the line is None, if this
+        process may not write: it has to ask again from time to time.
+
+        Raises:
+            Unsupported: The clocks of the other processes can't be compared with this one.
+        """
         ...
 
     async def close_line(self, clock: SystemClock) -> None:

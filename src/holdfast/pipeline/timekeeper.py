@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.clock import NEVER, UNREMEMBERED, Reading, SystemClock
 from holdfast.engine import DurableStorage, LineKeeper, SharedStorage
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,9 +124,8 @@ class Timekeeper:
         elif self._measured is not None:
             await self._measure(clock, self._measured, at_once=jumped)
         if self._begun and not self._line_kept:
-            await self._keep_line(clock)
-        if self.sure and (self.answered or self.ahead or self._engine.capabilities.owns_reaper):
-            # Other processes learn from this that this one is ahead; read-only ones learn the writer's time.
+            await self._agree(clock)
+        if self.sure and (self.answered or self.ahead):  # other processes learn from this that it is ahead
             await self._remember(clock)
 
     async def close(self) -> None:
@@ -172,10 +171,8 @@ class Timekeeper:
             earliest = kept.earliest(remembered, clock, reading.ticks)
         elif self._lines is not None and remembered:  # it was last open with a version that kept no line
             earliest = remembered + UNREMEMBERED
-        if kept is not None and kept.counts_for(clock) and self._only_reads:
-            clock.start(Reading(earliest, reading.ticks))  # another process writes: its time is the store's
-        else:
-            clock.start(Reading(max(reading.time, earliest), reading.ticks))
+        clock.start(Reading(max(reading.time, earliest), reading.ticks))
+        await self._agree(clock)
         if measured is not None:
             self._measured, self._settled_at = measured.ticks, measured.ticks + LASTS
         if earliest - reading.time > TOLERANCE:
@@ -188,17 +185,29 @@ class Timekeeper:
                 self._reference,
             )
         self._begun = True
-        await self._keep_line(clock)
         self._be(sure=True)
 
-    async def _keep_line(self, clock: SystemClock) -> None:
-        if self._lines is not None:
-            try:
-                await self._lines.keep_line(clock)
-            except HoldfastError as error:
-                self._complain("the store's time could not be remembered", error)
-                return
-        self._line_kept = True
+    async def _agree(self, clock: SystemClock) -> None:
+        """Go by the line of those who have the store open, or let them go by the one of this clock."""
+        if self._lines is None:
+            self._line_kept = True
+            return
+        try:
+            line = await self._lines.agree_on_line(clock)
+        except Unsupported:
+            raise
+        except HoldfastError as error:
+            self._complain("the store's time could not be remembered", error)
+            return
+        if line is None:
+            return
+        tick = clock.ticks()
+        agreed = Reading(tick * 1000 + line.line, tick)
+        if not self._begun:
+            clock.start(agreed)
+        elif agreed.time > clock.at(tick):
+            clock.follow(agreed)
+        self._line_kept = line.opened is not None
 
     def _look_for_jump(self, clock: SystemClock) -> bool:
         """Return True if the wall clock has jumped against the ticks since the last check."""
@@ -276,8 +285,6 @@ class Timekeeper:
             self._complain("the store's time could not be remembered", error)
             return
         self._failed.discard("the store's time could not be remembered")
-        if self._lines is not None and self._only_reads:
-            await self._join(clock, self._lines)
         tick = clock.ticks()
         behind = latest - clock.at(tick)
         if behind > TOLERANCE:
@@ -286,19 +293,6 @@ class Timekeeper:
             _log.warning(
                 "another process answered with a time %.1f s later; continuing from that time", behind / 1000
             )
-
-    async def _join(self, clock: SystemClock, lines: LineKeeper) -> None:
-        """Go on from the time of the process that writes, if it was opened after this one and is ahead."""
-        kept = await lines.kept_line()
-        tick = clock.ticks()
-        if kept is not None and kept.counts_for(clock) and tick * 1000 + kept.line > clock.at(tick):
-            clock.follow(Reading(tick * 1000 + kept.line, tick))
-
-    @property
-    def _only_reads(self) -> bool:
-        """True if another process of this machine writes to the store, so that its time is the store's."""
-        capabilities = self._engine.capabilities
-        return capabilities.owns_reaper and not capabilities.multi_process
 
     def _be(self, *, sure: bool) -> None:
         if sure:

@@ -14,6 +14,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from holdfast.engine import does_upkeep
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -67,7 +69,7 @@ class DeadlineWatcher:
         """Expire due entries as they fall due, until cancelled."""
         while True:
             began = time.monotonic()
-            idle = self._engine.capabilities.owns_reaper or not self._steady()
+            idle = not does_upkeep(self._engine) or not self._steady()
             wait = HORIZON if idle else await self._try()
             pause = max(wait, GATHERING) - (time.monotonic() - began)
             await asyncio.sleep(max(pause, BREATH))

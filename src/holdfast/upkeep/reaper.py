@@ -20,7 +20,7 @@ from holdfast.blobs.manifest import GRACE
 from holdfast.bounded import Bounded
 from holdfast.commands import Removed
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
-from holdfast.engine import JournalQuery, Scan, Swept
+from holdfast.engine import JournalQuery, Scan, Swept, does_upkeep
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.families import has_blobs, has_tables
 from holdfast.handles.table_walks import expiry_of, pages, step, tables_at
@@ -114,7 +114,7 @@ class Reaper:
         await self._learn()
         while True:
             await asyncio.sleep(min(TICK, self._interval))
-            if self._engine.capabilities.owns_reaper or not self._may_sweep():
+            if not does_upkeep(self._engine) or not self._may_sweep():
                 continue
             try:
                 await self.sweep()

@@ -255,7 +255,7 @@ class ClusterEngine:
         """See `DurableStorage.remember`: the time is kept on this node."""
         first = self._first
         if self._clock is not None and first is not self._keeps_line:  # a snapshot has replaced the file
-            await self.keep_line(self._clock)
+            await self.agree_on_line(self._clock)
         return await first.remember(now)
 
     async def kept_line(self) -> KeptLine | None:
@@ -270,10 +270,10 @@ class ClusterEngine:
         same = kept.machine is not None and kept.machine == this_machine()
         return kept if same else msgspec.structs.replace(kept, open=False)
 
-    async def keep_line(self, clock: SystemClock) -> None:
-        """See `LineKeeper.keep_line`."""
+    async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
+        """See `LineKeeper.agree_on_line`: this node's own."""
         self._clock, self._keeps_line = clock, self._first
-        await self._first.keep_line(clock)
+        return await self._first.agree_on_line(clock)
 
     async def close_line(self, clock: SystemClock) -> None:
         """See `LineKeeper.close_line`."""

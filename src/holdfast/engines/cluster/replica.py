@@ -256,7 +256,7 @@ class Replica:
         self.file.epoch = self.status.epoch or self._epoch
 
     def _new_file(self) -> SqliteEngine:
-        file = SqliteEngine(self.path, self._keys, sync="NORMAL", epoch=self._epoch)
+        file = SqliteEngine(self.path, self._keys, sync="NORMAL", epoch=self._epoch, exclusive=True)
         file.open_unfinished()  # a replica takes part in the loading
         file.defaults = self._defaults
         return file

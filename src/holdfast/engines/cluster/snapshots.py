@@ -36,7 +36,7 @@ from holdfast.engines.cluster.log import trim
 from holdfast.engines.cluster.messages import HEADROOM, base_in
 from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.reports import SnapshotNote, node_reports
-from holdfast.engines.sqlite.files import WriterLock
+from holdfast.engines.sqlite.sharing import StoreLock
 from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Unavailable
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class SnapshotInstaller:
 
     async def _replace(self, note: SnapshotNote, path: Path) -> None:
         fetched = path.with_name(f"{path.name}.fetched")
-        lock = WriterLock(path.with_name(f"{path.name}.lock"))
+        lock = StoreLock(path.with_name(f"{path.name}.lock"))
         if not lock.acquire():
             raise Unavailable(f"{path} is being written to by {lock.holder()}")
         try:
@@ -303,7 +303,7 @@ class SnapshotInstaller:
             replace_file(path, fetched)
         finally:
             fetched.unlink(missing_ok=True)
-            lock.release()
+            lock.close()
 
 
 class SnapshotMaker:

@@ -1,8 +1,9 @@
-"""The SQLite engine: one file, one writer, many readers.
+"""The SQLite engine: one file, written by any number of processes of one machine.
 
-A group is loaded and decided on the event loop and committed on the writer's thread (`writer`). The store has
-one writer, and no namespace is in two groups at a time, so that nothing of a group changes between load and
-commit. The writer verifies that.
+As long as this process writes alone, a group is loaded and decided on the event loop and committed on the
+writer's thread (`writer`), which verifies that nobody else has written meanwhile. If somebody has, the group
+is decided again on the writer's thread, within the transaction, and so are the following groups until two in
+a row have found that nobody else writes any more. `sharing` has the locks between the processes.
 
 A quick read is answered on the event loop. A read that may take long, or that finds the file locked, runs on
 the reader's thread (`reads`).
@@ -20,54 +21,54 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast import decide, private
+from holdfast import private
 from holdfast.audit.keyring import FileKeyring
-from holdfast.bounded import Bounded
-from holdfast.clock import KeptLine, Reading
-from holdfast.commands import WriteCommand
-from holdfast.decide import Loaded
-from holdfast.engine import LATER, Capabilities, Due, Later, ends_of
+from holdfast.engine import LATER, Capabilities, Due, Later, no_hint
 from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.sql import sections
 from holdfast.engines.sql.layout import SCHEMA_REVISION, namespace_of, plugin_column
 from holdfast.engines.sqlite import raw, reads, setup
 from holdfast.engines.sqlite import sql as statements
+from holdfast.engines.sqlite.bells import NamespaceBells
+from holdfast.engines.sqlite.decider import Decider, RecentRows, Transaction, load_rows, without_loop
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
-from holdfast.engines.sqlite.files import Ballast, Presence, WriterLock
-from holdfast.engines.sqlite.reads import ByteBudget, ReaderThread, ThreadConnections, TooLargeToLoad
-from holdfast.engines.sqlite.setup import connect, prepare, require_current, require_own, revision
+from holdfast.engines.sqlite.files import Ballast, Presence
+from holdfast.engines.sqlite.reads import ReaderThread, ThreadConnections
+from holdfast.engines.sqlite.setup import (
+    connect,
+    connect_writer,
+    prepare,
+    require_current,
+    require_own,
+    revision,
+)
+from holdfast.engines.sqlite.sharing import StoreLock, Turn, UpkeepLease
 from holdfast.engines.sqlite.writer import Stale, Writer, YieldBudget
-from holdfast.errors import Busy, StorageFull, Unavailable, ValidationError
-from holdfast.pace import LOOKS_PER_TURN, MANY_ROWS, PART_ROWS, TURNS_AFTER_SLICE, TURNS_BEFORE_PART, turns
+from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable, Unsupported, ValidationError
+from holdfast.pace import LOOKS_PER_TURN, MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.rows import KV, PARTS, Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from holdfast.audit.keyring import Keyring
-    from holdfast.clock import SystemClock
+    from holdfast.clock import KeptLine, SystemClock
     from holdfast.commands import Command
-    from holdfast.decide import Needs, Outcome
+    from holdfast.decide import Outcome
     from holdfast.engine import Checkup, JournalPage, JournalQuery, Scan, Scanned, Totals
     from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
     from holdfast.engines.sqlite.sql import Statement
     from holdfast.model import Policy, Rescued
-    from holdfast.rows import Namespace
 
 T = TypeVar("T")
 
 STALE_ATTEMPTS: Final = 10
-INLINE_ROWS: Final = 128
-INLINE_BYTES: Final = 131_072
-"""The maximum number of rows, and of bytes of values, to load on the loop. The reader's thread loads more."""
-RECENT_ROWS: Final = 2_048
-"""The number of rows in a generation of `RecentRows`. There are two: when one is full, the one before it is
-dropped. Dropping rows one at a time would cost microseconds each, since a dictionary skips the gaps to find
-its oldest key."""
-RECENT_NAMESPACES: Final = 4_096
-LARGEST_RECENT: Final = 2_048
-"""The size of the largest value that is kept in memory, in bytes."""
+QUIET_GROUPS: Final = 2
+"""After how many groups that found no writes by others the event loop decides again."""
+REMEMBERED_MS: Final = 900
+"""If the remembered time is older by less, it is not written again: each write costs all processes what they
+know about the file."""
 
 
 class SqliteEngine:
@@ -81,12 +82,20 @@ class SqliteEngine:
         keys: The keys that sign the audit. By default a key in a file beside the data, created on first use.
         sync: When SQLite waits for the disk. `NORMAL` suits a file that is made again from a log.
         epoch: The epoch of a new file; by default a random one.
+        exclusive: Let no other process open the file. A temporary file never has another process.
     """
 
     def __init__(
-        self, path: Path | None, keys: Keyring | None = None, *, sync: str = "FULL", epoch: str | None = None
+        self,
+        path: Path | None,
+        keys: Keyring | None = None,
+        *,
+        sync: str = "FULL",
+        epoch: str | None = None,
+        exclusive: bool = False,
     ) -> None:
         self._temporary = path is None
+        self._exclusive = exclusive or self._temporary
         self._first_epoch = epoch
         self._sync = "OFF" if self._temporary else sync
         self._path = _private_folder() / "store.db" if path is None else path
@@ -96,27 +105,33 @@ class SqliteEngine:
         )
         self.defaults: Policy | None = None
         self._kept_keys: list[str] = []
-        self._lock = WriterLock(self._beside(".lock"))
+        self._lock = StoreLock(self._beside(".lock"))
+        self._turn = None if self._exclusive else Turn(self._beside(".turn"))
+        self._upkeep = None if self._exclusive else UpkeepLease(self._beside(".upkeep"))
+        self._bells = None if self._turn is None else NamespaceBells(lambda: self._inline, self._turn.opened)
         self._ballast = Ballast(self._beside(".ballast"))
         self._presence = Presence(self._path)
-        self._writer = Writer(self._where, self._covered)
+        self._writer = Writer(self._where, self._covered, self._turn)
         self._reader = ReaderThread()
         self._examiner = Examiner(self._path)
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
         self._thread_connections = ThreadConnections(self._path, self._presence.there)
         self._recent = RecentRows()
+        self._contended = False
+        self._quiet = 0
         self._looks = 0
         self.epoch = ""
         """The name of this life of the storage."""
         self._read_only = False
         self._unfinished_too = False
-        self._clock: SystemClock | None = None
+        self._process = os.getpid()
+        self._closed_line: KeptLine | None = None
 
     # Opening and closing.
 
     def open_read_only(self) -> None:
-        """See `Movable.open_read_only`: don't take the writer's lock until the first write."""
+        """See `Movable.open_read_only`: don't create or lock any file until the first write."""
         self._read_only = True
 
     def announce(self, url: str) -> None:
@@ -139,11 +154,20 @@ class SqliteEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `Engine.capabilities`: if another process holds the writer's lock, that process sweeps."""
-        return Capabilities(durable=not self._temporary, owns_reaper=not self._lock.held, glances=True)
+        """See `Engine.capabilities`."""
+        return Capabilities(
+            durable=not self._temporary,
+            multi_process=not self._exclusive,
+            owns_reaper=not self._lock.held,
+            glances=True,
+        )
+
+    def leads_upkeep(self) -> bool:
+        """See `LocalFile.leads_upkeep`."""
+        return self._upkeep is None or self._upkeep.leads()
 
     async def start(self) -> None:
-        """Open the file: for writing if the writer's lock is free, otherwise for reading."""
+        """Open the file for writing, or for reading if this process may not write to its folder."""
         self._writer.start()
         try:
             await self._writer.run(self._open)
@@ -152,12 +176,15 @@ class SqliteEngine:
             raise
 
     async def ready(self) -> None:
-        """See `Engine.ready`: another process may write to the file, or it may be gone or closed."""
+        """See `Engine.ready`: the file may be gone or closed, or another process may need it for itself."""
         if not self._lock.held:
+            if os.getpid() != self._process:
+                raise Unavailable(
+                    f"{self._where} was opened before this process was forked: open it again in this process"
+                )
             await self._writer.run(self._become_writer)
-            await self._take_over_time()
         self._presence.look()
-        await self._run_inline(self._require_open)
+        await self.quick(self._require_open)
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
@@ -174,11 +201,11 @@ class SqliteEngine:
         try:
             require_own(self._path)
             self._require_usable()
-            if not self._read_only and self._take_lock():
-                self._open_writer()
+            if not self._read_only:
+                self._join()
             self._inline = connect(self._path, patience=0)
             self._patient = connect(self._path, patience=5)
-            require_current(self._patient, self._where)
+            require_current(self._patient, self._where, self._lock.holder)
             self._require_finished(self._patient)
             [self.epoch] = self._patient.execute(statements.EPOCH).fetchone()
             self._examiner.open()
@@ -186,40 +213,70 @@ class SqliteEngine:
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
 
-    def _take_lock(self) -> bool:
+    def _join(self) -> bool:
+        """Take the store's lock and open the connection that writes; create or migrate the file if alone.
+
+        Returns:
+            False if this process may not write in the file's folder.
+
+        Raises:
+            Unavailable: Another process needs the file for itself, or its folder can't be written to.
+        """
         try:
-            return self._lock.acquire()
+            while not self._entered():
+                pass
         except OSError as error:
             if self._path.exists():
                 return False
             raise Unavailable(f"{self._where} can't be created: its folder can't be written to") from error
-
-    def _open_writer(self) -> None:
-        self._ballast.require_plain()
-        connection = prepare(self._path, sync=self._sync, epoch=self._first_epoch)
-        self._writer.use(connection)
+        except BaseException:
+            self._lock.close()
+            raise
         self._covered(0)
+        return True
+
+    def _entered(self) -> bool:
+        """Try to enter. Return False if another process had the file for itself in between."""
+        alone = self._lock.acquire()
+        if not alone and (self._exclusive or not self._lock.join()):
+            raise Unavailable(
+                f"{self._where} is held by {self._lock.holder()}, which does not share it: stop it, or wait "
+                "until it is done, and try again"
+            )
+        self._ballast.require_plain()
+        if alone:
+            connection = prepare(self._path, sync=self._sync, epoch=self._first_epoch)
+            if self._turn is not None:
+                connection.execute(statements.OPENED, [os.urandom(8).hex()])
+        else:
+            connection = connect_writer(self._path, sync=self._sync)
+        if self._turn is not None:
+            before = self._path.stat()
+            self._lock.share()
+            if not os.path.samestat(before, self._path.stat()):  # it was replaced while nobody held the lock
+                connection.close()
+                return False
+            self._turn.join(alone=alone)
+        self._writer.use(connection)
+        return True
 
     def _become_writer(self) -> None:
-        """Take the writer's lock, which another process held when this one opened the file.
+        """Begin to write to a file that was opened only for reading.
 
         Raises:
-            Unavailable: Another process still holds the lock.
+            Unavailable: This process may not write to the file, or another one needs it for itself.
         """
-        if not self._take_lock():
-            raise Unavailable(
-                f"{self._where} is being written to by {self._lock.holder()}: send the write through it, "
-                "or stop it and try again"
-            )
+        self._presence.look()  # otherwise it might write to one file and read another
         try:
-            self._presence.look()  # otherwise it might write to one file and read another
-            self._open_writer()
+            if not self._join():
+                raise Unavailable(f"{self._where} can't be written to: its folder can't be written to")
             self._presence.look()
-        except BaseException as error:
-            self._lock.release()
-            raise translated(error, self._where) if isinstance(error, sqlite3.Error) else error from error
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
 
     def _covered(self, log_bytes: int) -> bool:
+        if self._turn is not None and self._turn.shared:
+            self._ballast.look()
         return self._temporary or self._ballast.cover(log_bytes)
 
     def _make_room(self) -> bool:
@@ -230,20 +287,32 @@ class SqliteEngine:
         return True
 
     def _close(self) -> None:
+        if self._bells is not None:
+            self._bells.close()
         self._examiner.close()
-        self._writer.stop()
+        self._writer.stop(self._leave)
         self._reader.shutdown()
         self._thread_connections.close()
         for connection in (self._inline, self._patient):
             if connection is not None:
                 connection.close()
         self._inline = self._patient = None
-        self._lock.release()
+        if self._upkeep is not None:
+            self._upkeep.close()
+        self._lock.close()
         if self._temporary:
             # late: it takes 3 ms, and only a temporary store needs it
             import shutil
 
             shutil.rmtree(self._path.parent, ignore_errors=True)
+
+    def _leave(self) -> None:
+        """Checkpoint the log; if no other process has the file open, shorten it and keep the time."""
+        alone = self._lock.alone or (self._lock.held and self._lock.attempt())
+        if alone and self._closed_line is not None:
+            with contextlib.suppress(HoldfastError):
+                self._writer.note(statements.KEEP_LINE, [msgspec.json.encode(self._closed_line).decode()])
+        self._writer.checkpoint("TRUNCATE" if alone else "PASSIVE")
 
     def _require_usable(self) -> None:
         """Refuse a file into which a copy is under way, before its lock is taken: the copy needs the lock.
@@ -304,84 +373,57 @@ class SqliteEngine:
     async def _transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         self._presence.require()
         for _ in range(STALE_ATTEMPTS):
-            seen = self._writer.data_version
-            outcome = await self.decide(commands, now)
             try:
+                if self._contended:
+                    return await self._decide_in_turn(commands, now)
+                seen = self._writer.data_version
+                outcome = await self.decide(commands, now)
                 await self.save(outcome, now, seen)
-            except Stale:
-                continue
-            return outcome
+            except Stale as stale:
+                if not self._contended and stale.found != seen and not self._exclusive:
+                    self._contended, self._quiet = True, 0
+            else:
+                return outcome
         raise Busy(f"{self._where} is being written by another program without a pause")
 
-    async def decide(
-        self,
-        commands: Sequence[Command],
-        now: Callable[[], int],
-        known: Loaded | None = None,
-    ) -> Outcome:
-        """Load and decide part by part without saving anything; other tasks run between two parts.
+    async def _decide_in_turn(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        """Load, decide and save a group within one transaction, on the writer's thread.
 
-        The time is taken when the first part is loaded. If the later parts take too long, the writer notices.
-        `known` holds what an unfinished outcome wanted.
+        Raises:
+            Stale: The outcome's deadline has passed.
         """
-        loaded = Loaded(namespaces={}, rows={}) if known is None else known
-        decision: decide.Decision | None = None
-        budget = ByteBudget(commands)
-        for number, part in enumerate(_parts(commands)):
-            if number:
-                await turns(TURNS_BEFORE_PART[isinstance(part[0], WriteCommand)])
-            wanted = decide.needs(part)
-            await self._load(wanted, loaded, budget)
-            if decision is None:
-                at = now()
-                decision = decide.Decision(loaded, at, self.keys, self.defaults)
-            if wanted.sums:
-                await self._sum_up(wanted, loaded, at)
-            more = decision.further(part, wanted)
-            if more is not None:
-                await self._load(more, loaded, budget)
-                loaded.looked.update(more.rows)
-            taken = decision.take(part)
-            while taken < len(part):  # the time slice is used up
-                await turns(TURNS_AFTER_SLICE)
-                taken += decision.take(part[taken:])
-        assert decision is not None
-        outcome = decision.outcome()
-        if outcome.unfinished:
-            return await self.decide(commands, now, await self._wanted(outcome, loaded))
+        writer = self._writer
+
+        def work(connection: sqlite3.Connection) -> Outcome:
+            decider = Decider(Transaction(connection), RecentRows(), self.keys, self.defaults)
+            return without_loop(decider.decide(commands, now))
+
+        def plan(outcome: Outcome) -> tuple[list[Statement], int]:
+            return ([], 0) if outcome.empty else (statements.save(outcome), statements.pages(outcome))
+
+        def late(outcome: Outcome) -> bool:
+            return outcome.deadline is not None and now() > outcome.deadline
+
+        try:
+            outcome, found = await writer.run(partial(writer.decide, work, plan, late))
+            if not self._presence.still():
+                raise self._presence.loss(wrote=not outcome.empty)
+        except BaseException:
+            self._recent = RecentRows()  # it is unknown what was kept
+            raise
+        if found != writer.data_version:
+            self._recent = RecentRows()
+            writer.data_version = found
+            self._quiet = 0
+        else:
+            self._quiet += 1
+            self._contended = self._quiet < QUIET_GROUPS
+        self._recent.learn(outcome)
         return outcome
 
-    async def _wanted(self, outcome: Outcome, loaded: Loaded) -> Loaded:
-        """Load what this outcome wants and what earlier ones wanted."""
-        looked = loaded.looked | outcome.looks
-        return Loaded(
-            namespaces={},
-            rows=await self._load_rows(decide.looked_for(looked)) if looked else {},
-            ends=loaded.ends | {at: await ends_of(self.scan, *at) for at in outcome.wants},
-            looked=looked,
-        )
-
-    async def _sum_up(self, wanted: Needs, loaded: Loaded, now: int) -> None:
-        """Load the wanted sums."""
-        loaded.runs.update(await self._run_aside(reads.overdue, wanted.runs, now))
-        loaded.trims.update(await self._run_aside(reads.journal_bytes, wanted.trims))
-        loaded.counts.update(await self._run_aside(reads.counts, wanted.counts))
-
-    async def _load(self, wanted: Needs, loaded: Loaded, budget: ByteBudget) -> None:
-        loaded.rows.update(self._recent.rows(wanted.rows))
-        known = loaded.rows
-        rows = {
-            address: shown
-            for address, shown in wanted.rows.items()
-            if (row := known.get(address)) is None or row.value is None
-        }
-        if rows:
-            loaded.rows.update(await self._load_rows(rows, budget.for_rows(rows)))
-        loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
-        if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
-            loaded.namespaces.update(
-                await self._run_inline(lambda connection: reads.load_namespaces(connection, names))
-            )
+    async def decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        """Load and decide on the loop without saving anything; see `Decider.decide`."""
+        return await Decider(self, self._recent, self.keys, self.defaults).decide(commands, now)
 
     async def save(
         self, outcome: Outcome, now: Callable[[], int], seen: int, *, also: Sequence[Statement] = ()
@@ -416,7 +458,8 @@ class SqliteEngine:
             if isinstance(error, Stale):
                 writer.data_version = error.found
             raise
-        self._recent.learn(outcome)
+        if seen == writer.data_version:  # otherwise others have written since
+            self._recent.learn(outcome)
 
     def forget(self) -> None:
         """Forget every row that is kept in memory: the contents of the file change by another way."""
@@ -446,32 +489,19 @@ class SqliteEngine:
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
         """See `Engine.read`."""
         if len(addresses) == 1 and addresses[0].space == KV:
-            row = await self._run_inline(lambda connection: reads.get(connection, addresses[0]))
+            row = await self.quick(lambda connection: reads.get(connection, addresses[0]))
             return [row if row is not None and row.alive(now) else None]
         wanted = dict.fromkeys(addresses, True)
         if addresses and addresses[0].space.startswith(PARTS):  # large: the loop has other things to do
-            found = await self._run_aside(reads.load_rows, wanted)
+            found = await self.aside(reads.load_rows, wanted)
         else:
-            found = await self._load_rows(wanted)
+            found = await load_rows(self, wanted)
         rows = [found.get(address) for address in addresses]
         return [row if row is not None and row.alive(now) else None for row in rows]
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
-        # With two bounds on one side, SQLite seeks to the first and reads all rows between them.
-        first, stop, after = query.start, query.stop, query.after
-        beyond = after is not None and not query.reverse and _later(after, first)
-        if after is not None and beyond:
-            first = after
-        elif after is not None and query.reverse and (stop is None or _later(stop, after)):
-            stop = after
-        sql = statements.scan(
-            query.space, values=query.values, bounded=stop is not None, after=beyond, reverse=query.reverse
-        )
-        owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
-        bounds = [first] if stop is None else [first, stop]
-        walk = reads.scan_rows if query.values else reads.scan_keys
-        return await self._run_aside(walk, sql, [*owner, *bounds, now, query.limit + 1], query)
+        return await self.aside(reads.scan, query, now)
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """See `Engine.due`."""
@@ -480,7 +510,7 @@ class SqliteEngine:
             owner = [] if namespace is None else [plugin_column(namespace)]
         else:
             owner = [space] if namespace is None else [namespace, space]
-        found = await self._run_aside(reads.fetch, sql, [now, *owner, limit])
+        found = await self.aside(reads.fetch, sql, [now, *owner, limit])
         return [
             Due(namespace=namespace_of(name) if space == KV else name, key=key, expires_at=expires_at)
             for name, key, expires_at in found
@@ -488,7 +518,7 @@ class SqliteEngine:
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`."""
-        found = await self._run_aside(reads.fetch, statements.FALLING_DUE, [since, until, limit])
+        found = await self.aside(reads.fetch, statements.FALLING_DUE, [since, until, limit])
         return [
             Due(namespace=namespace_of(name), key=key, expires_at=expires_at)
             for name, key, expires_at in found
@@ -496,32 +526,21 @@ class SqliteEngine:
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
-        return await self._run_aside(reads.journal, query, self.epoch)
+        return await self.aside(reads.journal, query, self.epoch)
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""
-        return await self._run_aside(reads.totals, now, namespace)
+        return await self.aside(reads.totals, now, namespace)
 
     async def owners(self, space: str) -> list[str]:
         """See `Engine.owners`."""
-        return sorted(name for (name,) in await self._run_aside(reads.fetch, statements.OWNERS, [space]))
+        return sorted(name for (name,) in await self.aside(reads.fetch, statements.OWNERS, [space]))
 
     async def fetch(self, sql: str, parameters: Sequence[object] = ()) -> list[Any]:
         """Run a query of another part of the engine, and return all rows that it finds."""
-        return await self._run_aside(reads.fetch, sql, parameters)
+        return await self.aside(reads.fetch, sql, parameters)
 
-    async def _load_rows(
-        self, wanted: dict[Address, bool], budget: ByteBudget | None = None
-    ) -> dict[Address, Row]:
-        if len(wanted) > INLINE_ROWS:
-            return await self._run_aside(reads.load_rows, wanted, budget)
-        most = INLINE_BYTES if len(wanted) > 1 else 0
-        try:
-            return await self._run_inline(lambda file: reads.load_rows(file, wanted, budget, most=most))
-        except TooLargeToLoad as rest:
-            return rest.rows | await self._run_aside(reads.load_rows, rest.wanted, budget)
-
-    async def _run_inline(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def quick(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run a quick query on the loop. If the file is locked, wait for it on the reader's thread."""
         if self._inline is None:
             raise Unavailable(f"{self._where} is not open")
@@ -533,9 +552,9 @@ class SqliteEngine:
         except sqlite3.Error as error:
             if primary_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise translated(error, self._where) from error
-        return await self._run_aside(query)
+        return await self.aside(query)
 
-    async def _run_aside(self, query: Callable[..., T], *arguments: object) -> T:
+    async def aside(self, query: Callable[..., T], *arguments: object) -> T:
         """Run a query that may take long, on the reader's thread."""
         if self._patient is None:
             raise Unavailable(f"{self._where} is not open")
@@ -549,32 +568,59 @@ class SqliteEngine:
 
     async def remembered(self) -> int:
         """See `DurableStorage.remembered`."""
-        return await self._run_aside(setup.remembered)
+        return await self.aside(setup.remembered)
 
     async def remember(self, now: int) -> int:
-        """See `DurableStorage.remember`: only the process that holds the writer's lock stores the time."""
-        if self._lock.held and not self._temporary:
+        """See `DurableStorage.remember`."""
+        kept = await self.aside(setup.kept_time)
+        if not self._lock.held or self._temporary:
+            return kept
+        if self._exclusive or kept < now - REMEMBERED_MS:
             await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
-            return now
-        return await self._run_aside(setup.kept_time)
+        return max(kept, now)
 
     async def kept_line(self) -> KeptLine | None:
         """See `LineKeeper.kept_line`."""
-        found = await self.fetch(statements.KEPT_LINE)
-        try:
-            return msgspec.json.decode(found[0][0], type=KeptLine) if found else None
-        except msgspec.DecodeError:  # a later version of Holdfast has kept it
-            return None
+        return await self.aside(setup.kept_line)
 
-    async def keep_line(self, clock: SystemClock) -> None:
-        """See `LineKeeper.keep_line`: only the process that holds the writer's lock stores it."""
-        self._clock = clock
-        await self._store_line(clock.kept())
+    async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
+        """See `LineKeeper.agree_on_line`: the first process to ask decides for all of them."""
+        if self._temporary:
+            return msgspec.structs.replace(clock.kept(), opened="")
+        if not self._lock.held:
+            kept = await self.kept_line()
+            return msgspec.structs.replace(kept, opened=None) if kept and kept.counts_for(clock) else None
+        agreed = await self.aside(setup.agreed_line)
+        if agreed is None or self._exclusive:
+            proposed = clock.kept()
+            agreed = await self._writer.run(partial(self._settle_line, proposed))
+        if agreed.machine != clock.machine:
+            raise Unsupported(
+                f"{self._where} is open in {self._lock.holder()}, whose clock can't be compared with the one "
+                "of this process: they run in different time namespaces"
+            )
+        return agreed
+
+    def _settle_line(self, proposed: KeptLine) -> KeptLine:
+        """Keep a line, unless another process has kept one meanwhile. Writer's thread only."""
+
+        def choose(connection: sqlite3.Connection) -> tuple[KeptLine, bool]:
+            agreed = None if self._exclusive else setup.agreed_line(connection)
+            if agreed is not None:
+                return agreed, False
+            opened = "" if self._exclusive else setup.opened(connection)
+            return msgspec.structs.replace(proposed, opened=opened), True
+
+        def plan(chosen: tuple[KeptLine, bool]) -> tuple[list[Statement], int]:
+            line, new = chosen
+            return ([(statements.KEEP_LINE, [msgspec.json.encode(line).decode()])], 1) if new else ([], 0)
+
+        (agreed, _), _ = self._writer.decide(choose, plan, lambda _: False)
+        return agreed
 
     async def close_line(self, clock: SystemClock) -> None:
-        """See `LineKeeper.close_line`."""
-        self._clock = None
-        await self._store_line(msgspec.structs.replace(clock.kept(), open=False))
+        """See `LineKeeper.close_line`: it is kept when the file is closed, by the last process."""
+        self._closed_line = msgspec.structs.replace(clock.kept(), open=False)
 
     async def kept_keys(self) -> list[str]:
         """See `DurableStorage.kept_keys`."""
@@ -591,22 +637,6 @@ class SqliteEngine:
         said = [" ".join(names), " ".join(before)]
         await self._writer.run(partial(self._writer.note, statements.KEEP_KEYS, said))
         return await self.kept_keys()
-
-    async def _store_line(self, kept: KeptLine) -> None:
-        if self._lock.held and not self._temporary:
-            value = msgspec.json.encode(kept).decode()
-            await self._writer.run(partial(self._writer.note, statements.KEEP_LINE, [value]))
-
-    async def _take_over_time(self) -> None:
-        """Go on from the time of the process that wrote before this one."""
-        clock, kept = self._clock, await self.kept_line()
-        if clock is None:
-            return
-        remembered, tick = await self.remembered(), clock.ticks()
-        earliest = remembered if kept is None else kept.earliest(remembered, clock, tick)
-        if earliest > clock.at(tick):
-            clock.follow(Reading(earliest, tick))
-        await self._store_line(clock.kept())
 
     # Copies, checks and moves of the whole file.
 
@@ -637,54 +667,22 @@ class SqliteEngine:
         if not self._presence.still():
             raise self._presence.loss(wrote=True)
 
+    # What other processes change.
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """See `SharedStorage.hint`."""
+        return no_hint if self._bells is None else self._bells.hang(namespace, ring)
+
+    async def clock(self, ticks: Callable[[], float]) -> None:
+        """Return None: there is no clock but this machine's."""
+
+    def figures(self) -> None:
+        """Return None: there is no cluster."""
+
     async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
         """See `Movable.close_to_writes`."""
         self._presence.look()
         await raw.close_to_writes(self._path, reason, instead_of)
-
-
-class RecentRows:
-    """The rows and namespaces that this process wrote last, so that a write need not read them back.
-
-    They serve decisions, never readers. They are valid only while no other process writes to the file, which
-    every commit verifies. When a commit is refused as stale, all of them are dropped.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[Address, Row] = {}
-        self._before: dict[Address, Row] = {}
-        self._namespaces: Bounded[str, Namespace] = Bounded(RECENT_NAMESPACES)
-
-    def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
-        """Return the wanted rows that are known."""
-        newer, older = self._rows, self._before
-        known = {}
-        for address in wanted:
-            row = newer.get(address) or older.get(address)
-            if row is not None:
-                known[address] = row
-        return known
-
-    def namespaces(self, wanted: Iterable[str]) -> dict[str, Namespace]:
-        """Return the wanted namespaces that are known."""
-        known = self._namespaces
-        return {name: known[name] for name in wanted if name in known}
-
-    def learn(self, outcome: Outcome) -> None:
-        """Take note of a commit."""
-        if outcome.runs:  # only the database knows which entries were removed
-            self._rows.clear()
-            self._before.clear()
-        for address, row in outcome.rows.items():
-            if row is not None and row.size <= LARGEST_RECENT:
-                self._rows[address] = row
-            else:
-                self._rows.pop(address, None)
-                self._before.pop(address, None)
-        if len(self._rows) > RECENT_ROWS:
-            self._rows, self._before = {}, self._rows
-        for namespace in outcome.namespaces:
-            self._namespaces.keep(namespace.name, namespace)
 
 
 def _private_folder() -> Path:
@@ -702,23 +700,3 @@ async def _planned(outcome: Outcome) -> list[Statement]:
         plan += statements.save(part)
         await turns(TURNS_AFTER_SLICE)
     return plan
-
-
-def _parts(commands: Sequence[Command]) -> Sequence[Sequence[Command]]:
-    """Split the commands, in order, into parts of about `PART_ROWS` rows."""
-    if len(commands) == 1:
-        return [commands]
-    parts: list[list[Command]] = [[]]
-    rows = 0
-    for command in commands:
-        if rows >= PART_ROWS:
-            parts.append([])
-            rows = 0
-        parts[-1].append(command)
-        rows += command.rows
-    return parts
-
-
-def _later(one: Any, other: Any) -> bool:
-    """Return whether a key is not before another. Within a space, keys are all text or all bytes."""
-    return bool(one >= other)

@@ -38,7 +38,7 @@ COPY_PAGES: Final = 256
 """The number of pages to copy between two checks of whether to continue."""
 MAX_PATH: Final = 4_096
 
-_OWN: Final = ("", "-wal", "-shm", "-journal", ".lock", ".ballast", ".audit-key")
+_OWN: Final = ("", "-wal", "-shm", "-journal", ".lock", ".turn", ".upkeep", ".ballast", ".audit-key")
 """The suffixes of a store's own files."""
 
 STEPS: Final = 1_000

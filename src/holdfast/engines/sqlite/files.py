@@ -1,14 +1,8 @@
-"""The files of a SQLite store: the writer's lock, the reserved disk space, and whether all are still there.
-
-The lock file names the process that writes, and the lock holds as long as that process lives. The database is
-never opened for writing without the lock.
-"""
+"""The files of a SQLite store: the reserved disk space, and whether all files are still there."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import logging
 import os
 import struct
@@ -42,97 +36,6 @@ _STATX_SIZE: Final = 256
 _log = logging.getLogger("holdfast")
 
 
-class WriterLock:
-    """The writer's lock, which one process at a time holds through `flock` on a file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: int | None = None
-        self._process = 0
-
-    @property
-    def held(self) -> bool:
-        """True if this process may write."""
-        return self._file is not None
-
-    def acquire(self) -> bool:
-        """Take the lock if it is free. Return whether this process holds it.
-
-        Raises:
-            Unavailable: The lock file is a symbolic link.
-            OSError: The lock file can't be opened.
-        """
-        if self._file is not None:
-            return True
-        try:
-            file = private.opened(self._path, os.O_RDWR)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise Unavailable(f"{self._path} can't be used: {private.LINK}") from None
-            raise
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(file)
-            return False
-        self._file, self._process = file, os.getpid()
-        with contextlib.suppress(OSError):  # on a full disk the lock holds without the pid
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        return True
-
-    @property
-    def taken(self) -> bool:
-        """True if any process holds the lock. Checking creates no file."""
-        try:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(file)
-        return False
-
-    def announce(self, url: str) -> None:
-        """Publish the URL at which this process serves the store."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # on a full disk the URL is missing, but the lock holds
-                os.pwrite(self._file, f"{os.getpid()}\n{url}\n".encode(), 0)
-
-    def holder(self) -> str:
-        """Describe the process that holds the lock, for a message."""
-        process, url = self._read()
-        if process == str(os.getpid()):
-            return f"this process ({process}), which has opened it already"
-        who = f"process {process}" if process.isdecimal() else "another process"
-        return f"{who}, which serves it at {url}" if url else who
-
-    def served_at(self) -> str | None:
-        """Return the URL at which the lock's holder serves the store, or None without a holder or a URL."""
-        return (self._read()[1] or None) if self.taken else None
-
-    def _read(self) -> tuple[str, str]:
-        """Read the file: the process id, and the URL of its service or an empty string."""
-        try:
-            lines = self._path.read_text(encoding="ascii").splitlines()
-        except (OSError, UnicodeDecodeError):
-            lines = []
-        process, url, *_ = *lines, "", ""
-        return process.strip(), url.strip()
-
-    def release(self) -> None:
-        """Release the lock."""
-        if self._file is not None:
-            # While a child of a fork has the file open too, closing does not release the lock.
-            if self._process == os.getpid():
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-            os.close(self._file)
-            self._file = None
-
-
 class Ballast:
     """Reserved bytes that are freed when the disk is full, so that there is room for deletes.
 
@@ -153,6 +56,13 @@ class Ballast:
         """
         if self._path.is_symlink():
             raise Unavailable(f"{self._path} can't be used: {private.LINK}")
+
+    def look(self) -> None:
+        """Look how much is reserved: another process may have freed it."""
+        try:
+            self._size = os.stat(self._path).st_size
+        except OSError:
+            self._size = 0
 
     def cover(self, log_bytes: int) -> bool:
         """Reserve enough ballast for a log of this size. Return False if the disk has no room."""
@@ -358,8 +268,8 @@ def _identity(path: str) -> tuple[int, ...] | None:
 def keep_private(path: Path) -> None:
     """Create a database that only its owner can read, or restrict an existing one and its log to the owner.
 
-    SQLite gives its log the mode of the database. The caller must hold the writer's lock. Existing files are
-    not opened: see `holdfast.private`.
+    SQLite gives its log the mode of the database. The caller must have the store for itself. Existing files
+    are not opened: see `holdfast.private`.
     """
     database = os.path.realpath(path)  # the log is beside the target of a symbolic link
     try:

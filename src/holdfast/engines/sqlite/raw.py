@@ -20,6 +20,7 @@ from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInf
 from holdfast.engines.sql import layout, sections
 from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.setup import connect
+from holdfast.engines.sqlite.sharing import Turn
 from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
 from holdfast.errors import Busy
 
@@ -210,8 +211,13 @@ async def close_to_writes(path: Path, reason: str | None, instead_of: str | None
 
 
 def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
-    connection = sqlite3.connect(path, timeout=_CLOSING_SECONDS, isolation_level=None)
-    try:
+    turn = Turn(path.with_name(f"{path.name}.turn"))
+    with (
+        turn.within(_CLOSING_SECONDS),
+        contextlib.closing(
+            sqlite3.connect(path, timeout=_CLOSING_SECONDS, isolation_level=None)
+        ) as connection,
+    ):
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
         if sections.facts_of(connection.execute(FACTS).fetchall()).closed != instead_of:
@@ -222,8 +228,6 @@ def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> 
         if reason is not None:
             connection.execute(ADD_FACT, ("closed", reason))
         connection.execute("COMMIT")
-    finally:
-        connection.close()
 
 
 def _triggers(reason: str | None) -> list[str]:

@@ -180,6 +180,29 @@ def scan_keys(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any
     return Scanned(keys=keys[:fitting], rows=[], more=fitting < len(keys))
 
 
+def scan(connection: sqlite3.Connection, query: Scan, now: int) -> Scanned:
+    """Return the live rows of a range of keys; see `Engine.scan`."""
+    # With two bounds on one side, SQLite seeks to the first and reads all rows between them.
+    first, stop, after = query.start, query.stop, query.after
+    beyond = after is not None and not query.reverse and _later(after, first)
+    if after is not None and beyond:
+        first = after
+    elif after is not None and query.reverse and (stop is None or _later(stop, after)):
+        stop = after
+    sql = statements.scan(
+        query.space, values=query.values, bounded=stop is not None, after=beyond, reverse=query.reverse
+    )
+    owner = [plugin_column(query.namespace)] if query.space == KV else [query.namespace, query.space]
+    bounds = [first] if stop is None else [first, stop]
+    walk = scan_rows if query.values else scan_keys
+    return walk(connection, sql, [*owner, *bounds, now, query.limit + 1], query)
+
+
+def _later(one: Any, other: Any) -> bool:
+    """Return whether a key is not before another. Within a space, keys are all text or all bytes."""
+    return bool(one >= other)
+
+
 def scan_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any], query: Scan) -> Scanned:
     """Return the keys and rows of a range, reading no further than the page."""
     keys: list[Any] = []

@@ -1,6 +1,6 @@
 """Opens a SQLite file: configures connections, creates, migrates or adopts the store, and resets its time.
 
-Only the process that holds the writer's lock creates or migrates. The revision is compared first, and
+Only a process that has the file for itself creates or migrates. The revision is compared first, and
 SQLAlchemy and Alembic are imported only for a migration.
 
 An adoption brings the rows of another program's table into a store (`engines.sql.adopting`). The rows are
@@ -35,7 +35,7 @@ from holdfast.engines.sqlite.files import keep_private
 from holdfast.errors import DatabaseError, Unavailable, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from holdfast.engines.sql.adopting import Found, NewRow
@@ -86,16 +86,26 @@ def connect(path: Path, *, patience: float) -> sqlite3.Connection:
     return connection
 
 
+def connect_writer(path: Path, *, sync: str) -> sqlite3.Connection:
+    """Open a connection that writes to a file as it is."""
+    connection = _connect(path, patience=5, kib=WRITER_KIB)
+    try:
+        connection.execute(f"PRAGMA synchronous = {sync}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def prepare(path: Path, *, sync: str, epoch: str | None = None) -> sqlite3.Connection:
     """Open the connection that writes. The file is readable only by its owner and has the current schema."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
     require_own(path)
     keep_private(path)
-    connection = _connect(path, patience=5, kib=WRITER_KIB)
+    connection = connect_writer(path, sync=sync)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {sync}")
         match needed(revision(connection)):
             case Need.CREATE:
                 _create(connection)
@@ -126,8 +136,29 @@ def kept_time(connection: sqlite3.Connection) -> int:
     return int(kept)
 
 
+def kept_line(connection: sqlite3.Connection) -> KeptLine | None:
+    """Return the line of the clock that the store was or is open with, or None if none is kept."""
+    found = connection.execute(sql.KEPT_LINE).fetchone()
+    try:
+        return msgspec.json.decode(found[0], type=KeptLine) if found else None
+    except msgspec.DecodeError:  # a later version of Holdfast has kept it
+        return None
+
+
+def opened(connection: sqlite3.Connection) -> str:
+    """Return the name of the processes that have the store open together."""
+    found = connection.execute(sql.OPENED_AS).fetchone()
+    return "" if found is None else str(found[0])
+
+
+def agreed_line(connection: sqlite3.Connection) -> KeptLine | None:
+    """Return the line that the processes that have the store open agreed on; None if they have not yet."""
+    line = kept_line(connection)
+    return line if line is not None and line.opened == opened(connection) else None
+
+
 def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
-    """Reset a store's time to `now`, if it is ahead. The caller must hold the writer's lock.
+    """Reset a store's time to `now`, if it is ahead. The caller must have the file for itself.
 
     Returns:
         The time before, the time after, and the number of namespaces whose time was reset.
@@ -147,8 +178,8 @@ def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
     return before, after, moved
 
 
-def require_current(connection: sqlite3.Connection, where: str) -> None:
-    """Make sure that a file has the current schema, in case another process writes to it.
+def require_current(connection: sqlite3.Connection, where: str, holder: Callable[[], str]) -> None:
+    """Make sure that a file has the current schema, in case another process has it open.
 
     Raises:
         Unavailable: It has another schema.
@@ -157,7 +188,7 @@ def require_current(connection: sqlite3.Connection, where: str) -> None:
     if needed(found) is not Need.NOTHING:
         raise Unavailable(
             f"{where} has the schema {found or 'of no store'} and this version needs {SCHEMA_REVISION}, "
-            "but another process holds the right to write"
+            f"but {holder()} has it open: stop it and try again"
         )
 
 

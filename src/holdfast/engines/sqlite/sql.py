@@ -108,6 +108,13 @@ KEEP_LINE: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('clock_line', ?) ON CONFLICT (name) DO UPDATE "
     "SET value = excluded.value"
 )
+OPENED: Final = (
+    "INSERT INTO holdfast_meta (name, value) VALUES ('opened', ?) ON CONFLICT (name) DO UPDATE "
+    "SET value = excluded.value"
+)
+"""Names the processes that have the file open together. Whoever opens it while nobody else has it open writes
+a new name."""
+OPENED_AS: Final = "SELECT value FROM holdfast_meta WHERE name = 'opened'"
 KEPT_KEYS: Final = "SELECT value FROM holdfast_meta WHERE name = 'audit_key'"
 KEEP_KEYS: Final = (
     "INSERT INTO holdfast_meta (name, value) VALUES ('audit_key', ?) ON CONFLICT (name) DO UPDATE "

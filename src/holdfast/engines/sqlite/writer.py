@@ -1,7 +1,10 @@
-"""The single thread that writes to a SQLite file and checkpoints it.
+"""The single thread of a process that writes to a SQLite file and checkpoints it.
 
-The event loop decides, this thread writes. A job is a list of finished statements. Python code between
-statements is kept to a minimum, since it would compete with the loop for the interpreter.
+As long as this process writes alone, the event loop decides and this thread writes: a job is then a list of
+finished statements, with a minimum of Python code between them, since that competes with the loop for the
+interpreter. When other processes write as well, this thread decides too, within its transaction.
+
+Every transaction and every checkpoint is done in this process's turn (`sharing.Turn`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import asyncio
 import queue
 import sqlite3
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,11 +21,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from holdfast.engines.sqlite.errors import primary_code, translated
-from holdfast.errors import OutcomeUnknown
+from holdfast.errors import Busy, OutcomeUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from holdfast.engines.sqlite.sharing import Turn
     from holdfast.engines.sqlite.sql import Statement
 
 T = TypeVar("T")
@@ -40,6 +45,13 @@ the most, and at the worst it is done twice. If commits wait all the time, it is
 begun.
 """
 
+PATIENCE: Final = 5.0
+"""Seconds for which callers wait for this process's turn before they are refused."""
+SNAPSHOT_ATTEMPTS: Final = 100
+"""How many times a transaction is begun again at once if another process restarted the log meanwhile."""
+WATCH_SECONDS: Final = 0.25
+"""The interval at which the event loop checks whether the thread waits for its turn."""
+
 
 class Stale(Exception):
     """The decision is out of date: another connection has written since, or a deadline has passed.
@@ -57,6 +69,35 @@ class WriteInterrupted(Exception):
     """A long commit was rolled back because another job waits. It is to be run again after that one."""
 
 
+class GivenUp(Exception):
+    """The caller of a job was refused before the process had its turn. Nothing of the job was done."""
+
+
+class PendingJob:
+    """A job that waits for its turn, until it either begins or is given up."""
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self._fail = fail
+        self._claimed = threading.Lock()
+        self.begun = False
+
+    def begin(self) -> None:
+        """Begin the job, or go on with it. Writer's thread only.
+
+        Raises:
+            GivenUp: Its caller was refused meanwhile.
+        """
+        if not self.begun:
+            if not self._claimed.acquire(blocking=False):
+                raise GivenUp
+            self.begun = True
+
+    def give_up(self, error: Busy) -> None:
+        """Refuse the caller, unless the job has begun. Loop only."""
+        if self._claimed.acquire(blocking=False):
+            self._fail(error)
+
+
 class YieldBudget(msgspec.Struct):
     """How many times a commit still gives way to others."""
 
@@ -69,11 +110,13 @@ class Writer:
     Args:
         where: The file, for messages.
         cover: Returns whether the log may hold this many bytes. If not, it is checkpointed at once.
+        turn: The turn of this process, or None if no other process can open the file.
     """
 
-    def __init__(self, where: str, cover: Callable[[int], bool]) -> None:
+    def __init__(self, where: str, cover: Callable[[int], bool], turn: Turn | None) -> None:
         self._where = where
         self._cover = cover
+        self._turn = turn
         self._jobs: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
         self._connection: sqlite3.Connection | None = None
@@ -83,29 +126,67 @@ class Writer:
         self._log_pages = 0
         self._checkpointed = True
         self._ending = False
+        self._abandoned = False
+        self._pending: dict[PendingJob, None] = {}
+        self._current: PendingJob | None = None
+        self._watching = False
+        self._last: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run a job on the thread. Cancelling the caller does not stop the job."""
+        """Run a job on the thread. Cancelling the caller does not stop the job.
+
+        Raises:
+            Busy: Other processes did not let this one have its turn. Nothing was done.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        pending = PendingJob(partial(_fail, future))
 
         def work() -> bool:
+            self._current = pending
             try:
                 tell = partial(_succeed, future, job())
             except WriteInterrupted:
                 return False
+            except GivenUp:
+                return True
             except BaseException as error:
                 tell = partial(_fail, future, error)
+            finally:
+                self._current = None
             with suppress(RuntimeError):  # the loop is closed: the caller is gone
                 loop.call_soon_threadsafe(tell)
             return True
 
+        self._pending[pending] = None
+        if not self._watching and self._turn is not None:
+            self._watching = True
+            loop.call_later(WATCH_SECONDS, self._watch, loop, self._turn)
         self._jobs.put(work)
-        return await future
+        try:
+            return await future
+        finally:
+            del self._pending[pending]
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+        """Refuse everybody who waits, if the process has been waiting for its turn for too long."""
+        since = turn.waiting_since
+        if since is not None and time.monotonic() - since > PATIENCE:
+            busy = Busy(
+                f"{self._where} is being written to by {turn.holder()}, which has held the lock for over "
+                f"{PATIENCE:g} s: nothing was written",
+                retry_after=1.0,
+            )
+            for pending in list(self._pending):
+                pending.give_up(busy)
+        if self._pending:
+            loop.call_later(WATCH_SECONDS, self._watch, loop, turn)
+        else:
+            self._watching = False
 
     def use(self, connection: sqlite3.Connection) -> None:
         """Use this connection for all later writes."""
@@ -147,18 +228,84 @@ class Writer:
         self._log_pages += pages
         self._checkpointed = False
 
+    def decide(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        plan: Callable[[T], tuple[Sequence[Statement], int]],
+        late: Callable[[T], bool],
+    ) -> tuple[T, int]:
+        """Load, decide and save in one transaction, so that nothing changes in between. Writer's thread only.
+
+        Args:
+            work: Loads and decides, with the connection.
+            plan: Returns the statements that save what was decided, and the pages that they add to the log.
+            late: Returns whether the deadline of what was decided has passed.
+
+        Returns:
+            What was decided, and the `data_version` that it was decided on.
+
+        Raises:
+            Stale: The deadline has passed.
+        """
+        try:
+            return self._decide(work, plan, late)
+        except sqlite3.Error as error:
+            if primary_code(error) != sqlite3.SQLITE_FULL:
+                raise translated(error, self._where) from error
+            self.checkpoint("RESTART")
+            try:
+                return self._decide(work, plan, late)
+            except sqlite3.Error as again:
+                raise translated(again, self._where) from again
+
+    def _decide(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        plan: Callable[[T], tuple[Sequence[Statement], int]],
+        late: Callable[[T], bool],
+    ) -> tuple[T, int]:
+        connection = self._begin()
+        try:
+            found = _version_of(connection)
+            decided = work(connection)
+            statements, pages = plan(decided)
+            if not statements:
+                self._roll_back()
+                return decided, found
+            if late(decided):
+                raise Stale(found)
+            for sql, parameters in statements:
+                connection.execute(sql, parameters)
+            if late(decided):
+                raise Stale(found)
+        except BaseException:
+            self._roll_back()
+            raise
+        self._finish()
+        self._log_pages += pages
+        self._checkpointed = False
+        return decided, found
+
     def note(self, sql: str, parameters: Sequence[object]) -> None:
         """Execute one statement in a transaction of its own. Writer's thread only."""
-        assert self._connection is not None
         try:
-            self._connection.execute(sql, parameters)
+            connection = self._begin()
+            try:
+                connection.execute(sql, parameters)
+            except BaseException:
+                self._roll_back()
+                raise
+            self._finish()
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
         self._log_pages += 1  # no checkpoint when idle, which would wait for the disk twice
 
     def begin_load(self) -> None:
         """Begin a transaction of many jobs, which `end_load` or `give_up_load` ends. Writer's thread only."""
-        self.load("BEGIN IMMEDIATE")
+        try:
+            self._begin()
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
 
     def load(self, sql: str, rows: Iterable[Sequence[object]] = ((),)) -> None:
         """Run a statement of a load once per row. Writer's thread only."""
@@ -200,18 +347,33 @@ class Writer:
             raise translated(error, self._where) from error
 
     def checkpoint(self, mode: str) -> None:
-        """Move the log into the database, as far as readers allow."""
+        """Move the log into the database, as far as readers allow. Writer's thread only."""
         assert self._connection is not None
+        if self._turn is not None and not self._turn.attempt():
+            return  # another process writes: it checkpoints later, or this one does after its next commit
         try:
             _, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error:
             return  # the disk is full or a reader blocks it: the next commit retries
-        self._log_pages = pages - moved
+        finally:
+            if self._turn is not None:
+                self._turn.leave()
+        self._log_pages = max(0, pages - moved)
 
-    def stop(self) -> None:
-        """Finish the queued jobs, checkpoint, close the connection and stop the thread. Blocks."""
+    def stop(self, last: Callable[[], None]) -> None:
+        """Finish the queued jobs, run `last` on the thread, close the connection and stop. Blocks.
+
+        If the process does not get its turn, the thread is left to itself, and what it still had to do is not
+        done: its callers have been refused.
+        """
+        self._last = last
         self._jobs.put(None)
-        self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(WATCH_SECONDS)
+            since = None if self._turn is None else self._turn.waiting_since
+            if since is not None and time.monotonic() - since > PATIENCE:
+                self._abandoned = True
+                return
 
     def _attempt(
         self,
@@ -221,9 +383,7 @@ class Writer:
         seen: int,
         yields: YieldBudget | None = None,
     ) -> None:
-        connection = self._connection
-        assert connection is not None
-        connection.execute("BEGIN IMMEDIATE")
+        connection = self._begin()
         try:
             self._look_for_others(connection, seen)
             if deadline is not None and now() > deadline:
@@ -249,6 +409,35 @@ class Writer:
         if found != seen:
             raise Stale(found)
 
+    def _begin(self) -> sqlite3.Connection:
+        """Begin a transaction in this process's turn.
+
+        Raises:
+            GivenUp: The caller was refused meanwhile.
+        """
+        connection = self._connection
+        assert connection is not None
+        if self._turn is not None:
+            self._turn.take()
+        try:
+            if self._current is not None:
+                self._current.begin()
+            for _ in range(SNAPSHOT_ATTEMPTS):
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    # The log was restarted in between; SQLite does not wait for anything then.
+                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY_SNAPSHOT:
+                        raise
+                else:
+                    return connection
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            if self._turn is not None:
+                self._turn.leave()
+            raise
+        return connection
+
     def _finish(self) -> None:
         assert self._connection is not None
         try:
@@ -258,11 +447,17 @@ class Writer:
             if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
                 raise  # for these two SQLite guarantees that nothing was written
             raise OutcomeUnknown(f"the commit to {self._where} failed half way") from error
+        if self._turn is not None:
+            self._turn.leave(ring=True)
 
     def _roll_back(self) -> None:
         assert self._connection is not None
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        finally:
+            if self._turn is not None:
+                self._turn.leave()
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -271,7 +466,8 @@ class Writer:
             if self._log_pages and not self._fits():
                 self.checkpoint("PASSIVE")
         if self._connection is not None:
-            self.checkpoint("TRUNCATE")
+            if not self._abandoned:
+                self._last()
             self._connection.close()
 
     def _fits(self) -> bool:

@@ -75,7 +75,7 @@ LONG_LOG: Final = 1_000_000
 """Number of messages from which the log of a cluster without a snapshot is long."""
 PATIENCE: Final = 3.0
 """Seconds to wait for a NATS server to greet."""
-SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".ballast", ".audit-key")
+SUFFIXES: Final = ("", "-wal", "-shm", ".lock", ".turn", ".upkeep", ".ballast", ".audit-key")
 """The suffixes of a store's files."""
 
 _ORDER: Final = ("fail", "warn", "ok")

@@ -1,0 +1,338 @@
+"""What the processes that share a SQLite file agree on, through locks on three small files beside it.
+
+- `.lock`: every process that has the store open holds it, shared. Whoever creates, migrates, replaces or
+  resets the store holds it alone, and older versions of Holdfast do while they have it open.
+- `.turn`: a process holds it for the length of a write transaction or of a checkpoint.
+- `.upkeep`: the process that holds it expires entries and tidies up for all of them.
+
+They are `flock` locks, which end with their process, however that ends. SQLite has a lock of its own for
+writing, which is taken too. It would not do alone. Those who wait for it poll with growing pauses, so that
+one process may starve. It is lost when any part of the program opens and closes the database file. And before
+version 3.51.3 of SQLite, a commit during a checkpoint by another connection may corrupt the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast import private
+from holdfast.errors import Busy, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+OPENING_SECONDS: Final = 5.0
+"""How long a process that opens a store waits for another one that is just creating or migrating it."""
+POLL_SECONDS: Final = 0.01
+UPKEEP_PAUSE: Final = 0.5
+"""Seconds between two attempts to take over the upkeep, and between two signs of life of its leader."""
+UPKEEP_STOPPED: Final = 3.0
+"""Seconds without a sign of life after which the leader of the upkeep counts as stopped."""
+
+_files: Final[weakref.WeakSet[LockFile]] = weakref.WeakSet()
+
+
+class LockFile:
+    """A file that processes lock with `flock`. It is created on first use."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+        self.held = False
+        """True if this process holds the lock, shared or alone."""
+        _files.add(self)
+
+    def attempt(self, how: int = fcntl.LOCK_EX) -> bool:
+        """Take the lock if that is possible now. If it was held in another way, it may be lost by this."""
+        try:
+            fcntl.flock(self.opened(), how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.held = False
+            return False
+        self.held = True
+        return True
+
+    def release(self) -> None:
+        """Release the lock. The file stays open."""
+        if self.held:
+            self.held = False
+            assert self._file is not None
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Release the lock and close the file."""
+        self.held = False
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def opened(self) -> int:
+        """Return the descriptor, which is opened on first use.
+
+        Raises:
+            Unavailable: The file is a symbolic link.
+            OSError: The file can't be opened.
+        """
+        if self._file is None:
+            try:
+                self._file = private.opened(self.path, os.O_RDWR)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise Unavailable(f"{self.path} can't be used: {private.LINK}") from None
+                raise
+        return self._file
+
+    def holders(self) -> list[int]:
+        """Return the other processes that hold a lock on the file, as far as the system tells."""
+        try:
+            inode = str(os.stat(self.path).st_ino)
+            locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return []
+        pids: dict[int, None] = {}
+        for lock in locks:  # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
+            words = lock.split()
+            if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == inode:
+                pids[int(words[4])] = None
+        return [pid for pid in pids if pid > 0 and pid != os.getpid()]
+
+
+def _after_fork_in_child() -> None:
+    """Close the child's copies of the descriptors. Otherwise its parent's locks would outlive the parent."""
+    for file in list(_files):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class StoreLock(LockFile):
+    """Says which processes have a store open, and lets one of them have it alone."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.alone = False
+        """True if this process holds the lock alone."""
+
+    def acquire(self) -> bool:
+        """Take the lock alone if no other process holds it. Return whether that succeeded.
+
+        Raises:
+            Unavailable: The lock file is a symbolic link.
+            OSError: The lock file can't be opened.
+        """
+        self.alone = self.attempt(fcntl.LOCK_EX)
+        if self.alone:
+            self._sign()
+        return self.alone
+
+    def join(self) -> bool:
+        """Take the lock beside others. Return False if a process keeps it for itself."""
+        until = time.monotonic() + OPENING_SECONDS
+        while not self.attempt(fcntl.LOCK_SH):
+            if time.monotonic() > until:
+                return False
+            time.sleep(POLL_SECONDS)
+        self.alone = False
+        return True
+
+    def share(self) -> None:
+        """Let others have the store open, too. Between the two locks, another process may have had it alone.
+
+        Raises:
+            Unavailable: Another process has it alone, and keeps it.
+        """
+        if self.alone and not self.join():
+            raise Unavailable(f"{self.path} is held by {self.holder()}")
+
+    def close(self) -> None:
+        """Release the lock and close the file."""
+        self.alone = False
+        super().close()
+
+    @property
+    def taken(self) -> bool:
+        """True if any process holds the lock, alone or beside others. Checking creates no file."""
+        try:
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
+    def holder(self) -> str:
+        """Describe the processes that have the store open, for a message."""
+        pids = self.holders()
+        if not pids:  # the system does not tell, or it is this process
+            pid, _ = self._signature()
+            pids = [] if pid is None else [pid]
+        if pids == [os.getpid()]:
+            return f"this process ({os.getpid()}), which has opened it already"
+        return described(pids)
+
+    def announce(self, url: str) -> None:
+        """Publish the URL at which this process serves the store."""
+        if self.held:
+            self._sign(f"{url}\n")
+
+    def served_at(self) -> str | None:
+        """Return the URL at which a process that has the store open serves it; None if there is none."""
+        pid, url = self._signature()
+        if not url or not self.taken:
+            return None
+        holders = self.holders()
+        return url if not holders or pid in holders else None
+
+    def _sign(self, more: str = "") -> None:
+        """Write down this process, for older versions and for systems that don't tell who holds a lock."""
+        file = self.opened()
+        with contextlib.suppress(OSError):  # on a full disk the lock holds without this
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n{more}".encode(), 0)
+
+    def _signature(self) -> tuple[int | None, str]:
+        """Read which process has signed, and the URL of its service."""
+        try:
+            pid, url, *_ = *self.path.read_text(encoding="ascii").splitlines(), "", ""
+            return int(pid), url.strip()
+        except (OSError, ValueError):
+            return None, ""
+
+
+class Turn(LockFile):
+    """The turn to write. Only the writer's thread takes and leaves it.
+
+    If the file is removed or replaced, the next process that takes its turn notices, and uses the new file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.waiting_since: float | None = None
+        """Since when this process has been waiting for its turn, by `time.monotonic`. None if it is not."""
+        self.shared = False
+        """True if another process has had the store open at the same time as this one."""
+        self._untouched = 0
+
+    def join(self, *, alone: bool) -> None:
+        """Tell the other processes that this one has the store open. `alone` says whether there are any."""
+        file = self.opened()
+        self.shared = not alone
+        now = time.time_ns()  # more exact than the system's own "now", which two processes might share
+        os.utime(file, ns=(now, now))
+        self._untouched = os.fstat(file).st_mtime_ns
+
+    def take(self) -> None:
+        """Wait for the turn, unless this process has it already."""
+        while not self.held:
+            if not self.attempt():
+                self.waiting_since = time.monotonic()
+                try:
+                    fcntl.flock(self.opened(), fcntl.LOCK_EX)
+                finally:
+                    self.waiting_since = None
+                self.held = True
+            self._check()
+
+    def attempt(self, how: int = fcntl.LOCK_EX) -> bool:
+        """Take the turn if it is free, or if this process has it already."""
+        return self.held or super().attempt(how)
+
+    def leave(self, *, ring: bool = False) -> None:
+        """Give the turn to the next process. `ring` tells those who watch that something has changed."""
+        if not self.held:
+            return
+        if ring and self.shared:
+            with contextlib.suppress(OSError):  # they also look by themselves
+                os.pwrite(self.opened(), b"\n", 0)
+        self.release()
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Have the turn for the length of a block, on a thread that can wait.
+
+        Raises:
+            Busy: Another process has kept it for all this time.
+        """
+        until = time.monotonic() + seconds
+        while not self.attempt():
+            if time.monotonic() > until:
+                raise Busy(f"{self.path} is held by {self.holder()}", retry_after=1.0)
+            time.sleep(POLL_SECONDS)
+        try:
+            yield
+        finally:
+            self.leave(ring=True)
+            self.close()
+
+    def holder(self) -> str:
+        """Describe the process whose turn it is, for a message."""
+        return described(self.holders())
+
+    def _check(self) -> None:
+        """Notice that the file was replaced, or that another process has opened the store."""
+        found = os.fstat(self.opened())
+        if not found.st_nlink:
+            self.close()
+        elif not self.shared and found.st_mtime_ns != self._untouched:
+            self.shared = True
+
+
+class UpkeepLease(LockFile):
+    """Chooses the process that does the upkeep of a store: the one that holds the lock.
+
+    The leader touches the file. If it has not done so for a while, it is stopped, and others do the work too
+    until it continues: everything that belongs to it may be done twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._asked = float("-inf")
+        self._leads = False
+
+    def leads(self) -> bool:
+        """Return whether this process does the upkeep, after having tried to take it over."""
+        now = time.monotonic()
+        if now - self._asked >= UPKEEP_PAUSE:
+            self._asked = now
+            try:
+                self._leads = self._ask()
+            except OSError:  # the folder is gone or can't be written to
+                self._leads = False
+        return self._leads
+
+    def _ask(self) -> bool:
+        file = self.opened()
+        if self.held or self.attempt():
+            os.utime(file)
+            return True
+        return time.time() - os.fstat(file).st_mtime > UPKEEP_STOPPED
+
+
+def described(pids: Sequence[int]) -> str:
+    """Name processes by number and command, for a message."""
+    if not pids:
+        return "another process"
+    names = [f"{pid} ({command})" if (command := _command(pid)) else str(pid) for pid in pids]
+    return f"process {names[0]}" if len(names) == 1 else f"processes {', '.join(names)}"
+
+
+def _command(pid: int) -> str:
+    """Return how a process was started, without its arguments, which may hold secrets."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    names = [os.path.basename(word.decode(errors="replace")) for word in words[:2]]
+    return " ".join(name for name in names if name and not name.startswith("-"))
