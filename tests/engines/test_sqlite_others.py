@@ -109,7 +109,7 @@ async def test_more_than_is_kept_in_mind(path: Path, monkeypatch: pytest.MonkeyP
     """Rows and namespaces are right, also where there are more of them, and larger ones, than are known."""
     monkeypatch.setattr("holdfast.engines.sqlite.decider.RECENT_ROWS", 3)
     monkeypatch.setattr("holdfast.engines.sqlite.decider.RECENT_NAMESPACES", 3)
-    monkeypatch.setattr("holdfast.engines.sqlite.engine.LARGEST_RECENT", 10)
+    monkeypatch.setattr("holdfast.engines.sqlite.decider.LARGEST_RECENT", 10)
     async with holdfast.open(path, reap=False) as store:
         for expected in (1, 2, 3):
             handles = [store.kv(f"p{number}") for number in range(5)]

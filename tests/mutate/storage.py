@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast import clock
 from holdfast.clock import KeptLine
-from holdfast.engines.sqlite import SqliteEngine, files
-from holdfast.engines.sqlite.engine import LARGEST_RECENT, RecentRows
+from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing
+from holdfast.engines.sqlite.decider import LARGEST_RECENT, RecentRows
 from holdfast.engines.sqlite.files import Presence
 from holdfast.engines.sqlite.reads import ThreadConnections
 from holdfast.engines.sqlite.writer import Stale, Writer
@@ -107,7 +107,7 @@ def the_store_is_stale_for_ever_after_another_program_wrote(patch: Patches) -> N
 @bug("tests/engines/test_sqlite.py")
 def two_processes_may_write(patch: Patches) -> None:
     """One process at a time writes to a file."""
-    patch.set(files, "fcntl", SimpleNamespace(**{**vars(fcntl), "LOCK_EX": fcntl.LOCK_SH}))
+    patch.set(sharing, "fcntl", SimpleNamespace(**{**vars(fcntl), "LOCK_EX": fcntl.LOCK_SH}))
 
 
 # Commits and reads of SQLite
@@ -198,6 +198,6 @@ def a_store_that_was_closed_counts_as_killed(patch: Patches) -> None:
 
 
 @bug("tests/clocks/test_wall.py")
-def the_next_process_that_writes_goes_back_in_time(patch: Patches) -> None:
-    """A process that becomes the writer of a file goes on from the time of the one before."""
-    patch.set(SqliteEngine, "_take_over_time", _nothing)
+def the_next_process_that_opens_the_file_has_another_time(patch: Patches) -> None:
+    """All processes that have a file open have the same time."""
+    patch.set(setup, "agreed_line", lambda connection: None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.sqlite import SqliteEngine
-from holdfast.engines.sqlite.files import WriterLock
 from holdfast.engines.sqlite.reads import ThreadConnections
+from holdfast.engines.sqlite.sharing import LockFile
 from holdfast.rows import Row
 from holdfast.sync import facade, thread
 from holdfast.sync.thread import LoopThread, Process, Waiting
@@ -57,13 +56,13 @@ def a_fork_does_not_wait_for_the_loop(patch: Patches) -> None:
 
 @bug("tests/engines/test_sqlite_close.py")
 def a_child_of_a_fork_releases_the_lock_of_its_parent(patch: Patches) -> None:
-    """While a process has a store open for writing, no other process gets its lock."""
+    """While a process has a store open, no other process gets it alone."""
 
-    def wrong(release: Any, lock: WriterLock) -> None:
-        lock._process = os.getpid()
-        release(lock)
+    def wrong(close: Any, lock: LockFile) -> None:
+        lock.release()
+        close(lock)
 
-    patch.wrap(WriterLock, "release", wrong)
+    patch.wrap(LockFile, "close", wrong)
 
 
 @bug("tests/sync/test_facade.py")

@@ -1,0 +1,266 @@
+"""Several processes have one SQLite file open. All of them are real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from holdfast.engines.sqlite import sharing
+from holdfast.engines.sqlite.sharing import StoreLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PATIENCE = 60.0
+
+
+class Worker:
+    """A `sharing_process`."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.engines.sharing_process", str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def tell(self, line: str) -> None:
+        """Tell it to do something, without waiting for that."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        """Wait for its next answer."""
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def do(self, line: str) -> Any:
+        """Tell it to do something, and wait for its answer."""
+        self.tell(line)
+        return self.answer()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+        if number == signal.SIGKILL:
+            self._process.wait(PATIENCE)
+
+    def end(self) -> None:
+        """End it, whatever it is doing."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A place for a store."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def start(path: Path) -> Iterator[Callable[[], Worker]]:
+    """Starts further processes, which have the store open when it returns."""
+    workers: list[Worker] = []
+
+    def started() -> Worker:
+        workers.append(Worker(path))
+        assert workers[-1].answer() == "open"
+        return workers[-1]
+
+    yield started
+    for worker in workers:
+        worker.end()
+
+
+async def test_no_increment_is_lost_or_done_twice(path: Path, start: Callable[[], Worker]) -> None:
+    """Three processes and this one add to the same numbers, and no two of them get the same one."""
+    workers = [start() for _ in range(3)]
+    for worker in workers:
+        worker.tell("incr n 200")
+    async with holdfast.open(path) as store:
+        kv = store.kv("shared")
+        own = await asyncio.gather(*(kv.incr("n") for _ in range(100)), *(kv.incr("m") for _ in range(100)))
+        last = [await asyncio.to_thread(worker.answer) for worker in workers]
+        numbers = [entry.value for entry in own[:100]]
+        assert len(set(numbers)) == 100
+        assert max(*last, *numbers) == 700
+        changes = (await kv.changes(limit=1_000)).changes
+        assert [change.version for change in changes] == list(range(1, 801))
+
+
+async def test_processes_have_one_time(path: Path, start: Callable[[], Worker]) -> None:
+    """What one process lets expire is gone for the other at the same millisecond."""
+    async with holdfast.open(path) as store:
+        other = start()
+        before = store.now()
+        theirs = await asyncio.to_thread(other.do, "now")
+        assert before <= theirs <= store.now()
+        other.do("set brief 1")
+        entry = await store.kv("shared").get("brief")
+        assert entry is not None
+        assert entry.expires_at is not None
+        while await store.kv("shared").get("brief") is not None:
+            assert time.time() < entry.expires_at.timestamp() + PATIENCE
+        assert store.now() >= entry.expires_at.timestamp() * 1000
+        assert await asyncio.to_thread(other.do, "get brief") is None
+
+
+async def test_a_watch_hears_other_processes(path: Path, start: Callable[[], Worker]) -> None:
+    """A watch yields what another process writes, and the other way round."""
+    other = start()
+    async with holdfast.open(path) as store:
+        kv = store.kv("shared")
+        heard = asyncio.create_task(anext(aiter(kv.watch("a"))))
+        await asyncio.sleep(0)
+        await kv.get("a")
+        other.do("set a 60")
+        assert (await asyncio.wait_for(heard, PATIENCE)).key == "a"
+        other.tell("watch b")
+        assert other.answer() == "watching"
+        version = (await kv.set("b", 1)).version
+        assert await asyncio.to_thread(other.answer) in (version, version + 1)
+
+
+async def test_a_killed_process_blocks_nobody(path: Path, start: Callable[[], Worker]) -> None:
+    """The lock of a process that is killed in its transaction ends with it, and nothing of it is written."""
+    other = start()
+    async with holdfast.open(path) as store:
+        await store.kv("shared").set("k", 1)
+        other.tell("hold 600")
+        assert other.answer() == "holding"
+        write = asyncio.create_task(store.kv("shared").set("k", 2))
+        other.signal(signal.SIGKILL)
+        assert (await asyncio.wait_for(write, PATIENCE)).version == 2
+
+
+async def test_beside_a_stopped_process(
+    path: Path, start: Callable[[], Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is stopped in its transaction makes writers wait for a while, never readers.
+
+    Writers are told who it is. Stores can be opened and closed meanwhile, and all goes on with that process.
+    """
+    monkeypatch.setattr("holdfast.engines.sqlite.writer.PATIENCE", 0.5)
+    other = start()
+    async with holdfast.open(path) as store:
+        kv = store.kv("shared")
+        await kv.set("k", 1)
+        other.tell("hold 5")
+        assert other.answer() == "holding"
+        other.signal(signal.SIGSTOP)
+        writes = [asyncio.create_task(kv.set(key, 2)) for key in ("k", "l")]
+        entry = await kv.get("k")
+        assert entry is not None
+        assert entry.value == 1
+        for write in writes:
+            with pytest.raises(holdfast.Busy, match=rf"by process {other.pid} \(") as busy:
+                await asyncio.wait_for(write, PATIENCE)
+            assert busy.value.retry_after == 1.0
+        async with asyncio.timeout(PATIENCE), holdfast.open(path) as second:
+            entry = await second.kv("shared").get("k")
+            assert entry is not None
+            assert entry.value == 1
+            with pytest.raises(holdfast.Busy):
+                await second.kv("shared").set("k", 3)
+        other.signal(signal.SIGCONT)
+        assert await asyncio.to_thread(other.answer) == "held"
+        assert (await kv.set("k", 2)).version == 2
+        assert await kv.get("l") is None
+
+
+async def test_opening_an_older_store_beside_a_process(path: Path, start: Callable[[], Worker]) -> None:
+    """A store that has to be migrated is not touched while another process has it open."""
+    other = start()
+    lock = StoreLock(path.with_name("store.db.lock"))
+    assert not lock.acquire()
+    assert f"process {other.pid} (" in lock.holder()
+    lock.close()
+    assert other.do("close") == "closed"
+    assert lock.acquire()
+    lock.close()
+
+
+async def test_a_process_that_does_not_share(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older version, or a command that needs the store for itself, keeps others out and is named."""
+    async with holdfast.open(path) as store:
+        await store.kv("shared").set("k", 1)
+    monkeypatch.setattr(sharing, "OPENING_SECONDS", 0.05)
+    holder = _locked(f"{path}.lock")
+    with pytest.raises(holdfast.Unavailable, match=rf"held by process {holder.pid} \("):
+        async with holdfast.open(path):
+            pass
+    holder.communicate("")
+    async with holdfast.open(path) as store:
+        assert (await store.kv("shared").incr("k")).value == 2
+
+
+def _locked(path: str) -> subprocess.Popen[str]:
+    """A process that holds a lock alone, until its input is closed."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import fcntl, sys; file = open(sys.argv[1], 'r+'); fcntl.flock(file, fcntl.LOCK_EX); "
+            "print('ready', flush=True); sys.stdin.read()",
+            path,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "ready\n"
+    return holder
+
+
+async def test_the_upkeep_is_taken_over(path: Path, start: Callable[[], Worker]) -> None:
+    """One process does the upkeep. If it ends or is stopped, another one does it within seconds."""
+    first, second = start(), start()
+    leads = [worker.do("lead") for worker in (first, second)]
+    assert sorted(leads) == [False, True]
+    leader, other = (first, second) if leads[0] else (second, first)
+    leader.signal(signal.SIGSTOP)
+    await _until(lambda: other.do("lead"))
+    leader.signal(signal.SIGCONT)
+    await _until(lambda: leader.do("lead") and not other.do("lead"))
+    leader.signal(signal.SIGKILL)
+    await _until(lambda: other.do("lead"))
+
+
+async def test_a_replaced_turn_is_noticed(path: Path, start: Callable[[], Worker]) -> None:
+    """If the file of the turn is removed, all processes go on with the one that is there next."""
+    other = start()
+    async with holdfast.open(path) as store:
+        kv = store.kv("shared")
+        await kv.incr("n")
+        os.unlink(f"{path}.turn")
+        other.tell("incr n 50")
+        for _ in range(50):
+            await kv.incr("n")
+        assert isinstance(await asyncio.to_thread(other.answer), int)
+        entry = await kv.get("n")
+        assert entry is not None
+        assert entry.value == 101
+        inode = os.stat(f"{path}.turn").st_ino
+        assert os.fstat(store._engine._turn.opened()).st_ino == inode  # type: ignore[attr-defined]
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not await asyncio.to_thread(holds):
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
