@@ -2,8 +2,8 @@
 
 It answers each line with one line of JSON: `incr KEY COUNT` with the last value, `set KEY TTL` with the
 version, `get KEY` with the value, `watch KEY` once that key has changed, `now` with the store's time, `lead`
-with whether it does the upkeep, `hold SECONDS` while it keeps its turn to write, and `close` when it has closed
-the store. An error is answered by its code and message.
+with whether it does the upkeep, `hold SECONDS` while it keeps its turn to write, and `close` when it has
+closed the store. An error is answered by its code and message.
 """
 
 from __future__ import annotations

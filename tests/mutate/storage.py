@@ -14,7 +14,8 @@ from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing
 from holdfast.engines.sqlite.decider import LARGEST_RECENT, RecentRows
 from holdfast.engines.sqlite.files import Presence
 from holdfast.engines.sqlite.reads import ThreadConnections
-from holdfast.engines.sqlite.writer import Stale, Writer
+from holdfast.engines.sqlite.sharing import UpkeepLease
+from holdfast.engines.sqlite.writer import PendingJob, Stale, Writer
 from holdfast.errors import OutcomeUnknown
 from holdfast.rows import Row
 from tests.mutate.planting import bug
@@ -104,9 +105,9 @@ def the_store_is_stale_for_ever_after_another_program_wrote(patch: Patches) -> N
     patch.wrap(SqliteEngine, "save", wrong)
 
 
-@bug("tests/engines/test_sqlite.py")
-def two_processes_may_write(patch: Patches) -> None:
-    """One process at a time writes to a file."""
+@bug("tests/engines/test_sqlite_close.py")
+def two_processes_have_a_file_alone(patch: Patches) -> None:
+    """One process at a time has a file for itself."""
     patch.set(sharing, "fcntl", SimpleNamespace(**{**vars(fcntl), "LOCK_EX": fcntl.LOCK_SH}))
 
 
@@ -195,6 +196,24 @@ def a_killed_store_goes_on_from_the_time_that_it_had_stored(patch: Patches) -> N
 def a_store_that_was_closed_counts_as_killed(patch: Patches) -> None:
     """A store that was closed goes on from the time at which it was closed."""
     patch.set(SqliteEngine, "close_line", _nothing)
+
+
+@bug("tests/engines/test_sqlite_sharing.py")
+def a_process_does_not_notice_that_others_write(patch: Patches) -> None:
+    """No increment of one of several processes is lost."""
+    patch.set(Writer, "_look_for_others", lambda writer, connection, seen: None)
+
+
+@bug("tests/engines/test_sqlite_sharing.py")
+def every_process_does_the_upkeep(patch: Patches) -> None:
+    """Of several processes, one does the upkeep."""
+    patch.set(UpkeepLease, "leads", lambda lease: True)
+
+
+@bug("tests/engines/test_sqlite_sharing.py")
+def a_write_that_was_refused_as_busy_is_done_later(patch: Patches) -> None:
+    """A caller that was told BUSY finds nothing written afterwards."""
+    patch.set(PendingJob, "begin", lambda job: None)
 
 
 @bug("tests/clocks/test_wall.py")
