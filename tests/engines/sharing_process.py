@@ -1,9 +1,9 @@
 """A process that has a SQLite store open and does what the lines on its standard input say.
 
 It answers each line with one line of JSON: `incr KEY COUNT` with the last value, `set KEY TTL` with the
-version, `get KEY` with the value, `watch KEY` once that key has changed, `now` with the store's time, `lead`
-with whether it does the upkeep, `hold SECONDS` while it keeps its turn to write, and `close` when it has
-closed the store. An error is answered by its code and message.
+version, `get KEY` with the value, `watch KEY SINCE` with the version of the next change, `now` with the
+store's time, `lead` with whether it does the upkeep, `hold SECONDS` while it keeps its turn to write, and
+`close` when it has closed the store. An error is answered by its code and message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def main(path: str) -> None:
         try:
             _say(await _done(store, verb, *arguments))
         except holdfast.HoldfastError as error:
-            _say({"code": error.code, "message": error.message, "retry_after": error.retry_after})
+            _say({"code": error.code, "message": error.message})
         if verb == "close":
             return
 
@@ -45,9 +45,8 @@ async def _done(store: holdfast.Store, verb: str, *arguments: str) -> Any:
         case "get", [key]:
             entry = await kv.get(key)
             return None if entry is None else entry.value
-        case "watch", [key]:
-            _say("watching")
-            async for change in kv.watch(key):
+        case "watch", [key, since]:
+            async for change in kv.watch(key, since=int(since)):
                 return change.version
         case "now", []:
             return store.now()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import holdfast
 from holdfast.decide import Loaded, decide, needs
 from holdfast.engines.sqlite import SqliteEngine, reads, sql
+from holdfast.engines.sqlite.decider import Decider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,8 @@ async def acknowledge_early(
     backlog: list[list[sql.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
     loaded = Loaded(namespaces={}, rows={})
-    await self._load(needs(commands), loaded, reads.ByteBudget(commands))
+    decider = Decider(self, self._recent, self.keys, self.defaults)
+    await decider._load(needs(commands), loaded, reads.ByteBudget(commands))
     for name, namespace in loaded.namespaces.items():
         namespace.revision = max(namespace.revision, versions.get(name, 0))
     outcome = decide(loaded, commands, now())
