@@ -21,6 +21,8 @@ from holdfast.clock import ManualClock
 from holdfast.edges import cli
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.sql.migrate import downgrade_sqlite
+from holdfast.engines.sqlite import sharing
+from holdfast.engines.sqlite.sharing import StoreLock
 from holdfast.wire import payload, subjects
 from tests.docs.sources import Template, templates
 from tests.docs.test_reference import read
@@ -148,15 +150,21 @@ async def meet(call: Any, code: str) -> None:
     require_quoted(refused.value.message)
 
 
-async def test_messages_about_a_file(tmp_path: Path) -> None:
+async def test_messages_about_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a second process, and one whose file is gone, are told is on the page."""
     path = tmp_path / "state.db"
-    async with holdfast.open(path, reap=False) as first, holdfast.open(path, reap=False) as second:
+    async with holdfast.open(path, reap=False) as first:
         await first.kv("a").set("k", 1)
-        await meet(second.kv("a").set("k", 2), "UNAVAILABLE")
         path.rename(tmp_path / "elsewhere.db")
         await meet(first.ready(), "DATABASE_ERROR")
         (tmp_path / "elsewhere.db").rename(path)
+    lock = StoreLock(path.with_name("state.db.lock"))
+    assert lock.acquire()
+    monkeypatch.setattr(sharing, "OPENING_SECONDS", 0)
+    with pytest.raises(holdfast.Unavailable) as held:
+        await holdfast.open(path).start()
+    lock.close()
+    require_quoted(held.value.message)
     with pytest.raises(holdfast.Unavailable) as refused:
         await holdfast.open(tmp_path / "nowhere" / "state.db").start()
     require_quoted(refused.value.message)
