@@ -250,8 +250,8 @@ ADVICE: Final[dict[str, Advice]] = {
         "the service is overloaded or the deadline is too short.",
     ),
     "UNAVAILABLE": Advice(
-        when="The storage or the service can't be reached, another process keeps the SQLite file for itself, or "
-        "the store is not open.",
+        when="The storage or the service can't be reached, another process keeps the SQLite file for itself, "
+        "or the store is not open.",
         do="Repeat after a pause. If it stays, do what the message says; "
         "[Troubleshooting](../howto/troubleshooting.md) lists the causes.",
     ),
