@@ -36,8 +36,8 @@ def keyvalue(store: Store) -> HoldfastStore:
     return HoldfastStore(store.kv("keyvalue"))
 
 
-def test_it_has_every_protocol(tmp_path: Path) -> None:
-    """Wrappers and frameworks that ask what a store can do find that it can do all of it."""
+def test_store_implements_every_protocol(tmp_path: Path) -> None:
+    """Wrappers and frameworks that check what a store can do find every protocol."""
     store = HoldfastStore(url=str(tmp_path / "state.db"))
     for protocol in (
         AsyncKeyValue,
@@ -49,8 +49,8 @@ def test_it_has_every_protocol(tmp_path: Path) -> None:
         assert isinstance(store, protocol)
 
 
-def test_it_takes_a_handle_or_a_url() -> None:
-    """A store that was given neither says so at once."""
+def test_store_takes_a_handle_or_a_url() -> None:
+    """Without either, the constructor raises an error."""
     with pytest.raises(holdfast.ValidationError, match="give either a handle or a url"):
         HoldfastStore()
 
@@ -145,7 +145,7 @@ async def test_put_if_absent(keyvalue: HoldfastStore, clock: ManualClock) -> Non
 @pytest.mark.parametrize(
     "value", [{"when": datetime(2026, 1, 1, tzinfo=UTC)}, {"nan": float("nan")}, {"large": "x" * 90_000}]
 )
-async def test_what_can_not_be_kept_is_refused(
+async def test_values_that_cannot_be_stored_are_refused(
     store: Store, keyvalue: HoldfastStore, value: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that is no JSON or too large is a SerializationError, and nothing is written."""

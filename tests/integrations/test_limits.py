@@ -127,8 +127,8 @@ async def test_reset(store: Store, storage: HoldfastStorage) -> None:
     assert (await store.kv("limits").list()).keys == ["other"]
 
 
-async def test_it_is_known_by_its_scheme(ground: Ground) -> None:
-    """limits makes the storage from its scheme; it opens its store at its first use."""
+async def test_storage_is_found_by_its_scheme(ground: Ground) -> None:
+    """limits makes the storage from its scheme, and the storage opens its store at its first use."""
     storage: Any = storage_from_string("async+holdfast://", url=ground.url, wrap_exceptions=True)
     limiter = FixedWindowRateLimiter(storage)
     assert await limiter.hit(RateLimitItemPerSecond(1), "ada")
@@ -142,8 +142,8 @@ async def test_it_is_known_by_its_scheme(ground: Ground) -> None:
         await closed.get("k")
 
 
-def test_it_takes_a_handle_or_a_url() -> None:
-    """A storage that was given neither says so at once."""
+def test_storage_takes_a_handle_or_a_url() -> None:
+    """Without either, the constructor raises an error."""
     with pytest.raises(holdfast.ValidationError, match="give either a handle or a url"):
         HoldfastStorage("async+holdfast://")
 

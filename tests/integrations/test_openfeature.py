@@ -60,7 +60,7 @@ async def test_every_type(store: Store, client: OpenFeatureClient) -> None:
         assert await client.get_boolean_value_async("Boolean-Flag", False) is True
 
 
-async def test_what_is_not_there_or_of_another_type(
+async def test_missing_flag_or_wrong_type_gives_the_default(
     store: Store, client: OpenFeatureClient, clock: ManualClock
 ) -> None:
     """A flag that is missing, expired or of another type gives the default and says why."""

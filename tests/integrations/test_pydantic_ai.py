@@ -132,8 +132,10 @@ class Both:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_it_answers_like_the_store_in_memory(store: Store, seed: int) -> None:
-    """Saves, rewrites, forks, branches, deletions and stale copies end alike, and nothing unread is left."""
+async def test_store_behaves_like_the_one_in_memory(store: Store, seed: int) -> None:
+    """Saves, rewrites, forks, branches, deletions and stale copies have the same results, and nothing unused
+    is left.
+    """
     kv = store.kv("desk")
     ours, theirs = HoldfastConversationStore(kv), InMemoryConversationStore()
     both = Both(ours, theirs, seed)

@@ -239,7 +239,7 @@ async def test_a_session_lives_on_while_it_is_used(store: Store, wall: ManualClo
         assert (await ada.get("/show")).json() == {}
 
 
-async def test_nothing_is_stored_for_those_who_leave_nothing(kv: KV) -> None:
+async def test_unused_session_stores_nothing_and_sets_no_cookie(kv: KV) -> None:
     """A request that puts nothing into the session stores nothing, gets no cookie and may be cached."""
     async with visitor(kv) as ada:
         assert not {"set-cookie", "vary"} & set((await ada.get("/nothing")).headers)
@@ -258,8 +258,8 @@ async def test_an_id_that_is_not_known_is_not_taken_over(kv: KV, cookie: str) ->
         assert answer.json() == {"a": "1"}
 
 
-async def test_what_is_inside_values_counts(kv: KV) -> None:
-    """A list that a handler appends to is saved; what it removes is gone."""
+async def test_changes_inside_values_are_saved(kv: KV) -> None:
+    """A list that a handler appends to is saved, and a name that it removes is gone."""
 
     async def append(request: Request) -> JSONResponse:
         request.session.setdefault("basket", []).append("rope")
@@ -293,7 +293,7 @@ async def test_a_session_that_is_emptied_is_removed(kv: KV) -> None:
         assert (await kv.list()).keys == []
 
 
-async def test_what_follows_a_clear_is_a_new_session(kv: KV) -> None:
+async def test_clear_begins_a_new_session(kv: KV) -> None:
     """What is put in after `clear` gets a new id, and the old entry is gone."""
 
     async def anew(request: Request) -> JSONResponse:
@@ -330,8 +330,8 @@ async def test_changes_after_the_response_started(kv: KV) -> None:
 
 
 @pytest.mark.parametrize("value", [datetime(2026, 1, 1, tzinfo=UTC), float("nan"), {1, 2}, b"bytes"])
-async def test_what_is_not_json_is_refused(kv: KV, value: Any) -> None:
-    """A value that can't be kept is an error that names it, and nothing is saved."""
+async def test_values_that_are_not_json_are_refused(kv: KV, value: Any) -> None:
+    """A value that can't be stored is an error that names it, and nothing is saved."""
 
     async def keep(request: Request) -> JSONResponse:
         request.session["when"] = value

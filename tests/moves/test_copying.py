@@ -146,8 +146,8 @@ async def test_namespaces_that_the_source_does_not_have_are_dropped(one: str, tw
     assert await differing(one, two) == []
 
 
-async def test_nothing_is_overwritten_without_asking(one: str, two: str) -> None:
-    """The one who copies is told which namespaces a target would lose, and nothing changes on a no."""
+async def test_copy_asks_before_it_overwrites_namespaces(one: str, two: str) -> None:
+    """The caller learns which namespaces of the target would be lost; a refusal changes nothing."""
     async with holdfast.open(two, reap=False) as store:
         await store.kv("old").set("k", 1)
 

@@ -109,7 +109,7 @@ async def test_a_small_store_is_compared_whole_while_it_is_closed(
     assert await differing(one, two) == []
 
 
-async def test_what_was_written_during_the_switch_is_compared_by_its_contents(
+async def test_writes_during_the_switch_are_compared_by_content(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a large store the proof looks at all that has changed since the comparison, and at its contents."""

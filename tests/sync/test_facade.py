@@ -75,8 +75,10 @@ def test_an_iteration_without_an_end_of_its_own_can_be_closed(thread: LoopThread
         assert list(numbers) == [1, 2]
 
 
-def test_what_a_verb_understands_is_passed_as_it_is(thread: LoopThread) -> None:
-    """Bytes, text, files and what a verb refuses stay; an iterator, and a handle that is one, are fed."""
+def test_bytes_text_and_files_are_passed_unchanged(thread: LoopThread) -> None:
+    """Bytes, text, files and what a verb refuses stay as they are; an iterator, or a handle that is one, is
+    wrapped.
+    """
 
     class File:
         """Can be read."""

@@ -221,7 +221,7 @@ def test_a_reader_is_an_iterator_and_a_block(blobs: Any) -> None:
     assert type(reader).size.__doc__ == "The number of pieces."
 
 
-def test_what_edges_call_is_left_out(blobs: Any) -> None:
+def test_methods_that_take_rows_are_left_out(blobs: Any) -> None:
     """A method that takes a row is not for programs."""
     assert not hasattr(blobs, "opened")
 

@@ -137,8 +137,8 @@ async def test_an_edited_head_replaces_no_record(ground: Ground, number: int) ->
     assert await ground.found() == (7, "the head had been edited when record 7 was written")
 
 
-async def test_nothing_is_pruned_by_an_edited_head(ground: Ground, clock: ManualClock) -> None:
-    """Where somebody has edited the head, records stay, however old they are."""
+async def test_edited_head_stops_pruning(ground: Ground, clock: ManualClock) -> None:
+    """If somebody has edited the head, no record is pruned, however old it is."""
     await ground.store.set_policy(ground.name, {"audit_retention": 50})
     await ground.table.edit(0, lambda head: head.update(number=3))
     clock.advance(60)

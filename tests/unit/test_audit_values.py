@@ -132,8 +132,10 @@ async def test_a_deleted_and_an_inserted_entry_are_found(place: Place) -> None:
     }
 
 
-async def test_what_expired_unnoticed_is_told_apart(place: Place, clock: ManualClock) -> None:
-    """An entry past its deadline that nobody has noticed yet is neither deleted nor wrong."""
+async def test_unswept_expired_entry_is_reported_as_expired(place: Place, clock: ManualClock) -> None:
+    """An entry past its deadline that no sweep has removed yet is reported neither as deleted nor as
+    wrong.
+    """
     await place.kv.set("short", 1, ttl=1)
     clock.advance(5)
     compared = await place.audit.verify_values()
@@ -142,7 +144,7 @@ async def test_what_expired_unnoticed_is_told_apart(place: Place, clock: ManualC
     assert await place.found() == {"short": "deleted"}
 
 
-async def test_what_is_older_than_the_audit_is_counted(
+async def test_entries_older_than_the_audit_are_counted(
     store: holdfast.Store, url: str, project: str, clock: ManualClock
 ) -> None:
     """Entries from before the audit, from while it was off, or whose records were pruned prove nothing."""

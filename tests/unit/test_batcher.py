@@ -101,8 +101,10 @@ async def test_a_group_forms_while_the_last_commits(batcher: Batcher, engine: En
     assert batcher.waiting == 0
 
 
-async def test_what_results_lead_to_shares_the_next_group(batcher: Batcher, engine: Engine) -> None:
-    """Who writes again as soon as it is answered goes with those who waited meanwhile, in one group."""
+async def test_writes_after_a_result_join_the_next_group(batcher: Batcher, engine: Engine) -> None:
+    """A caller that writes again as soon as it has its answer shares a group with those that waited
+    meanwhile.
+    """
 
     async def again(key: str) -> None:
         await batcher.call(put(key))
@@ -163,8 +165,8 @@ async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Eng
     assert engine.told == [(["a", "b"], ["a", "b"])]
 
 
-async def test_what_cannot_be_told_stops_nobody(engine: Engine) -> None:
-    """If telling others of a group breaks in a way that nobody foresaw, the lane goes on."""
+async def test_failing_listener_does_not_stop_the_lane(engine: Engine) -> None:
+    """If announcing a group fails unexpectedly, the lane goes on."""
 
     async def run(commands: list[Command]) -> GroupDone:
         return GroupDone((await engine.run(commands)).results, fail)
@@ -178,8 +180,8 @@ async def test_what_cannot_be_told_stops_nobody(engine: Engine) -> None:
         await batcher.aclose()
 
 
-async def test_who_is_alone_has_an_answer_sent_first(batcher: Batcher, engine: Engine) -> None:
-    """What the answer of a caller who is alone leads to in the next turn comes before others are told."""
+async def test_lone_caller_is_answered_before_listeners(batcher: Batcher, engine: Engine) -> None:
+    """What a lone caller does with its answer in the next turn happens before listeners hear of the write."""
     batcher.turns = 4
     for number in range(ALONE):
         batcher.submit(put(f"{number}"), partial(engine.hear_in_a_turn, f"{number}"))
@@ -200,7 +202,7 @@ async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> Non
         await b
 
 
-async def test_who_is_told_by_a_call(
+async def test_callbacks_get_their_results(
     batcher: Batcher, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever gave a function is told by it; one that fails is logged, and keeps nobody from hearing."""
@@ -311,8 +313,8 @@ async def test_closing_waits(batcher: Batcher, engine: Engine) -> None:
     await batcher.aclose()
 
 
-async def test_what_is_being_written(batcher: Batcher, engine: Engine) -> None:
-    """A key counts as being written from the moment its command is handed over until it is done."""
+async def test_key_is_pending_until_its_command_is_done(batcher: Batcher, engine: Engine) -> None:
+    """A key counts as being written from the moment its command is submitted until it is done."""
     items = (put("in many"), Delete(namespace="kv/a", origin=ORIGIN, key="deleted"))
     futures = [
         batcher.call(put("a")),

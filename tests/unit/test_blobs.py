@@ -254,8 +254,8 @@ async def test_a_large_blob_is_never_held_whole(tmp_path: Path) -> None:
     assert peak < 12_000_000, peak
 
 
-async def test_what_cannot_be_read_is_told(store: Store) -> None:
-    """A manifest or the record of an upload that was changed outside is named."""
+async def test_unreadable_manifest_or_upload_is_an_error(store: Store) -> None:
+    """A manifest or an upload record that was changed from outside is refused by its name."""
     await store.blobs("p").put("b", b"x")
     engine: Any = store._engine
     for at, row in list(engine._rows.items()):

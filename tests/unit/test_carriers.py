@@ -76,8 +76,8 @@ async def test_the_limit_on_namespaces() -> None:
     await batcher.aclose()
 
 
-async def test_what_the_engine_wants_apart() -> None:
-    """If the engine refuses the company, each namespace is executed alone and in order, and once."""
+async def test_refused_company_is_executed_one_by_one() -> None:
+    """If the engine refuses namespaces together, each one is executed alone, in order and once."""
     engine = Sharing()
     engine.apart = True
     batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)

@@ -31,8 +31,8 @@ class Machine:
         return Reading(self.clock.at(self.ticks) + seconds * 1000, self.ticks)
 
 
-def test_it_begins_with_the_wall() -> None:
-    """While wall and ticks agree, the time is the wall's, in milliseconds."""
+def test_clock_begins_with_the_wall_clock() -> None:
+    """While the wall clock and the ticks agree, the time is that of the wall clock, in milliseconds."""
     machine = Machine()
     assert machine.passes(0) == 1_700_000_000_000
     assert machine.passes(1.5) == 1_700_000_001_500
@@ -47,16 +47,18 @@ def test_a_wall_that_jumps_moves_nothing(jump: float) -> None:
     assert machine.passes(1) == 1_700_000_002_000
 
 
-def test_it_follows_a_clock_that_is_ahead() -> None:
-    """A clock that we go by and that is ahead is followed at once."""
+def test_clock_follows_a_clock_that_is_ahead() -> None:
+    """A followed clock that is ahead is taken over at once."""
     machine = Machine()
     machine.clock.follow(machine.off_by(5))
     assert machine.passes(0) == 1_700_000_005_000
     assert machine.passes(1) == 1_700_000_006_000
 
 
-def test_it_waits_at_half_speed() -> None:
-    """A clock that is behind is waited for at half speed: time never goes back and never stands still."""
+def test_clock_runs_at_half_speed_while_ahead() -> None:
+    """While a followed clock is behind, time runs at half speed: it never goes back and never stands
+    still.
+    """
     machine = Machine()
     start = machine.passes(0)
     machine.clock.follow(machine.off_by(-10))

@@ -108,8 +108,8 @@ async def test_a_read_of_one_namespace_holds_up_no_write_of_another(engine: Engi
     assert engine.groups[2:] == [["a", "b"]]
 
 
-async def test_what_waits_for_a_read_goes_on_after_it(engine: Engine) -> None:
-    """Held writes are executed when their own read ends, though another read goes on."""
+async def test_held_writes_continue_when_their_read_ends(engine: Engine) -> None:
+    """Held writes are executed when their own read ends, even if another read goes on."""
     with engine.batcher.reading("kv/quiet"):
         with engine.batcher.reading("kv/busy"):
             other = engine.batcher.call(put("a", namespace="kv/quiet"))
@@ -175,9 +175,7 @@ async def test_a_thousand_checks_are_dear(engine: Engine) -> None:
     await batch
 
 
-async def test_what_a_command_costs_is_summed_up_once(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cost_of_a_command_is_summed_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many groups pass a dear command, its thousand writes are weighed when it comes."""
     weighed: list[Many] = []
     cost = Many.cost.fget  # type: ignore[attr-defined]  # it is a property

@@ -126,8 +126,10 @@ async def test_entries_that_another_process_writes(
     assert lag <= GATHERING * 1000
 
 
-async def test_it_sleeps_until_the_next_deadline(store: Store, time: Time) -> None:
-    """With nothing to come it looks every second; it wakes for a deadline, and no more often than it must."""
+async def test_watcher_sleeps_until_the_next_deadline(store: Store, time: Time) -> None:
+    """Without a deadline ahead the watcher looks every second; otherwise it wakes at the deadline, and no
+    more often than needed.
+    """
     await store.kv("plain").set("k", 1, ttl=1)
     await store.kv("a").set("k", 1, ttl=4, semantics=MEANT)
     await time.sleep(0.6)
@@ -157,7 +159,7 @@ async def test_more_are_due_than_are_asked_for_at_once(
     assert await lags(store.kv("a")) == [0] * 50
 
 
-async def test_it_goes_on_after_failures(
+async def test_watcher_continues_after_failures(
     store: Store, engine: Engine, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A failure is told once, and every second it tries again; nothing that fell due meanwhile is missed."""
@@ -180,8 +182,8 @@ async def test_somebody_else_notices(store: Store, engine: Engine, time: Time) -
     assert set(time.looked) == {HORIZON}
 
 
-async def test_nothing_is_noticed_by_a_time_that_is_not_known(store: Store, time: Time) -> None:
-    """An instance that is not sure of its time lets nothing expire; once it is, it misses nothing."""
+async def test_watcher_waits_while_the_time_is_unknown(store: Store, time: Time) -> None:
+    """While an instance is not sure of its time it lets nothing expire; afterwards it misses nothing."""
     kv = store.kv("a")
     await kv.set("k", 1, ttl=1, semantics=MEANT)
     store._reaper.steady = lambda: False

@@ -239,8 +239,8 @@ def shown(result: Any) -> Any:
 
 
 @pytest.mark.parametrize("number", range(len(every_command())))
-def test_nothing_that_goes_in_is_changed(number: int) -> None:
-    """The arguments are left as they were, and the same arguments give the same answer."""
+def test_decide_leaves_its_arguments_unchanged(number: int) -> None:
+    """The arguments stay as they were, and the same arguments give the same outcome."""
     command, given = every_command()[number], full()
     before = copy.deepcopy((given.namespaces, given.rows))
     first, second = decide(given, [command], NOW), decide(given, [command], NOW)
@@ -330,8 +330,8 @@ def test_a_request_is_counted_once() -> None:
         assert world.loaded.namespaces[NAME].requests == 1
 
 
-def test_nothing_to_save() -> None:
-    """Reading, being refused and deleting nothing leave nothing to save, also of a namespace that is new."""
+def test_reads_and_refusals_leave_nothing_to_save() -> None:
+    """Reads, refusals and deletions of missing keys leave nothing to save, even in a new namespace."""
     commands = [
         Get(namespace=NAME, key="k"),
         VERBS.delete("k"),
@@ -345,8 +345,8 @@ def test_nothing_to_save() -> None:
         assert (outcome.namespaces, outcome.rows, outcome.journal) == ([], {}, [])
 
 
-def test_what_came_and_went_is_not_saved() -> None:
-    """A row that was made and removed in one group was never there; one that was there is removed."""
+def test_row_made_and_removed_in_one_group_is_not_saved() -> None:
+    """A row that was made and removed in one group is not saved; one that was there before is removed."""
     both = [VERBS.set("k", 1), VERBS.delete("k")]
     assert K not in decide(loaded(), both, NOW).rows
     assert decide(loaded(rows={K: row(version=2)}), both, NOW).rows[K] is None
@@ -391,7 +391,9 @@ def test_an_entry_without_a_deadline_can_be_expired_by_nobody() -> None:
         ({"purpose": "lock"}, None, False),
     ],
 )
-def test_what_goes_to_the_trash_is_decided_once(semantics: Any, policy: Policy | None, kept: bool) -> None:
+def test_replaced_trash_row_is_loaded_before_the_decision(
+    semantics: Any, policy: Policy | None, kept: bool
+) -> None:
     """The row of the trash that a deleted entry replaces is loaded before the decision, if there is one."""
     text = None if semantics is None else msgspec.json.encode(semantics).decode()
     told = None if policy is None else msgspec.json.encode(policy).decode()

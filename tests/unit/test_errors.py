@@ -81,16 +81,16 @@ def test_the_outcomes_are_told_apart() -> None:
     assert not issubclass(OutcomeUnknown, (Refused, Transient, Defect))
 
 
-def test_what_an_error_carries() -> None:
-    """A message for people, and the field where there is one."""
+def test_error_carries_message_and_field() -> None:
+    """An error has a message for people, and the field that was at fault if there is one."""
     plain = errors.KeyNotFound("no such key")
     assert (str(plain), plain.message, plain.field) == ("no such key", "no such key", None)
     named = errors.ValidationError("ttl is wrong", field="ttl")
     assert named.field == "ttl"
 
 
-def test_what_a_conflict_carries() -> None:
-    """The current entry, every failed check, and why it is a conflict."""
+def test_conflict_carries_current_entry_and_failed_checks() -> None:
+    """A conflict has the current entry, every failed check, and the reason."""
     bare = VersionConflict("lost")
     assert (bare.current, bare.conflicts, bare.reason, bare.field) == (None, (), None, None)
     failed = Conflict(key="k", expected_version=3, current=None)
@@ -98,8 +98,8 @@ def test_what_a_conflict_carries() -> None:
     assert (full.conflicts, full.reason) == ((failed,), "request_id_reused")
 
 
-def test_what_a_transient_error_carries() -> None:
-    """When to try again, where that is known."""
+def test_transient_error_carries_retry_after() -> None:
+    """A transient error says when to try again, if that is known."""
     assert errors.Busy("later").retry_after is None
     later = errors.RateLimited("later", field="rate", retry_after=1.5)
     assert (later.retry_after, later.field) == (1.5, "rate")

@@ -62,8 +62,8 @@ async def test_listeners_hear_of_each_entry_of_a_run() -> None:
     assert told[-1] == [("set", 15)]
 
 
-async def test_nothing_is_read_where_nobody_listens() -> None:
-    """The records of a run are read for listeners alone."""
+async def test_records_are_read_only_for_listeners() -> None:
+    """The records of a run are read only if somebody listens."""
     clock, engine = ManualClock(), Engine()
     async with Store(engine, clock=clock, reap=False) as store:
         await _expired(store, clock)

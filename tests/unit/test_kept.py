@@ -251,8 +251,8 @@ async def test_a_table_over_its_quota(store: holdfast.Store) -> None:
     await parts(store, name)
 
 
-async def test_what_sql_has_changed_is_counted_anew(tmp_path: Path) -> None:
-    """Records that were taken away with SQL are counted until a recount, which says what was wrong."""
+async def test_recount_corrects_totals_after_sql_changes(tmp_path: Path) -> None:
+    """Records that were removed with SQL still count until a recount, which reports the difference."""
     import sqlite3
     from contextlib import closing
 

@@ -245,8 +245,10 @@ async def test_hashes_are_keyed() -> None:
     assert sha256(b"true").hexdigest() not in found
 
 
-async def test_what_has_lost_its_key_does_not_hold_up_the_sweep_of_others() -> None:
-    """An audited entry stays until its expiry can be recorded; the entries of others go."""
+async def test_audit_without_its_key_does_not_stop_other_sweeps() -> None:
+    """An audited entry stays until its expiry can be recorded; expired entries of other namespaces are
+    removed.
+    """
     engine, clock = MemoryEngine(Keyring(parse_keys(KEY))), ManualClock()
     async with Store(engine, clock=clock, reap=False) as store:
         await store.semantic("t", "p").set("k", 1, ttl=1)

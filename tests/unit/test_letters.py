@@ -91,8 +91,10 @@ def letter(value: object = 1) -> Escalate:
     return VERBS.escalate(command, error_code="BUSY", message="later", attempts=5)
 
 
-def test_what_letters_come_to() -> None:
-    """Whatever comes and goes, alone or in one group, the sum is that of the letters that are there."""
+def test_total_size_matches_the_letters() -> None:
+    """Whatever letters come and go, alone or in one group, the total is that of the letters that are
+    there.
+    """
     world = World()
     for group in (
         [letter()],

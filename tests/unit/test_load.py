@@ -42,8 +42,8 @@ async def test_new_versions_are_given_where_they_would_go_back() -> None:
         assert [change.version for change in (await kv.changes(5)).changes] == [6]
 
 
-async def test_what_has_expired_is_left_out() -> None:
-    """An entry whose deadline has passed is not brought back."""
+async def test_load_leaves_out_expired_entries() -> None:
+    """An entry whose deadline has passed is not loaded."""
     clock = ManualClock()
     async with holdfast.open("memory://", clock=clock) as store:
         entry = await store.kv("p").set("a", 1, ttl=1)

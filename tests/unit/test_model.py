@@ -133,7 +133,7 @@ def test_keep_is_one_thing() -> None:
     assert repr(KEEP) == "holdfast.KEEP"
 
 
-def test_what_is_given_out_is_frozen() -> None:
+def test_public_values_are_frozen() -> None:
     """Nobody can change an entry in place."""
     entry = entry_of("k", row("1"))
     with pytest.raises(AttributeError):

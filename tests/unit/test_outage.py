@@ -98,7 +98,7 @@ def test_silence_ends_what_is_known(outage: Outage, clock: ManualClock) -> None:
     assert (outage.alerts, outage.seconds) == (0, 0)
 
 
-def test_what_counts(outage: Outage, clock: ManualClock) -> None:
+def test_outage_counts_only_unavailability_and_lost_answers(outage: Outage, clock: ManualClock) -> None:
     """Only an unavailable storage and lost answers count; a refusal neither begins nor ends an outage."""
     for nothing in (Busy("later"), VersionConflict("lost")):
         outage.heard(nothing)

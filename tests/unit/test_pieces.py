@@ -331,8 +331,8 @@ WRONG: Final = {"nan": math.nan, "inf": math.inf, "digits": 10**4_300, "bytes": 
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_json_has_no_form_for_is_refused_in_a_large_value(name: str) -> None:
-    """The message is that of a small value."""
+def test_large_values_without_a_json_form_are_refused(name: str) -> None:
+    """The message is the same as for a small value."""
     small = _refused(lambda: rules.encode_value([WRONG[name]]))
     assert small
     assert _refused(lambda: rules.encode_value([[WRONG[name]], "x" * 5_000])) == small

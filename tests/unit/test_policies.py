@@ -90,8 +90,8 @@ async def test_a_batch_past_the_quota_is_refused_whole(store: holdfast.Store) ->
     assert (await store.kv("p").list()).keys == []
 
 
-async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualClock) -> None:
-    """A quota sweeps its namespace before it refuses."""
+async def test_quota_counts_no_expired_entries(store: holdfast.Store, clock: ManualClock) -> None:
+    """A write that would exceed a quota first sweeps the expired entries of its namespace."""
     await store.set_policy("kv/p", {"quota_keys": 1})
     kv = store.kv("p")
     await kv.set("a", 1, ttl=1)
@@ -105,7 +105,7 @@ async def test_what_has_expired_makes_room(store: holdfast.Store, clock: ManualC
 
 
 @pytest.mark.parametrize("request_id", [None, "r"])
-async def test_what_has_expired_makes_room_for_parts(
+async def test_quota_counts_no_expired_entries_for_parts(
     store: holdfast.Store, clock: ManualClock, request_id: str | None
 ) -> None:
     """The same holds for what is done part by part; what was done before the sweep is not done again."""
@@ -125,8 +125,8 @@ async def test_what_has_expired_makes_room_for_parts(
     )
 
 
-async def test_what_has_expired_makes_room_for_items(store: holdfast.Store, clock: ManualClock) -> None:
-    """And for items that are written together, each for itself."""
+async def test_quota_counts_no_expired_entries_for_items(store: holdfast.Store, clock: ManualClock) -> None:
+    """The same holds for each of several items that are written together."""
     tables = store.tables("p")
     await tables.create_table("t", partition_key=("id", "number"), ttl_attribute="ends")
     await store.set_policy("table/p", {"quota_keys": 2})

@@ -56,8 +56,8 @@ def test_an_address_for_each_server(given: str, each: list[str]) -> None:
     assert one_by_one(given) == each
 
 
-def test_what_is_shown() -> None:
-    """All servers are shown and no password."""
+def test_shown_address_has_all_servers_and_no_password() -> None:
+    """The address in messages names all servers and no password."""
     url = f"{HOSTS}?target_session_attrs=read-write"
     assert masking.shown(url) == url.replace(":p@", "@")
     assert masking.hosts(url) == "h1:1,h2:2"

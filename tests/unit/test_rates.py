@@ -101,8 +101,8 @@ async def test_another_process_learns_of_it(tmp_path: Path, pg_store_url: str) -
             await two.kv("q").set("k", 3)
 
 
-async def test_it_is_learnt_when_a_store_is_opened(tmp_path: Path) -> None:
-    """A rate outlives the process that set it, from the first moment of the next."""
+async def test_rate_applies_as_soon_as_a_store_is_opened(tmp_path: Path) -> None:
+    """A rate limit outlives the process that set it and applies from the start of the next one."""
     path, clock = tmp_path / "store.db", ManualClock()
     async with holdfast.open(path, clock=clock) as store:
         await store.set_policy("kv/p", {"rate_limit": 1})

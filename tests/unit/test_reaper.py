@@ -121,7 +121,7 @@ async def test_a_slow_sweep_is_a_warning(
 
 
 @pytest.mark.parametrize("error", [Unavailable("storage is down"), RuntimeError("a surprise")])
-async def test_it_goes_on_after_an_error(
+async def test_reaper_continues_after_an_error(
     store: Store, engine: Engine, time: Time, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An error is logged with its trace; after a pause of at most a minute the sweeping goes on."""

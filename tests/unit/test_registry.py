@@ -67,8 +67,8 @@ async def test_paths(here: Path) -> None:
 @pytest.mark.parametrize(
     "url", ["sqlite://", "sqlite:///:memory:", "sqlite:///", ":memory:", "sqlite+aiosqlite://"]
 )
-async def test_nothing_kept(url: str, here: Path) -> None:
-    """These keep nothing: no file appears, and the next store is empty."""
+async def test_memory_urls_leave_no_file(url: str, here: Path) -> None:
+    """Stores in memory leave nothing behind: no file appears, and the next store is empty."""
     async with holdfast.open(url, reap=False) as store:
         assert isinstance(engine_of(store), SqliteEngine)
         assert not store.capabilities.durable
@@ -142,7 +142,7 @@ async def test_a_file_with_the_name_of_a_scheme(here: Path) -> None:
 
 
 @pytest.mark.parametrize("url", [None, 7, b"state.db", object()])
-def test_what_is_no_url(url: Any, here: Path) -> None:
+def test_open_rejects_objects_that_are_no_url_or_path(url: Any, here: Path) -> None:
     """An object that is neither a string nor a path is refused, and no file is named after it."""
     with refusal(ValidationError, field="url", says=f"not a {type(url).__name__}"):
         holdfast.open(url)

@@ -330,8 +330,8 @@ def test_policies() -> None:
             rules.policy({"quota_bytes": wrong})
 
 
-def test_what_a_message_shows() -> None:
-    """However long or strange a name is, the message stays short and of plain characters."""
+def test_messages_show_long_names_briefly() -> None:
+    """However long or strange a name is, the message about it stays short and in plain characters."""
     strange: tuple[Any, ...] = ("x" * 10_000, "\ud800", 10**5000, {"a": "b" * 10_000}, b"x" * 9999)
     for name in strange:
         with refusal(InvalidPluginName, field="plugin_name") as caught:
@@ -359,14 +359,14 @@ def test_times(given: object, expected: int) -> None:
 @pytest.mark.parametrize(
     "given", ["", "soon", "25:00", 5, None, "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"]
 )
-def test_what_is_no_time(given: object) -> None:
-    """Anything else is refused with its field, also a time that its zone takes out of all years."""
+def test_time_rejects_other_types_and_years_out_of_range(given: object) -> None:
+    """Anything else is refused with its field, also a time that its zone moves out of the supported years."""
     with refusal(ValidationError, field="until", says="2031-05-01T12:30:00Z"):
         rules.time(given, field="until")
 
 
 @pytest.mark.parametrize("given", ["", "Lock", "1st", "a" * 33, None, 5])
-def test_what_is_no_purpose(given: object) -> None:
+def test_purpose_rejects_anything_but_a_short_lowercase_word(given: object) -> None:
     """A purpose is one short word in lower case."""
     with refusal(ValidationError, field="purpose", says="1 to 32"):
         rules.purpose(given, field="purpose")

@@ -157,8 +157,8 @@ def test_the_writer_has_a_legal_name(engine: Engine) -> None:
         Store(engine, writer="a\nb")
 
 
-async def test_who_writes_by_default(engine: Engine) -> None:
-    """Without further word it is the program itself; else whom the store names, or the call."""
+async def test_writer_defaults_to_the_program(engine: Engine) -> None:
+    """The writer is the one that the call names, else the store's, else the program."""
     async with Store(engine, reap=False) as store:
         assert (await store.kv("a").set("k", 1)).last_writer == "embedded"
     async with Store(engine, writer="agent:x", reap=False) as store:
@@ -305,8 +305,10 @@ async def test_changes_are_passed_on(store: Store) -> None:
     assert told == [("set", 1), ("set", 2), ("deleted", 3)]
 
 
-async def test_what_is_told_to_operators(store: Store, engine: Engine) -> None:
-    """How much waits, how large groups are, what sweeps remove and how late they are."""
+async def test_store_reports_queues_groups_and_sweeps(store: Store, engine: Engine) -> None:
+    """The store reports how many commands wait, how large groups are, what sweeps remove and how late they
+    are.
+    """
     clock = store._clock
     assert isinstance(clock, ManualClock)
     groups: list[int] = []

@@ -113,7 +113,7 @@ async def test_an_index_is_not_filled_with_what_has_expired(store: Store, clock:
     assert await store.pipeline.call(fill) == Removed(0)
 
 
-async def test_nothing_is_left_of_a_dropped_table(tmp_path: Path) -> None:
+async def test_upkeep_removes_all_rows_of_a_dropped_table(tmp_path: Path) -> None:
     """Upkeep removes the items and index entries of a dropped table from the file, and of no other."""
     path = tmp_path / "state.db"
     async with holdfast.open(path, reap=False) as store:

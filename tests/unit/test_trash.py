@@ -12,8 +12,10 @@ from holdfast.store import Store
 from holdfast.testing.exact import refusal
 
 
-async def test_what_can_not_be_read_hides_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    """An entry that somebody broke from outside can't be restored; it is left out, and the others shown."""
+async def test_unreadable_trash_entry_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """A trashed entry that was damaged from outside can't be restored; it is left out, and the others are
+    listed.
+    """
     engine = MemoryEngine()
     async with Store(engine, reap=False) as store:
         kv = store.kv("trivia")

@@ -75,8 +75,8 @@ async def test_a_misspelt_name_is_refused(call: Call, path: str, advice: str) ->
 
 
 @pytest.mark.parametrize(("call", "field"), [("items", "items"), ({"key": "a"}, "items"), (None, "items")])
-async def test_what_is_no_list_is_refused_as_before(call: Any, field: str) -> None:
-    """A list that is none is what the error is about, not the names in it."""
+async def test_non_lists_are_refused_as_such(call: Any, field: str) -> None:
+    """Where a list is expected and something else is given, the error is about that and not about names."""
     async with holdfast.open("memory://") as store:
         with pytest.raises(ValidationError, match="must be a list") as refused:
             await store.kv("p").set_many(call)

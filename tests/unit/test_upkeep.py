@@ -75,8 +75,8 @@ def test_a_run_is_noticed_no_earlier_than_the_last_change() -> None:
 
 
 @pytest.mark.parametrize("policy", ['{"audit":true}', '{"trash":true}'])
-def test_what_leaves_more_than_a_record_goes_in_no_run(policy: str) -> None:
-    """Where the audit or the trash wants each entry, each must be looked at."""
+def test_audited_or_trashed_entries_expire_one_by_one(policy: str) -> None:
+    """Entries that the audit or the trash needs are not removed in a run: each one is looked at."""
     outcome = decide(_with_run(policy=policy), [RUN], NOW, Keyring([b"a secret of upkeep"]))
     assert outcome.results == [Removed(0)]
     assert outcome.empty

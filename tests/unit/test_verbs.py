@@ -102,8 +102,8 @@ def test_an_incr_remembered_by_an_older_version_is_still_the_same_request(verbs:
     assert b'"only_if_exists":true' in msgspec.json.encode(verbs.incr("k", only_if_exists=True))
 
 
-def test_whoever_names_a_request_may_repeat_it(verbs: Verbs) -> None:
-    """A request id of the caller's makes a command repeatable; one that was made up does not."""
+def test_caller_chosen_request_id_makes_a_command_repeatable(verbs: Verbs) -> None:
+    """A request id that the caller chose makes a command repeatable; a generated one does not."""
     assert verbs.delete("k").origin == MADE
     assert verbs.delete("k", request_id="r").origin == Origin(writer="me", request_id="r", repeatable=True)
 
@@ -250,8 +250,8 @@ def test_illegal_writes(verbs: Verbs, write: Any, kind: Any, field: str) -> None
         verbs.batch(writes=[write])
 
 
-def test_how_much_a_batch_holds(verbs: Verbs) -> None:
-    """512 KB of keys, values, semantics, addends and locks; not a byte more."""
+def test_batch_rejects_more_than_512_kb(verbs: Verbs) -> None:
+    """A batch holds 512 KB of keys, values, semantics, addends and locks, and not a byte more."""
     legal = [{"key": f"{number:04}", "value": "x" * 65_530} for number in range(8)]
     assert len(verbs.batch(writes=legal).writes) == 8
     extras: tuple[dict[str, Any], ...] = (

@@ -84,8 +84,10 @@ async def test_a_bell_that_rang_while_nobody_waited(monkeypatch: pytest.MonkeyPa
         await waiting
 
 
-async def test_it_looks_by_itself(store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that nobody rang for is seen all the same, by looking again after a while."""
+async def test_watch_polls_for_changes_without_an_event(
+    store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change without an event is seen too, because a watch looks again after a while."""
     monkeypatch.setattr(holdfast.pipeline.watch, "LOOK_AGAIN", 0.001)
     async with asyncio.timeout(60), aclosing(following(store, since=0)) as changes:
         coming = asyncio.ensure_future(anext(changes))
@@ -95,7 +97,7 @@ async def test_it_looks_by_itself(store: Store, engine: Engine, monkeypatch: pyt
             assert (await coming).key == "k"
 
 
-async def test_it_waits_for_a_storage_that_is_out_of_reach(
+async def test_watch_waits_for_an_unavailable_storage(
     store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A storage that is away for a while interrupts nothing: the watch goes on where it was."""
@@ -110,8 +112,8 @@ async def test_it_waits_for_a_storage_that_is_out_of_reach(
     assert caplog.text.count("is waiting for the storage") == 2
 
 
-async def test_it_does_not_hide_what_is_broken(store: Store, engine: Engine) -> None:
-    """An error that waiting does not mend is raised."""
+async def test_watch_raises_permanent_errors(store: Store, engine: Engine) -> None:
+    """An error that waiting does not cure is raised."""
     engine.failures = [DatabaseError("broken")]
     async with asyncio.timeout(60), aclosing(following(store, since=0)) as changes:
         with refusal(DatabaseError):

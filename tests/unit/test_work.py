@@ -100,8 +100,8 @@ def test_every_way_to_look_at_much_is_counted(test: dict[str, Any], item: dict[s
         holds(condition, item, work=Work(900))
 
 
-def test_what_is_found_early_costs_less() -> None:
-    """A list is looked at as far as the member that is found, and no further."""
+def test_search_of_a_list_ends_at_the_first_match() -> None:
+    """A list is examined up to the member that matches, and no further."""
     early, late = Work(), Work()
     assert holds(condition_of({"a": {"contains": 1}}), {"a": [1] + [2] * 1_000}, work=early)
     assert holds(condition_of({"a": {"contains": 1}}), {"a": [2] * 1_000 + [1]}, work=late)
@@ -139,8 +139,8 @@ def test_a_long_condition_pauses_after_every_slice() -> None:
     assert work.spent > 10 * SLICE
 
 
-def test_what_is_no_condition_can_not_be_judged() -> None:
-    """A condition that no caller can make is a defect, in both ways to judge it."""
+def test_judging_a_non_condition_is_a_defect() -> None:
+    """A condition that no caller can make is a defect, in whichever way it is evaluated."""
     with pytest.raises(TypeError, match="no condition"):
         holds(Condition(), {})
     with pytest.raises(TypeError, match="no condition"):
@@ -317,8 +317,8 @@ def test_conflicts_of_a_call_share_what_they_show() -> None:
     assert other.entry("k", item) is other.entry("k", item)
 
 
-def test_what_a_group_has_read_is_forgotten_when_it_is_much() -> None:
-    """Items of more than a megabyte are not kept in mind together."""
+def test_decoded_items_of_a_group_are_bounded() -> None:
+    """At most a megabyte of decoded items is held for a group."""
     items = Items()
     small, large = row({"a": 1}), row({"a": "x" * DECODED_BYTES})
     first = items.attributes(small)
@@ -327,8 +327,8 @@ def test_what_a_group_has_read_is_forgotten_when_it_is_much() -> None:
     assert items.attributes(small) == first
 
 
-def test_what_a_conflict_shows_is_made_when_somebody_looks() -> None:
-    """An error keeps what was seen until then, is the same on every look, and survives being pickled."""
+def test_conflict_details_are_decoded_on_first_access() -> None:
+    """An error keeps the stored data until it is looked at, is the same at every look, and can be pickled."""
     stored = row({"a": 1}, version=4)
     entry, item = SeenEntry(stored, key="k"), SeenItem(stored)
     assert (entry.version, entry.semantics, item.version) == (4, None, 4)
@@ -347,8 +347,8 @@ def test_what_a_conflict_shows_is_made_when_somebody_looks() -> None:
     assert VersionConflict("no").current is None
 
 
-def test_what_can_not_be_read_is_no_conflict() -> None:
-    """A refusal that would show what somebody wrote past Holdfast is DATABASE_ERROR instead."""
+def test_unreadable_entry_is_a_database_error_not_a_conflict() -> None:
+    """A refusal that would show damaged data is a DATABASE_ERROR instead."""
     for wrong in ("{broken", "[1]"):
         with pytest.raises(DatabaseError):
             SeenItem(msgspec.structs.replace(row(1), value=wrong))

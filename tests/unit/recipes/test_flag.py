@@ -75,8 +75,8 @@ async def test_a_cached_value_of_another_type_is_logged_once(
     assert caplog.text.count("holds text; using its default") == 1
 
 
-async def test_nothing_is_left_running(kv: KV) -> None:
-    """A cache ends with its block, though that is cancelled."""
+async def test_cancelled_block_leaves_no_task(kv: KV) -> None:
+    """The task of a cache ends with its block, even if the block is cancelled."""
     before = asyncio.all_tasks()
 
     async def follow() -> None:

@@ -36,8 +36,8 @@ def test_different_attempts_have_different_ids(one: tuple[str, Any], two: tuple[
     assert (holdfast.request_id(*one) == holdfast.request_id(*two)) is (one == two)
 
 
-def test_how_a_request_id_looks() -> None:
-    """A request id can be read by people and sorts by time; long names are replaced by a digest."""
+def test_request_id_is_readable_and_sorts_by_time() -> None:
+    """A request id is readable and sorts by time; a long name in it is replaced by a digest."""
     assert holdfast.request_id("nightly-sync", NOON) == "2031-05-04T12:00:00.000000Z nightly-sync"
     assert holdfast.request_id("nightly-sync", 7) == "7 nightly-sync"
     assert holdfast.request_id("x" * 300, 7) == "7 #c2f093e41879e412280bfcc0ed6533e4"
@@ -63,8 +63,8 @@ def test_one_instant_has_one_id() -> None:
         ("w", 2**63, "timestamp"),
     ],
 )
-def test_what_makes_no_request_id(workflow: Any, timestamp: Any, field: str) -> None:
-    """What is no workflow and no time is refused by its field."""
+def test_request_id_rejects_wrong_workflows_and_times(workflow: Any, timestamp: Any, field: str) -> None:
+    """An illegal workflow id or timestamp is refused, and the error names the field."""
     with refusal(ValidationError, field=field):
         holdfast.request_id(workflow, timestamp)
 

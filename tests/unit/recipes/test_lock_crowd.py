@@ -153,8 +153,8 @@ async def test_answers_of_a_group_that_are_lost(kv: KV, engine: Faulty) -> None:
     assert (await kv.list()).keys == ["lock/a"]
 
 
-async def test_nobody_waits_on_for_those_who_went(kv: KV, engine: Faulty) -> None:
-    """When the last of a group has gone, nothing goes on joining in its name."""
+async def test_group_without_waiters_stops_joining(kv: KV, engine: Faulty) -> None:
+    """When the last waiter of a group has left, nothing joins the queue on its behalf any more."""
     await kv.lock("a", ttl=600).acquire()
     [first] = crowd_of(kv, 1)
     await waiting(kv, 1)

@@ -165,8 +165,8 @@ async def test_a_value_that_is_no_json(tmp_path: Path, caplog: pytest.LogCapture
     assert "'bad'" in caplog.text
 
 
-async def test_nothing_is_left_running(kv: KV) -> None:
-    """A mirror ends with its block, though that is cancelled."""
+async def test_cancelled_block_leaves_no_task(kv: KV) -> None:
+    """The tasks of a mirror end with its block, even if the block is cancelled."""
     before = asyncio.all_tasks()
 
     async def follow() -> None:

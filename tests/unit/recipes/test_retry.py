@@ -161,8 +161,8 @@ async def test_the_schedule_of_transient_errors(
     assert (await patient.retry.incr("n")).value == 1
 
 
-async def test_what_an_error_asks_for_is_waited_for(engine: Refusing, patient: Patient) -> None:
-    """No attempt comes before `retry_after` is over; a longer random pause stays."""
+async def test_retry_waits_at_least_retry_after(engine: Refusing, patient: Patient) -> None:
+    """No attempt is made before `retry_after` has passed; a longer random pause stays."""
     engine.refusals = [
         RateLimited("later", retry_after=7.5),
         Busy("later", retry_after=0.01),
@@ -325,7 +325,7 @@ async def test_an_update_that_is_given_up(kv: KV, store: Store, patient: Patient
     assert (letter.request["value"], letter.request["expected_version"]) == (-7, 7)
 
 
-async def test_what_escalating_tells(
+async def test_escalated_error_describes_the_dead_letter(
     kv: KV, store: Store, patient: Patient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Giving up is an ERROR in the log and a change with the hash of the value; neither has the value."""

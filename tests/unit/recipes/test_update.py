@@ -50,8 +50,10 @@ async def test_the_first_repeats_come_at_once(kv: KV, pauses: list[float]) -> No
     assert pauses == [0.025] * 3
 
 
-async def test_it_ends_in_the_conflict(kv: KV, pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who loses until the timeout is over is told so, with what is there."""
+async def test_update_raises_the_conflict_at_its_timeout(
+    kv: KV, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update that loses every race until its timeout raises the conflict, with the current entry."""
     times = iter([100.0, 129.9, 130.0])
     monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: next(times)))
     await kv.set("n", 0)
@@ -64,8 +66,8 @@ async def test_it_ends_in_the_conflict(kv: KV, pauses: list[float], monkeypatch:
         await kv.update("n", losing(kv, 0), timeout=0)
 
 
-async def test_it_is_counted(kv: KV, store: Store) -> None:
-    """Whoever measures the store is told of each repeated attempt."""
+async def test_repeated_attempts_are_counted(kv: KV, store: Store) -> None:
+    """The store's metrics count every repeated attempt."""
     told: list[tuple[str, str, str]] = []
     store.measure(retried=lambda *what: told.append(what))
     await kv.set("n", 0)

@@ -121,8 +121,8 @@ async def test_a_repeated_call_fills_an_index_only_if_nobody_did(
     assert len(fills) == 1
 
 
-async def test_who_fills_an_index_that_is_filled_changes_nothing(store: Store, tables: Tables) -> None:
-    """When two fill an index at once, the one who comes second uses no version."""
+async def test_backfilling_a_filled_index_changes_nothing(store: Store, tables: Tables) -> None:
+    """If two callers fill an index at once, the second one uses no version."""
     made = await tables.create_index("t", "by", key=("tag", "string"))
     before = await store.stats(NAME)
     fill = FillIndex(namespace=NAME, table="t", space="item/1", index_id=made["version"], keys=(), last=True)
@@ -131,7 +131,7 @@ async def test_who_fills_an_index_that_is_filled_changes_nothing(store: Store, t
 
 
 @pytest.mark.parametrize("verb", ["drop_table", "drop_index"])
-async def test_what_is_left_of_a_drop_goes_at_the_next_upkeep(
+async def test_next_upkeep_finishes_an_interrupted_drop(
     store: Store, tables: Tables, verbs: TableVerbs, clock: ManualClock, verb: str
 ) -> None:
     """A drop that was interrupted is ended by upkeep, with rows that have expired, and counted right."""

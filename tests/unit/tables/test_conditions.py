@@ -313,8 +313,8 @@ def test_bounds_of_conditions() -> None:
         attr("a..b")
 
 
-def test_what_is_no_condition_has_no_answer() -> None:
-    """A mistake in a program is told, and does not look like a condition that fails."""
+def test_evaluating_a_non_condition_raises() -> None:
+    """An object that is no condition raises an error instead of counting as a condition that fails."""
     with pytest.raises(TypeError, match="no condition"):
         holds(Condition(), {})
     assert isinstance(attr("a").exists(), Comparison)

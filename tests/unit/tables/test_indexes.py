@@ -105,8 +105,10 @@ def test_long_keys_are_told_apart() -> None:
     assert lengths == [*range(1046, 1058)]
 
 
-def test_what_a_change_does_to_entries() -> None:
-    """An entry is put where an item comes or moves, taken where it goes or leaves, and else left alone."""
+def test_index_entries_follow_changes_of_an_item() -> None:
+    """An index entry is added where an item appears or moves, removed where it disappears or leaves, and
+    otherwise left alone.
+    """
     x, y, ranked = item(tag="x"), item(tag="y"), item(tag="x", rank=1)
     for before, after, gone, put in (
         (None, x, [], [entry(x)]),

@@ -89,8 +89,8 @@ def test_bounds_of_paths() -> None:
         paths_of(["a"] * 1001, field="remove")
 
 
-def test_what_is_at_a_path() -> None:
-    """A path finds what is there, null as well, and nothing where it leads nowhere."""
+def test_path_finds_its_value_or_nothing() -> None:
+    """A path finds the value at it, null too, and nothing where it leads nowhere."""
     item = {"a": {"b": [1, {"c": None}]}, "a.b": 2}
     assert lookup(item, ("a", "b", 1, "c")) is None
     assert lookup(item, ("a.b",)) == 2
@@ -100,8 +100,8 @@ def test_what_is_at_a_path() -> None:
 
 @EXAMPLES
 @given(items, paths, json_values)
-def test_what_is_assigned_is_found(item: dict[str, Any], path: Path, value: Any) -> None:
-    """What can be put at a path is found there, and removing it takes nothing else away."""
+def test_assigned_value_is_found_at_its_path(item: dict[str, Any], path: Path, value: Any) -> None:
+    """A value that was assigned at a path is found there, and removing it removes nothing else."""
     changed = copy.deepcopy(item)
     try:
         assign(changed, path, value, field="set")

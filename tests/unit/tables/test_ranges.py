@@ -105,7 +105,7 @@ def test_no_range_holds_what_contradicts_itself() -> None:
     ("prefix", "following"),
     [(b"", None), (b"\xff\xff", None), (b"a", b"b"), (b"a\xff", b"b"), (b"a\x00", b"a\x01")],
 )
-def test_what_follows_a_prefix(prefix: bytes, following: bytes | None) -> None:
+def test_successor_is_the_first_key_after_a_prefix(prefix: bytes, following: bytes | None) -> None:
     """The keys that begin with some bytes end before the next bytes that do not."""
     assert successor(prefix) == following
 

@@ -88,7 +88,7 @@ def test_any_name_of_an_attribute() -> None:
     assert key_of({"a.b\x00[é": "x"}, schema) == encode_key("x", "string", field="")
 
 
-def test_what_the_journal_keeps() -> None:
+def test_journal_keeps_both_images_by_default() -> None:
     """The journal keeps both images of an item unless the table says otherwise."""
     assert events().stream == "both"
     assert [events(stream=view).stream for view in STREAMS] == ["keys", "new", "old", "both"]

@@ -77,8 +77,10 @@ def test_tables_without_deadlines() -> None:
     ("deadline", "left"),
     [(None, None), (NOW, 0), (NOW - 1, 0), (0, 0), (NOW + 1, 1), (NOW + 1999, 1), (NOW + 2000, 2)],
 )
-def test_what_is_left(deadline: int | None, left: int | None) -> None:
-    """Whole seconds are left, at least 1 while there is time; 0 is gone and None is for ever."""
+def test_remaining_seconds_of_an_item(deadline: int | None, left: int | None) -> None:
+    """The remaining time is in whole seconds and at least 1 until the deadline; 0 means gone, None means no
+    deadline.
+    """
     assert seconds_left(deadline, NOW) == left
 
 

@@ -143,8 +143,8 @@ def test_adding_numbers() -> None:
         ([{}], ["a"]),
     ],
 )
-def test_what_can_not_be_added_to(found: Any, by: Any) -> None:
-    """Numbers are added to numbers, and members of a set to a set of their kind."""
+def test_add_rejects_values_of_another_kind(found: Any, by: Any) -> None:
+    """A number is added only to a number, and members only to a set of their kind."""
     with refusal(ValidationError, field="add", says="the value at 'n' is not"):
         after({"n": found}, add={"n": by})
 
@@ -194,8 +194,8 @@ def test_updates_that_are_none(actions: dict[str, Any], field: str, words: str) 
         update_of(SCHEMA, **actions)
 
 
-def test_what_an_update_does_not_touch_is_not_copied() -> None:
-    """An update of a large item costs what it changes, and still leaves the item before as it was."""
+def test_update_copies_only_what_it_changes() -> None:
+    """The cost of an update of a large item is that of its change, and the item before it stays as it was."""
     before: dict[str, Any] = {"large": [[1], [2]], "a": {"b": [1, 2], "c": [3]}}
     result = after(before, set={"a.b[0]": 9}, remove=["large[0]"])
     assert result == {"large": [[2]], "a": {"b": [9, 2], "c": [3]}}
