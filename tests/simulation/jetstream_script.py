@@ -9,7 +9,6 @@ import asyncio
 import base64
 import json
 import os
-import sys
 from collections import deque
 from typing import Any, Final
 
@@ -207,4 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,6 +15,7 @@ import pkgutil
 import queue
 import random
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -68,6 +69,13 @@ def _flock(world: World, file: int, how: int) -> None:
 def _close(world: World, file: int) -> None:
     world.here.locks.discard(file)
     _real_close(file)
+
+
+def _connect(world: World, *args: Any, **fields: Any) -> sqlite3.Connection:
+    """A connection whose thread may be interrupted before each statement."""
+    connection = _real_connect(*args, **fields)
+    connection.set_trace_callback(world.before_statement)
+    return connection
 
 
 class SimpleQueue:
@@ -170,6 +178,7 @@ class TimerOfWorld:
 
 _real_flock: Final = fcntl.flock
 _real_close: Final = os.close
+_real_connect: Final = sqlite3.connect
 
 for _name in ("monotonic", "perf_counter", "thread_time"):
     _instead(time, _name, lambda world: world.ticks())
@@ -183,6 +192,7 @@ _instead(os, "getpid", lambda world: 1000 + world.here.number)
 _instead(os, "close", _close)
 _instead(socket, "gethostname", lambda world: world.here.name)
 _instead(fcntl, "flock", _flock)
+_instead(sqlite3, "connect", _connect)
 _instead(threading, "Thread", lambda world, *args, **fields: ThreadOfWorld(*args, **fields))
 _instead(threading, "Timer", lambda world, *args, **fields: TimerOfWorld(*args, **fields))
 _instead(queue, "SimpleQueue", lambda world: SimpleQueue())

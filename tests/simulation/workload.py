@@ -151,7 +151,7 @@ class Workload:
         chance = Random(f"workload {world.seed}")
         self._keys = min(chance.choice((2, 4, 8)), limits.keys)
         self._think = chance.choice((0.5, 1.0, 2.0))
-        self._big = chance.choice((0.0, 0.0, 0.04, 0.12))
+        self._big = chance.choice((0.0, 0.05, 0.15))
         self._twice = chance.choice((0.0, 0.1))
         self._value = 0
         self._versions: dict[tuple[str, str], int] = {}

@@ -40,6 +40,8 @@ STALL_SECONDS: Final = 0.02
 """How long a callback may keep its event loop."""
 SLOW_SYNC: Final = 0.000_5
 SLOW_WRITE: Final = 0.000_02
+SLOW_STATEMENT: Final = 0.000_3
+"""What a sync, a write and a statement of many rows take."""
 
 
 class Note(NamedTuple):
@@ -449,6 +451,11 @@ class World(asyncio.AbstractEventLoop):
         elif self.chance.random() < 0.3:
             self.park(self._disk_delay(SLOW_WRITE) + machine.slow)
         return False
+
+    def before_statement(self, sql: str) -> None:
+        """A thread is about to execute a statement: others may run before."""
+        if current_thread() is not None and self.chance.random() < 0.3:
+            self.park(self.chance.expovariate(1 / SLOW_STATEMENT))
 
     def _disk_delay(self, usual: float) -> float:
         return self.chance.expovariate(1 / usual) * (100 if self.chance.random() < 0.01 else 1)
