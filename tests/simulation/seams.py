@@ -6,6 +6,7 @@ at import in some places. While there is no world, everything behaves as usual.
 
 from __future__ import annotations
 
+import concurrent.futures
 import fcntl
 import gc
 import importlib
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
+from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.world import World, current_thread
@@ -73,7 +75,7 @@ def _close(world: World, file: int) -> None:
 
 def _connect(world: World, *args: Any, **fields: Any) -> sqlite3.Connection:
     """A connection whose thread may be interrupted before each statement."""
-    connection = _real_connect(*args, **fields)
+    connection: sqlite3.Connection = _real_connect(*args, **fields)
     connection.set_trace_callback(world.before_statement)
     return connection
 
@@ -155,6 +157,44 @@ class ThreadOfWorld:
             _world.park()
 
 
+class PoolOfWorld(Executor):
+    """What `ThreadPoolExecutor` is."""
+
+    def __init__(self, max_workers: int = 4, thread_name_prefix: str = "") -> None:
+        self._most = max_workers
+        self._jobs = SimpleQueue()
+        self._threads: list[ThreadOfWorld] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a function in one of the threads."""
+        future: Future[Any] = Future()
+
+        def job() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        if len(self._threads) < self._most:
+            self._threads.append(ThreadOfWorld(self._work))
+            self._threads[-1].start()
+        self._jobs.put(job)
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Stop the threads once they have done their work."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        if wait and current_thread() is not None:
+            for thread in self._threads:
+                thread.join()
+
+
 class TimerOfWorld:
     """What `threading.Timer` is."""
 
@@ -195,6 +235,9 @@ _instead(fcntl, "flock", _flock)
 _instead(sqlite3, "connect", _connect)
 _instead(threading, "Thread", lambda world, *args, **fields: ThreadOfWorld(*args, **fields))
 _instead(threading, "Timer", lambda world, *args, **fields: TimerOfWorld(*args, **fields))
+_instead(
+    concurrent.futures, "ThreadPoolExecutor", lambda world, *args, **fields: PoolOfWorld(*args, **fields)
+)
 _instead(queue, "SimpleQueue", lambda world: SimpleQueue())
 _instead(gc, "collect", lambda world, *generation: 0)
 _instead(gc, "freeze", lambda world: None)

@@ -26,6 +26,7 @@ import greenlet  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Executor
 
     from tests.simulation.disk import Disk
     from tests.simulation.network import Network, Wire
@@ -227,7 +228,6 @@ class World(asyncio.AbstractEventLoop):
         self._readings = 0
         self._hub = greenlet.getcurrent()
         self._kept: list[object] = []
-        self._lanes: dict[tuple[int, int, int], _Lane] = {}
         disk.seed(seed)
         disk.step = self._disk_step
 
@@ -396,14 +396,19 @@ class World(asyncio.AbstractEventLoop):
         return await self.network.connect(self.here, factory, host, port)
 
     def run_in_executor(  # type: ignore[override]
-        self, executor: Any, function: Callable[..., Any], *args: Any
-    ) -> NumberedFuture:
-        machine, future = self.here, self.create_future()
-        self._sequence += 1
-        lane_of = id(executor) if executor is not None else -self._sequence
-        lane = self._lanes.setdefault((machine.number, machine.life, lane_of), _Lane(self))
-        self._kept.append(executor)  # its id must not be used again
-        lane.add(future, lambda: function(*args))
+        self, executor: Executor | None, function: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        if executor is not None:
+            return asyncio.wrap_future(executor.submit(function, *args), loop=self)
+        future = self.create_future()
+
+        def work() -> None:
+            try:
+                self.call_soon(_settle, future, function(*args), None)
+            except BaseException as error:
+                self.call_soon(_settle, future, None, error)
+
+        self.start_thread(work)
         return future
 
     # Threads, as greenlets
@@ -521,32 +526,6 @@ def current_thread() -> Thread | None:
     """The thread that runs now, or None in an event loop."""
     current = greenlet.getcurrent()
     return current if isinstance(current, Thread) else None
-
-
-class _Lane:
-    """What an executor with one thread has to do."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._jobs: deque[Callable[[], None]] = deque()
-
-    def add(self, future: NumberedFuture, function: Callable[[], Any]) -> None:
-        """Run a function after those before it, and put its result into a future."""
-        world = self._world
-
-        def work() -> None:
-            try:
-                result, error = function(), None
-            except BaseException as caught:
-                result, error = None, caught
-            world.call_soon(_settle, future, result, error)
-            self._jobs.popleft()
-            if self._jobs:
-                world.start_thread(self._jobs[0])
-
-        self._jobs.append(work)
-        if len(self._jobs) == 1:
-            world.start_thread(work)
 
 
 def _settle(future: NumberedFuture, result: Any, error: BaseException | None) -> None:
