@@ -32,6 +32,7 @@ class Cluster(Target):
     kinds = (*faults.COMMON, *faults.CLUSTER)
     jumps = (-600.0, -5.0, 5.0, 600.0)
     jumps_stay = False
+    skew = 1000
     paces = (0.2, 0.5, 1.2)
     nodes = 3
 

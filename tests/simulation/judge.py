@@ -30,8 +30,14 @@ class Finding(NamedTuple):
     about: tuple[str, ...] = ()
 
 
-def findings(seen: Seen, living: dict[int, int]) -> list[Finding]:
-    """All findings in what the clients of a run saw. `living` has the life of each client's process."""
+def findings(seen: Seen, living: dict[int, int], *, skew: int = 0) -> list[Finding]:
+    """All findings in what the clients of a run saw.
+
+    Args:
+        seen: What they saw.
+        living: The life of each client's process.
+        skew: By how many milliseconds the clocks of services may differ.
+    """
     found = [Finding("a client's own check", text) for text in seen.faults]
     verdict = judge(seen.history, slack=SLACK)
     for violation in verdict.violations:
@@ -44,7 +50,7 @@ def findings(seen: Seen, living: dict[int, int]) -> list[Finding]:
         *_journals(seen),
         *_watches(seen, living),
         *_batches(seen),
-        *_deadlines(seen),
+        *_deadlines(seen, skew),
         *_times(seen),
         *_fences(seen),
     ]
@@ -120,11 +126,11 @@ def _batches(seen: Seen) -> Iterator[Finding]:
         yield Finding("batch", f"{done} batches added one each, and the sum is {seen.total}", ("total",))
 
 
-def _deadlines(seen: Seen) -> Iterator[Finding]:
+def _deadlines(seen: Seen, skew: int) -> Iterator[Finding]:
     for look in seen.deadlines:
-        if look.shown and look.before >= look.expires_at:
+        if look.shown and look.before >= look.expires_at + skew:
             yield Finding("expiry", f"shown {look.before - look.expires_at} ms late: {look}", (look.key,))
-        if not look.shown and look.after < look.expires_at:
+        if not look.shown and look.after < look.expires_at - skew:
             yield Finding("expiry", f"gone {look.expires_at - look.after} ms early: {look}", (look.key,))
         if not look.same:
             yield Finding("expiry", f"another entry: {look}", (look.key,))

@@ -122,7 +122,7 @@ def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
     if not found and not workload.over:
         found.append(Finding("no end", f"the run has not ended after {world.now:.0f} s"))
     living = {number: machine.life for number, machine in enumerate(target.clients)}
-    found += [] if found else findings(workload.seen, living)
+    found += [] if found else findings(workload.seen, living, skew=target.skew)
     found += [Finding("error in a callback", text) for text in world.errors]
     found += [
         Finding(

@@ -33,6 +33,7 @@ class Target:
         paces: The average seconds between two faults, one of which a seed chooses.
         jumps: The seconds by which a wall clock may jump.
         jumps_stay: Whether a wall clock may stay wrong.
+        skew: By how many milliseconds services may disagree about the time.
         services: The machines of the services.
         servers: The NATS servers.
         clients: The machines of the clients.
@@ -42,6 +43,7 @@ class Target:
     kinds: tuple[str, ...] = faults.COMMON
     jumps: tuple[float, ...] = (-3600, -5, 5, 3600)
     jumps_stay = True
+    skew = 0
     paces: tuple[float, ...] = (0.05, 0.15, 0.4)
     nodes = 1
 
