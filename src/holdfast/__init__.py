@@ -78,8 +78,7 @@ from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast import sync
-    from holdfast.handles.blob_reader import BlobReader
-    from holdfast.handles.blobs import Blobs
+    from holdfast.handles.blobs import BlobReader, Blobs
     from holdfast.handles.recipes.names import request_id
     from holdfast.handles.tables import ReaperHandle, Tables
     from holdfast.tables.conditions import attr
@@ -168,7 +167,7 @@ logging.getLogger("holdfast").addHandler(logging.NullHandler())
 __getattr__ = on_demand(
     __name__,
     {
-        "BlobReader": "holdfast.handles.blob_reader",
+        "BlobReader": "holdfast.handles.blobs",
         "Blobs": "holdfast.handles.blobs",
         "ReaperHandle": "holdfast.handles.tables",
         "Tables": "holdfast.handles.tables",

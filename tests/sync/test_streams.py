@@ -44,7 +44,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from holdfast.handles.blob_pieces import Content
+    from holdfast.handles.blob_upload import Content
     from holdfast.rows import Row
 
 class Blobs:
@@ -111,7 +111,7 @@ def open(url: str) -> Store:
 
 def generated(folder: Path, blobs: str) -> str:
     """Generate the handles of a small library; return the text of its module of blobs without `await`."""
-    sources = {"store": STORE, "registry": OPEN, "handles/blobs": blobs, "handles/blob_pieces": PIECES}
+    sources = {"store": STORE, "registry": OPEN, "handles/blobs": blobs, "handles/blob_upload": PIECES}
     for name, text in sources.items():
         path = folder / "holdfast" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
-"""Sending the parts of a blob.
+"""Sending the bytes of a blob: what a caller puts is cut into parts, and these are sent.
 
-Law: a bounded number of parts is in flight, so that the memory that a put takes does not depend on the size
-of the blob. A part is stored once however often it is sent, so it may be sent again after any failure. An
-upload that fails leaves nothing behind; one whose process dies is swept.
+At most one part is held while cutting, and all parts but the last have the same size, whatever the caller's
+pieces are. A bounded number of parts is in flight, so that the memory that a put takes does not depend on the
+size of the blob. A part is stored once however often it is sent, so it may be sent again after any failure.
+An upload that fails leaves nothing behind; one whose process dies is swept.
 """
 
 from __future__ import annotations
@@ -10,21 +11,102 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast import rules
 from holdfast.blobs import fields as of
 from holdfast.blobs.commands import VERBS, AbortUpload, BeginUpload, Begun, PutPart, StoreBlob
-from holdfast.blobs.manifest import EMPTY, MAX_BLOB_BYTES, checksum_after, checksum_of, manifest_of
+from holdfast.blobs.manifest import (
+    EMPTY,
+    MAX_BLOB_BYTES,
+    PART_BYTES,
+    checksum_after,
+    checksum_of,
+    manifest_of,
+)
 from holdfast.commands import Stored
-from holdfast.errors import HoldfastError, OutcomeUnknown, Transient
+from holdfast.errors import HoldfastError, OutcomeUnknown, Transient, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from holdfast.commands import Result, WriteCommand
     from holdfast.verbs.caller import NamespaceCaller
+
+
+class Readable(Protocol):
+    """A file that is open for reading bytes."""
+
+    def read(self, size: int, /) -> Any:
+        """Return at most so many bytes; none at the end."""
+        ...
+
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+Content: TypeAlias = Bytes | Readable | Iterable[Bytes] | AsyncIterable[Bytes]
+"""The forms of data that `put` takes: bytes, a file, or an iterator of bytes, synchronous or not."""
+
+_FORMS: Final = "data must be bytes, a file open for reading bytes, or an iterator of bytes"
+
+
+def parts_of(data: object) -> AsyncIterator[bytes]:
+    """Return the parts of what a caller puts."""
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return _of_bytes(memoryview(data).cast("B"))
+    if hasattr(data, "read"):
+        return _cut(_read(data))
+    if isinstance(data, str):
+        raise ValidationError(f"{_FORMS}, not text: encode it first", field="data")
+    if isinstance(data, AsyncIterable):
+        return _cut(data)
+    if isinstance(data, Iterable):
+        return _cut(_each(data))
+    raise ValidationError(f"{_FORMS}, not {rules.kind_of(data)}", field="data")
+
+
+async def _of_bytes(data: memoryview) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), PART_BYTES):
+        yield bytes(data[start : start + PART_BYTES])
+
+
+async def _read(file: Any) -> AsyncIterator[object]:
+    """Read a file in a thread, or await its `read` if that is asynchronous."""
+    while True:
+        if asyncio.iscoroutinefunction(file.read):
+            piece = await file.read(PART_BYTES)
+        else:
+            piece = await asyncio.to_thread(file.read, PART_BYTES)
+        if not isinstance(piece, bytes):
+            raise ValidationError(f"{_FORMS}; this file gives {rules.kind_of(piece)}", field="data")
+        if not piece:
+            return
+        yield piece
+
+
+async def _each(pieces: Iterable[object]) -> AsyncIterator[object]:
+    for piece in pieces:
+        yield piece
+
+
+async def _cut(pieces: AsyncIterable[object]) -> AsyncIterator[bytes]:
+    """Join and cut pieces of any size."""
+    held = bytearray()
+    async for piece in pieces:
+        if not isinstance(piece, (bytes, bytearray, memoryview)):
+            raise ValidationError(f"{_FORMS}; the iterator gave {rules.kind_of(piece)}", field="data")
+        if not held and len(piece) == PART_BYTES and isinstance(piece, bytes):
+            yield piece
+            continue
+        view = memoryview(piece).cast("B")
+        for start in range(0, len(view), PART_BYTES):  # a large piece is taken over bit by bit
+            held += view[start : start + PART_BYTES]
+            if len(held) >= PART_BYTES:
+                yield bytes(held[:PART_BYTES])
+                del held[:PART_BYTES]
+    if held:
+        yield bytes(held)
+
 
 IN_FLIGHT: Final = 16
 """Number of parts that are sent before the first of them must have arrived."""

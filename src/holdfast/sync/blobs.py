@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.handles import blob_reader as async_blob_reader
 from holdfast.handles import blobs as async_blobs
 from holdfast.sync.facade import Facade, Iteration, fed
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from holdfast.handles.blob_pieces import Content
+    from holdfast.handles.blob_upload import Content
     from holdfast.model import Blob, BlobPage, Change, Changes, Keep
     from holdfast.verbs.fields import Provenance, Viewing
 
@@ -140,12 +139,12 @@ class Blobs(Facade, of=async_blobs.Blobs):
         return self._thread.run(self._handle.history(name, limit=limit))
 
 
-class BlobReader(Facade, of=async_blob_reader.BlobReader):
+class BlobReader(Facade, of=async_blobs.BlobReader):
     """An open blob, or a range of it. Iterate over it, or `read` it."""
 
     __slots__ = ()
 
-    _handle: async_blob_reader.BlobReader
+    _handle: async_blobs.BlobReader
 
     @property
     def blob(self) -> Blob:

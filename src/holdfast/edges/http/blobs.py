@@ -28,10 +28,8 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
-from holdfast.handles.blob_pieces import parts_of
-from holdfast.handles.blob_reader import BlobReader
-from holdfast.handles.blob_upload import blob_command, store_blob
-from holdfast.handles.blobs import described
+from holdfast.handles.blob_upload import blob_command, parts_of, store_blob
+from holdfast.handles.blobs import BlobReader, described
 from holdfast.verbs.fields import ttl_field
 from holdfast.wire.blobs import blob_message, blob_result, in_ascii, part_fields, part_of
 from holdfast.wire.payload import decode

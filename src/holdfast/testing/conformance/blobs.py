@@ -22,7 +22,7 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
-from holdfast.handles.blob_reader import AHEAD, AT_ONCE
+from holdfast.handles.blobs import AHEAD, AT_ONCE
 from holdfast.model import KEEP
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen
 from holdfast.testing.exact import refusal
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast.clock import ManualClock
-    from holdfast.handles.blob_reader import BlobReader
-    from holdfast.handles.blobs import Blobs
+    from holdfast.handles.blobs import BlobReader, Blobs
     from holdfast.model import Blob
     from holdfast.store import Store
 
