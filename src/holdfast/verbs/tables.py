@@ -67,14 +67,12 @@ class TableVerbs:
         self.namespace = caller.namespace
         self.deadline = caller.deadline
         self.origin_by = caller.origin_by
+        self.origin_of = caller.origin_of
 
     def made(self, declaration: Declaration, fields: Mapping[str, Any]) -> Any:
         """Return what a call with these fields makes. Its deadline is the one that the service computed."""
         message: Any = declaration.of_fields(fields)
-        given = [fields.get(name) for name in ("request_id", "last_writer", "spec_ref", "fence", "deadline")]
-        if "request_id" not in declaration.names:  # nothing is remembered of a reveal, and it needs no lock
-            given = [None, fields.get("last_writer"), None, None, fields.get("deadline")]
-        return declaration.make(self, message, self.origin_by(*given))
+        return declaration.make(self, message, declaration.origin_of(self, message, fields.get("deadline")))
 
     def item_writes(self, writes: object, table: object, origin: Origin) -> Several[PutItem | DeleteItem]:
         """Return the writes of `batch_write_item`, each of which may be refused."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast.blobs.commands import GetBlob, GetPart
-    from holdfast.declare import Declaration
     from holdfast.handles.kv import KV
 
 SHARED: Final = (
@@ -66,26 +65,15 @@ async def _get_part(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
 def _made(verb: str, kv: KV, fields: Mapping[str, Any]) -> Any:
     """Return the command of a call that reads."""
     declaration = commands.VERBS[verb]
-    return declaration.make(kv.verbs, declaration.of_fields(fields), kv.verbs.origin())
+    return declaration.make(kv.verbs, declaration.of_fields(fields), None)
 
 
-def _declared(declaration: Declaration) -> Verb:
-    assert declaration.reply is not None
-    reads = {"get": _get, "get_part": _get_part}
-    return Verb(
-        name=declaration.name,
-        help=declaration.help,
-        fields=declaration.request,
-        reply=declaration.reply,
-        answer=partial(blob_write, declaration) if declaration.writes else reads[declaration.name],
-        writes=declaration.writes,
-        destroys=declaration.destroys,
-        in_order=declaration.in_order,
-    )
-
-
+_READS: Final = {"get": _get, "get_part": _get_part}
 VERBS: Final = catalogue(
-    *map(_declared, commands.VERBS.values()),
+    *(
+        Verb.of(declaration, _READS.get(name) or partial(blob_write, declaration))
+        for name, declaration in commands.VERBS.items()
+    ),
     Verb(
         name="head",
         help="Describe a blob.",

@@ -106,10 +106,39 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     in_order: bool = False
     walks: bool = False
     declaration: Declaration | None = None
-    """The declaration from which this entry is derived, if the verb has one."""
+    """The declaration into whose message a door may decode a request at once, if any."""
     shape: Shape = Shape(frozenset())
     plain: frozenset[str] = frozenset()
     """The fields of a request that need no further check. The same as `shape.plain`, with one lookup less."""
+
+    @classmethod
+    def of(
+        cls,
+        declaration: Declaration,
+        answer: Callable[[Any, Mapping[str, Any]], Any],
+        *,
+        at_once: bool = False,
+    ) -> Verb:
+        """Return the entry of a declared verb.
+
+        Args:
+            declaration: The declaration.
+            answer: Answers its calls.
+            at_once: Whether a door may decode its requests into the declared message.
+        """
+        assert declaration.reply is not None
+        return cls(
+            name=declaration.name,
+            help=declaration.help,
+            fields=declaration.request,
+            reply=declaration.reply,
+            answer=answer,
+            writes=declaration.writes,
+            destroys=declaration.destroys,
+            in_order=declaration.in_order,
+            walks=declaration.walks,
+            declaration=declaration if at_once else None,
+        )
 
     def __post_init__(self) -> None:
         self._know(shape_of(self.fields))

@@ -35,19 +35,8 @@ if TYPE_CHECKING:
 
 def declared(declaration: Declaration) -> Verb:
     """Return the entry of a declared verb."""
-    assert declaration.reply is not None
-    return Verb(
-        name=declaration.name,
-        help=declaration.help,
-        fields=declaration.request,
-        reply=declaration.reply,
-        answer=partial(write_of, declaration.name) if declaration.in_order else partial(_answer, declaration),
-        writes=declaration.writes,
-        destroys=declaration.destroys,
-        in_order=declaration.in_order,
-        walks=declaration.walks,
-        declaration=declaration,
-    )
+    answer = partial(write_of, declaration.name) if declaration.in_order else partial(_answer, declaration)
+    return Verb.of(declaration, answer, at_once=True)
 
 
 async def _answer(declaration: Declaration, kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:

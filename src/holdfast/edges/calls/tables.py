@@ -47,23 +47,8 @@ async def _stats(tables: PluginTables, fields: Mapping[str, Any]) -> dict[str, A
     return await stats_and_policy(tables.store.pipeline, tables.namespace)
 
 
-def _declared(declaration: Declaration) -> Verb:
-    assert declaration.reply is not None
-    return Verb(
-        name=declaration.name,
-        help=declaration.help,
-        fields=declaration.request,
-        reply=declaration.reply,
-        answer=partial(_answer, declaration),
-        writes=declaration.writes,
-        destroys=declaration.destroys,
-        in_order=declaration.in_order,
-        walks=declaration.walks,
-    )
-
-
 VERBS: Final = catalogue(
-    *map(_declared, commands.VERBS.values()),
+    *(Verb.of(declaration, partial(_answer, declaration)) for declaration in commands.VERBS.values()),
     Verb(
         name="stats",
         help="Return what all tables of the plugin hold, their policy and default limits.",
