@@ -107,7 +107,7 @@ async def test_a_process_that_was_paused_loads_nothing_any_more(nodes: Nodes) ->
     assert await node.kv("p").get("k") is not None
 
 
-async def test_a_process_that_dies_while_it_opens_the_store(
+async def test_nodes_open_the_shards_that_a_dead_process_left_closed(
     source: holdfast.Store, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy counts as complete, and the nodes open the shards that were left closed."""
@@ -142,7 +142,7 @@ async def until_it_stops(node: holdfast.Store) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_change_of_another_version(nodes: Nodes) -> None:
+async def test_node_stops_at_an_unknown_kind_of_change(nodes: Nodes) -> None:
     """A node that does not know a kind of change stops there and asks to be upgraded."""
     one, two = await nodes.open(1), await nodes.open(2, timeout=1)
     shard = engine_of(one)._shards[0]

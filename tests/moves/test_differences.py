@@ -40,7 +40,7 @@ LOUD = "DELETE FROM holdfast_meta WHERE name = 'inside'"
 """Around a change that the triggers of the store are not to see, as if the disk had changed it."""
 
 
-async def test_each_change_is_found(tmp_path: Path) -> None:
+async def test_every_kind_of_change_is_found(tmp_path: Path) -> None:
     """A single value, deadline, row, record, byte of a blob or policy is named, and nothing beside it."""
     await fill(tmp_path / "one.db")
     for number, (change, (name, section, position)) in enumerate(CHANGES.items()):
@@ -67,7 +67,9 @@ async def test_each_change_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("usual", [1, 4])
-async def test_ranges_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usual: int) -> None:
+async def test_added_row_changes_one_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, usual: int
+) -> None:
     """A row that is added or removed changes the range that it is in, not those that follow."""
     monkeypatch.setattr("holdfast.moves.differences.USUAL", usual)
     await fill(tmp_path / "one.db")

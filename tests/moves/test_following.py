@@ -101,7 +101,7 @@ async def test_another_process_completes_a_copy_that_follows(
             await store.ready()
 
 
-async def test_a_switch_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_switch_reopens_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the two stores can't be proven equal, the source accepts writes again and the target is closed."""
     one, two = str(tmp_path / "one.db"), str(tmp_path / "two.db")
 

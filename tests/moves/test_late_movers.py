@@ -70,7 +70,7 @@ def two(tmp_path: Path) -> str:
     return str(tmp_path / "two.db")
 
 
-async def test_one_that_gives_the_source_back_late(
+async def test_late_failed_switch_does_not_reopen_a_moved_source(
     one: str, pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A switch that failed was paused before it opened the source, and another has moved the store since."""
@@ -90,7 +90,9 @@ async def test_one_that_gives_the_source_back_late(
     assert await accepting(one, pg_url) == [pg_url]
 
 
-async def test_one_that_cancels_late(one: str, two: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_cancellation_blocks_the_switch(
+    one: str, two: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cancellation was paused before it opened the source: the switch can't be completed meanwhile."""
     async with moving(one, two) as first, reading(one) as source:
         await source.close_to_writes(first._moved, instead_of=None)
@@ -106,7 +108,7 @@ async def test_one_that_cancels_late(one: str, two: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_one_that_moved_in_time_is_not_canceled(
+async def test_moved_store_is_not_reopened_by_a_cancellation(
     engine: str, one: str, two: str, request: pytest.FixtureRequest
 ) -> None:
     """A store that has moved, or moves elsewhere, is not opened again."""
@@ -121,7 +123,7 @@ async def test_one_that_moved_in_time_is_not_canceled(
     assert await accepting(one, two) == [two]
 
 
-async def test_one_that_is_moved_while_it_is_canceled(
+async def test_switch_completed_during_a_cancellation_stays(
     one: str, pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the switch is completed after a cancellation has looked at the target, that changes nothing."""
@@ -146,7 +148,7 @@ async def test_one_that_is_moved_while_it_is_canceled(
     assert await accepting(one, pg_url) == [pg_url]
 
 
-async def test_two_places_at_once(one: str, two: str, tmp_path: Path) -> None:
+async def test_concurrent_moves_to_two_places_refuse_one(one: str, two: str, tmp_path: Path) -> None:
     """Of two processes that move a store to different places, one moves it, and the other is refused."""
     three = str(tmp_path / "three.db")
     async with moving(one, two) as first, moving(one, three) as second:
@@ -156,7 +158,7 @@ async def test_two_places_at_once(one: str, two: str, tmp_path: Path) -> None:
     assert await accepting(one, two, three) == [two]
 
 
-async def test_two_places_at_the_same_instant(
+async def test_second_of_two_moves_finds_the_source_closed(
     one: str, two: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one has seen the source open; when it closes the source, that is closed already."""
@@ -176,7 +178,7 @@ async def test_two_places_at_the_same_instant(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "cluster"])
-async def test_only_what_was_read_is_replaced(
+async def test_store_state_is_replaced_only_by_its_reader(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """A store is closed or opened only by one that knows why it is closed, or that it is open."""
@@ -211,6 +213,6 @@ async def test_only_what_was_read_is_replaced(
         ("a copy into this store is not complete", None),
     ],
 )
-def test_the_place_is_read_from_the_reason(reason: str, place: str | None) -> None:
+def test_moved_place_is_read_from_the_reason(reason: str, place: str | None) -> None:
     """Also where the store was closed by a version that did not name moves."""
     assert place_in(reason) == place

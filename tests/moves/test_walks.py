@@ -73,7 +73,7 @@ async def test_pages_of_large_values_are_short(monkeypatch: pytest.MonkeyPatch) 
     assert max(snapshot.limits) == 70
 
 
-def test_the_encoding_tells_everything() -> None:
+def test_encoding_differs_wherever_contents_differ() -> None:
     """Values, versions and positions that differ are encoded differently, so that their hashes differ."""
     found = {packed(one) for one in (held(1), held(2), held(1, "2"), held(1, version=2))}
     assert len(found) == 4

@@ -60,22 +60,26 @@ def forget(url: str) -> None:
     assert run(text, url) == (0, "1\n", "")
 
 
-async def test_over_nats(nats_server: NatsServer) -> None:
-    """A program without asyncio is a client like any other, and ends though it closes nothing."""
+async def test_store_over_nats(nats_server: NatsServer) -> None:
+    """A program without asyncio is a client like any other, and its process ends even if it closes
+    nothing.
+    """
     async with serving(nats_server.url):
         await asyncio.to_thread(work, nats_server.url)
         await asyncio.to_thread(forget, nats_server.url)
 
 
-async def test_over_http(nats_server: NatsServer, tmp_path: Path) -> None:
-    """A program without asyncio can call a service at its HTTP address, and ends though it closes nothing."""
+async def test_store_over_http(nats_server: NatsServer, tmp_path: Path) -> None:
+    """A program without asyncio can call a service over HTTP, and its process ends even if it closes
+    nothing.
+    """
     async with served(tmp_path / "store.db", nats_server.url) as service:
         await asyncio.to_thread(work, service.url)
         await asyncio.to_thread(forget, service.url)
 
 
-def test_on_postgresql() -> None:
-    """A program without asyncio can use a database, and ends though it closes nothing."""
+def test_store_on_postgresql() -> None:
+    """A program without asyncio can use a database, and its process ends even if it closes nothing."""
     with postgres_server() as server:
         url = server.create_database()
         work(url)

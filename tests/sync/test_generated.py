@@ -30,14 +30,14 @@ def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-def test_the_files_are_as_generated() -> None:
+def test_generated_files_are_up_to_date() -> None:
     """`python -m tools.facade` was run after the last change of a handle."""
     made = {name: facade.formatted(text) for name, text in facade.generate().items()}
     found = {name: (facade.TARGET / f"{name}.py").read_text() for name in made}
     assert found == made, "run python -m tools.facade"
 
 
-def test_every_kind_of_handle_is_there() -> None:
+def test_every_handle_has_a_sync_class() -> None:
     """Whatever a program can get from a store, it can get without asyncio."""
     expected = (
         "Audit Blobs CachedFlag Counter Flag KV Letters Lock Mirror Progress ReaperHandle Retry Store Tables"
@@ -46,7 +46,7 @@ def test_every_kind_of_handle_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HANDLES))
-def test_both_have_the_same_methods(name: str) -> None:
+def test_sync_handles_have_the_same_methods(name: str) -> None:
     """A handle has no method that its facade lacks, but for those that only edges call."""
     handle, sync = classes(name)
     assert issubclass(sync, Facade)
@@ -67,7 +67,7 @@ def test_both_have_the_same_methods(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(HANDLES))
-def test_both_take_the_same_arguments(name: str) -> None:
+def test_sync_handles_take_the_same_arguments(name: str) -> None:
     """A call is written the same way, apart from the `await`; and both are documented, at equal length."""
     handle, sync = classes(name)
     for method in sorted(public(handle) & public(sync) - LIFE):
@@ -110,7 +110,7 @@ class Here:
 
 
 @pytest.mark.parametrize("name", sorted(HANDLES))
-def test_every_call_reaches_its_handle(name: str) -> None:
+def test_every_call_reaches_the_asynchronous_handle(name: str) -> None:
     """A method passes on all of its arguments, each under its own name, to the method of the same name."""
     _, sync = classes(name)
     own = {method for method in vars(sync) if not method.startswith("_")} - LIFE

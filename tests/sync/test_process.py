@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         "print(len(kv.list().keys), end='')",
     ],
 )
-def test_a_program_that_forgets_to_close(tmp_path: Path, ending: str) -> None:
-    """The process ends without a complaint, and what it wrote is there."""
+def test_program_that_does_not_close_ends_cleanly(tmp_path: Path, ending: str) -> None:
+    """The process ends without an error, and what it wrote is stored."""
     path = tmp_path / "store.db"
     code, _, err = run("kv.set('k', 1)\n" + ending, path)
     assert (code, err) == (0, "")
@@ -39,7 +39,7 @@ def test_a_program_that_forgets_to_close(tmp_path: Path, ending: str) -> None:
         assert kv.exists("late") == ("late" in ending)
 
 
-def test_ctrl_c_while_a_call_waits(tmp_path: Path) -> None:
+def test_ctrl_c_interrupts_a_waiting_call(tmp_path: Path) -> None:
     """Ctrl-C ends a wait at once with KeyboardInterrupt, and the program can go on."""
     process = program(
         """
@@ -61,7 +61,7 @@ def test_ctrl_c_while_a_call_waits(tmp_path: Path) -> None:
     assert "KeyboardInterrupt" in err
 
 
-def test_a_child_of_a_fork(tmp_path: Path) -> None:
+def test_forked_child_gets_an_error_from_its_parents_store(tmp_path: Path) -> None:
     """A child gets a clear error from its parent's store and can open its own; the parent goes on."""
     code, out, err = run(
         """
@@ -89,7 +89,7 @@ def test_a_child_of_a_fork(tmp_path: Path) -> None:
     assert (code, out, err) == (0, "7 3 3\n", "")
 
 
-def test_a_child_does_not_keep_the_right_to_write(tmp_path: Path) -> None:
+def test_forked_child_does_not_keep_the_write_lock(tmp_path: Path) -> None:
     """A file that the parent has closed can be written to again, though a child of a fork lives on."""
     code, out, err = run(
         """
@@ -111,7 +111,7 @@ def test_a_child_does_not_keep_the_right_to_write(tmp_path: Path) -> None:
     assert (code, out, err) == (0, "2\n", "")
 
 
-def test_a_child_that_is_forked_while_a_thread_opens_a_store(tmp_path: Path) -> None:
+def test_child_forked_during_an_open_can_open_a_store(tmp_path: Path) -> None:
     """The child opens a store of its own, whatever other threads of its parent were doing."""
     code, out, err = run(
         """
@@ -131,7 +131,7 @@ def test_a_child_that_is_forked_while_a_thread_opens_a_store(tmp_path: Path) -> 
     assert (code, out, err) == (0, "1\n0\n", "")
 
 
-def test_a_child_that_is_forked_while_the_loop_imports_a_module(tmp_path: Path) -> None:
+def test_fork_waits_for_a_module_import_on_the_loop(tmp_path: Path) -> None:
     """The lock of a module that is being imported would stay locked in the child, so the fork waits."""
     (tmp_path / "slow.py").write_text("import sys, time\nsys.began.set()\ntime.sleep(0.3)\n")
     code, out, err = run(
@@ -153,7 +153,7 @@ def test_a_child_that_is_forked_while_the_loop_imports_a_module(tmp_path: Path) 
     assert (code, out, err) == (0, "0 1\n", "")
 
 
-def test_a_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
+def test_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
     """Once the parent has closed the store, its child does not keep others from having the file alone."""
     code, out, err = run(
         """
@@ -176,7 +176,7 @@ def test_a_child_keeps_no_lock_of_its_parent(tmp_path: Path) -> None:
     assert (code, out, err) == (0, "False 2\nTrue\n", "")
 
 
-def test_the_package_names_the_module() -> None:
+def test_importing_holdfast_gives_access_to_sync() -> None:
     """`import holdfast` is enough to use `holdfast.sync`, and costs nothing until then."""
     code = (
         "import sys, holdfast; print('holdfast.sync' in sys.modules)\n"

@@ -48,13 +48,13 @@ def until(condition: Any) -> None:
         time.sleep(0.005)
 
 
-def test_the_sample_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The program that the type checker reads does what it says."""
+def test_sample_program_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program that the type checker reads runs as it says."""
     sample.main(str(tmp_path / "store.db"))
     assert capsys.readouterr().out == "b'south'\n4 [{'user': 'ada'}]\n"
 
 
-def test_errors_are_those_of_the_store(kv: KV) -> None:
+def test_errors_of_the_store_are_raised_in_the_calling_thread(kv: KV) -> None:
     """A refusal is raised in the calling thread, with all that it carries."""
     entry = kv.set("k", 1)
     with refusal(VersionConflict) as caught:
@@ -128,7 +128,9 @@ def test_a_batch_is_never_seen_in_part(kv: KV) -> None:
         writer.join()
 
 
-def test_more_threads_than_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thread_without_a_connection_reads_through_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thread that gets no connection of its own reads through the loop."""
     monkeypatch.setattr(reads, "MOST_THREADS", 1)
     with holdfast.sync.open(tmp_path / "store.db") as store:
@@ -153,7 +155,7 @@ def test_a_rate_limit_counts_quick_reads(store: Store, kv: KV) -> None:
             kv.get("k")
 
 
-def test_quick_reads_know_the_time(tmp_path: Path) -> None:
+def test_quick_reads_see_no_expired_entry(tmp_path: Path) -> None:
     """An entry is gone at its deadline for quick reads too."""
     clock = ManualClock()
     with holdfast.sync.open(tmp_path / "store.db", clock=clock, reap=False) as store:
@@ -165,7 +167,7 @@ def test_quick_reads_know_the_time(tmp_path: Path) -> None:
         assert (kv.get("k"), kv.exists("k"), kv.get_ttl("k")) == (None, False, 0)
 
 
-def test_a_closed_store(tmp_path: Path) -> None:
+def test_closed_store_raises_unavailable(tmp_path: Path) -> None:
     """After `close` every call raises Unavailable, and the file can be opened again."""
     store = holdfast.sync.open(tmp_path / "store.db")
     store.start()
@@ -199,7 +201,7 @@ def test_a_watch_is_an_iterator(store: Store, kv: KV) -> None:
     assert not follower.is_alive()
 
 
-def test_a_lock_keeps_threads_apart(kv: KV) -> None:
+def test_lock_lets_one_thread_in_at_a_time(kv: KV) -> None:
     """Threads that take a lock go through the block one at a time."""
     inside: list[int] = []
 
@@ -214,7 +216,7 @@ def test_a_lock_keeps_threads_apart(kv: KV) -> None:
         list(threads.map(work, range(12)))
 
 
-def test_a_mirror_in_a_program_without_asyncio(kv: KV) -> None:
+def test_mirror_follows_in_the_background(kv: KV) -> None:
     """A mirror follows while the program does other things."""
     with kv.mirror("c:") as mirror:
         kv.set("c:a", 1)
@@ -222,7 +224,7 @@ def test_a_mirror_in_a_program_without_asyncio(kv: KV) -> None:
         assert mirror.stale_for < PATIENCE
 
 
-def test_a_callback_may_not_call_the_store(kv: KV) -> None:
+def test_callback_that_calls_the_store_gets_an_error(kv: KV) -> None:
     """A callback that calls the store it is called by gets an error instead of waiting forever."""
     met: list[BaseException] = []
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_end_closes_what_is_open(tmp_path: Path) -> None:
-    """At the end of a process its stores are closed, waiting calls are told, and the thread stops."""
+def test_process_end_closes_open_stores(tmp_path: Path) -> None:
+    """At the end of a process its stores are closed, waiting calls get an error, and the thread stops."""
     process = Process()
     process.thread = LoopThread()
     store = Store(process.thread, holdfast.open(tmp_path / "store.db"))
@@ -49,7 +49,7 @@ def test_the_end_closes_what_is_open(tmp_path: Path) -> None:
     process.at_exit()
 
 
-def test_a_store_that_does_not_close(
+def test_process_end_does_not_wait_for_a_stuck_store(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The end of a process does not wait for ever for a store, nor fail with one, and both are logged."""

@@ -131,8 +131,8 @@ TAMPERINGS: dict[str, tuple[Tampering, int, str]] = {
 
 
 @pytest.mark.parametrize("case", TAMPERINGS)
-async def test_tampering_is_found(ground: Ground, case: str) -> None:
-    """Removing, moving, putting in and cutting is found, and the first wrong record is named."""
+async def test_removed_moved_and_inserted_records_are_found(ground: Ground, case: str) -> None:
+    """Removing, moving, inserting and cutting records is found, and the first wrong record is named."""
     tamper, number, says = TAMPERINGS[case]
     await tamper(ground.table)
     broken_at, reason = await ground.found()
@@ -203,7 +203,7 @@ def own_url(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return str(tmp_path / "store.db")
 
 
-async def test_a_rotated_key(own_url: str) -> None:
+async def test_records_verify_with_the_key_they_were_signed_with(own_url: str) -> None:
     """Records of the old key verify with it, those of the new one with that, and an unknown one is named."""
     namespace = "semantic/t/p"
     async with holdfast.open(own_url, reap=False, audit_key=AUDIT_KEY) as first:
@@ -225,7 +225,7 @@ async def test_a_rotated_key(own_url: str) -> None:
             await later.semantic("t", "p").set("k", "refused")
 
 
-async def test_no_value_is_in_the_table(ground: Ground) -> None:
+async def test_audit_rows_contain_no_values(ground: Ground) -> None:
     """What was written can't be read out of the audit's rows."""
     await ground.kv.set("k", {"secret": "hunter2"})
     sql = "SELECT value FROM holdfast_rows WHERE namespace = ? AND space = 'audit'"
@@ -295,7 +295,7 @@ async def test_writing_while_it_is_verified_is_no_break(
     assert (verdict.whole, verdict.records, written) == (True, RECORDS + 1, 1)
 
 
-async def test_a_chain_of_another_namespace(ground: Ground, store: holdfast.Store) -> None:
+async def test_records_of_another_namespace_are_refused(ground: Ground, store: holdfast.Store) -> None:
     """Records that belong to another namespace prove nothing here, however whole they are there."""
     name = f"{ground.kv.namespace}-2"
     await store.semantic("t", name.rpartition("/")[2]).set("k", 1)

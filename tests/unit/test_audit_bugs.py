@@ -162,7 +162,7 @@ SQLITE = (the_old_value_is_not_looked_up,)
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite://"])
-async def test_there_is_nothing_to_find(url: str) -> None:
+async def test_all_rules_hold_without_a_planted_bug(url: str) -> None:
     """Without a planted bug every rule holds."""
     assert RULES
     await drive(url)
@@ -173,7 +173,7 @@ async def test_there_is_nothing_to_find(url: str) -> None:
     [("memory://", bug) for bug in MEMORY] + [("sqlite://", bug) for bug in SQLITE],
     ids=lambda given: given if isinstance(given, str) else str(given.__name__),
 )
-async def test_a_planted_bug_is_found(url: str, bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_planted_bug_breaks_a_rule(url: str, bug: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each mistake breaks a rule."""
     bug(monkeypatch)
     with pytest.raises((AssertionError, holdfast.InternalError)):

@@ -50,7 +50,7 @@ def test_no_tenants(name: Any, field: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["kv/trivia", "table/trivia", "semantic/acme/web"])
-def test_namespaces(name: str) -> None:
+def test_namespace_accepts_family_and_owner(name: str) -> None:
     """A namespace is named by its family and its owner."""
     assert rules.namespace(name) == name
 
@@ -72,21 +72,21 @@ def test_namespaces(name: str) -> None:
         ("semantic/acme/_", ValidationError, "project"),
     ],
 )
-def test_no_namespaces(name: Any, kind: Any, field: str) -> None:
-    """A namespace of another shape is refused as such; one with a wrong part for that part."""
+def test_namespace_rejects_other_shapes(name: Any, kind: Any, field: str) -> None:
+    """A namespace of another shape is refused as such; one with a wrong part is refused for that part."""
     with refusal(kind, field=field):
         rules.namespace(name)
 
 
-def test_the_root_of_semantic_keys() -> None:
+def test_semantic_root_is_tenant_and_project() -> None:
     """Full keys begin with tenant and project in the semantic family, and with nothing elsewhere."""
     assert rules.semantic_root("semantic/acme/web") == ROOT
     assert rules.semantic_root("kv/acme") is None
 
 
 @pytest.mark.parametrize("key", ["k", " ", "\x01", "\n", "%_*", "é", "🎉" * 255, "x" * 255, "\U0010ffff"])
-def test_keys(key: str) -> None:
-    """A key is any text of 1 to 255 characters without U+0000, and stays what it is."""
+def test_key_accepts_1_to_255_characters(key: str) -> None:
+    """A key is any text of 1 to 255 characters without U+0000, and is not changed."""
     assert rules.key(key) == key
     assert rules.prefix(key) == key
 
@@ -101,24 +101,24 @@ def test_keys(key: str) -> None:
         *((wrong, "must be text") for wrong in NO_TEXT),
     ],
 )
-def test_no_keys(text: Any, words: str) -> None:
-    """What breaks the rule of keys is refused in a key and in a prefix, each under its name."""
+def test_key_and_prefix_reject_illegal_text(text: Any, words: str) -> None:
+    """Text that no key may hold is refused in a key and in a prefix, each under its own name."""
     with refusal(ValidationError, field="key", says=words):
         rules.key(text)
     with refusal(ValidationError, field="prefix", says=words):
         rules.prefix(text)
 
 
-def test_the_empty_text() -> None:
-    """No key is empty; the empty prefix is that of all keys."""
+def test_key_rejects_empty_text_and_prefix_accepts_it() -> None:
+    """No key is empty; the empty prefix stands for all keys."""
     with refusal(ValidationError, field="key", says="empty"):
         rules.key("")
     assert rules.prefix("") == ""
 
 
 @pytest.mark.parametrize("key", ["a", "a/b", "0.a_b-c/1", "x" * (128 - len(ROOT))])
-def test_semantic_keys(key: str) -> None:
-    """A relative key is completed, a full one stays."""
+def test_semantic_key_completes_relative_keys(key: str) -> None:
+    """A relative key is completed; a full one stays."""
     assert rules.semantic_key(key, ROOT) == ROOT + key
     if len(key) < 10:
         assert rules.semantic_key(ROOT + key, ROOT) == ROOT + key
@@ -140,13 +140,13 @@ def test_semantic_keys(key: str) -> None:
         (5, "must be text"),
     ],
 )
-def test_no_semantic_keys(key: Any, words: str) -> None:
-    """A wrong component is named, a foreign root told apart, and the limit is that of the full key."""
+def test_semantic_key_rejects_wrong_components_and_roots(key: Any, words: str) -> None:
+    """The error names a wrong component or a foreign root, and the limit is that of the full key."""
     with refusal(ValidationError, field="key", says=words):
         rules.semantic_key(key, ROOT)
 
 
-def test_semantic_prefixes() -> None:
+def test_semantic_prefix_accepts_relative_full_and_partial_roots() -> None:
     """A prefix may be relative, full, or a beginning of the root itself."""
     for prefix in ("", ROOT, "tenant/", "tenant/ac", ROOT[:-1]):
         assert rules.semantic_prefix(prefix, ROOT) == ROOT
@@ -159,54 +159,54 @@ def test_semantic_prefixes() -> None:
 
 
 @pytest.mark.parametrize("ttl", [1, 60, 2_147_483_647])
-def test_ttls(ttl: int) -> None:
+def test_ttl_accepts_1_to_2147483647_seconds(ttl: int) -> None:
     """A ttl is whole seconds from 1 to 2,147,483,647."""
     assert rules.ttl(ttl) == rules.required_ttl(ttl) == ttl
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 2**31, 10**30, *NO_WHOLE[1:]])
-def test_no_ttls(ttl: Any) -> None:
-    """Nothing else is taken for one."""
+def test_ttl_rejects_zero_negative_and_text(ttl: Any) -> None:
+    """Anything but a whole number of seconds from 1 is refused."""
     with refusal(ValidationError, field="ttl", says="1 to 2147483647"):
         rules.ttl(ttl)
     with refusal(ValidationError, field="ttl_seconds"):
         rules.required_ttl(ttl, field="ttl_seconds")
 
 
-def test_no_ttl_is_for_ever() -> None:
-    """None means that an entry does not expire, where that may be said."""
+def test_ttl_none_means_no_expiry() -> None:
+    """None means that an entry does not expire, where the rule allows it."""
     assert rules.ttl(None) is None
     with refusal(ValidationError, field="ttl"):
         rules.required_ttl(None)
 
 
-def test_limits() -> None:
-    """A limit is 1 to 10,000, and 1,000 where none is given."""
+def test_limit_accepts_1_to_10000_and_defaults_to_1000() -> None:
+    """A limit is 1 to 10,000, and 1,000 if none is given."""
     assert [rules.limit(number) for number in (1, 10_000, None)] == [1, 10_000, 1_000]
 
 
 @pytest.mark.parametrize("number", [0, -1, 10_001, *NO_WHOLE[1:]])
-def test_no_limits(number: Any) -> None:
-    """Nothing else is taken for one."""
+def test_limit_rejects_everything_else(number: Any) -> None:
+    """Anything but a whole number in that range is refused."""
     with refusal(ValidationError, field="limit", says="1 to 10000"):
         rules.limit(number)
 
 
-def test_versions() -> None:
+def test_version_accepts_whole_numbers_of_63_bits() -> None:
     """A version is a whole number from 0 of at most 63 bits."""
     assert [rules.version(number) for number in (0, 1, 2**63 - 1)] == [0, 1, 2**63 - 1]
     assert rules.version(0, field="since") == 0
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, *NO_WHOLE])
-def test_no_versions(number: Any) -> None:
-    """Nothing else is taken for one."""
+def test_version_rejects_everything_else(number: Any) -> None:
+    """Anything but a whole number from 0 of at most 63 bits is refused."""
     with refusal(ValidationError, field="expected_version", says="from 0"):
         rules.version(number)
 
 
-def test_anchors() -> None:
-    """The signature of a record is text; a store that has no record before has an empty one."""
+def test_anchor_accepts_text() -> None:
+    """The signature of a record is text, and empty in a store that has no record before."""
     assert [rules.anchor(text) for text in ("", "feed")] == ["", "feed"]
     for wrong in (None, 5, "a\ud800", "x" * 201):
         with refusal(ValidationError, field="anchor"):
@@ -217,53 +217,53 @@ def test_anchors() -> None:
     ("name", "field"),
     [("nothing", "policy.nothing"), ("a\ud800", "policy.a\\ud800"), ("x" * 90, "policy." + "x" * 40)],
 )
-def test_an_unknown_field_of_a_policy_can_be_told(name: str, field: str) -> None:
-    """Whatever a caller sent as a name, the error that names it can be sent back, and is short."""
+def test_policy_names_an_unknown_field_briefly(name: str, field: str) -> None:
+    """Whatever name a caller sent, the error that names it can be sent back and is short."""
     with refusal(ValidationError, field=field, says="a policy has no field"):
         rules.policy({name: 1})
 
 
-def test_loaded_versions() -> None:
-    """A version that comes from another store leaves as many again for later writes."""
+def test_loaded_version_leaves_room_for_later_writes() -> None:
+    """A version from another store leaves as many again for later writes."""
     assert [rules.loaded_version(number) for number in (0, 1, 2**62)] == [0, 1, 2**62]
 
 
 @pytest.mark.parametrize("number", [-1, 2**62 + 1, 2**63 - 1, 2**63, *NO_WHOLE])
-def test_no_loaded_versions(number: Any) -> None:
-    """Nothing else is taken for one."""
+def test_loaded_version_rejects_everything_else(number: Any) -> None:
+    """Anything else is refused."""
     with refusal(ValidationError, field="version", says=f"from 0 to {2**62}"):
         rules.loaded_version(number)
 
 
 @pytest.mark.parametrize("by", [0, 1, -1, 0.5, -0.0])
-def test_increments(by: Any) -> None:
+def test_increment_accepts_every_json_number(by: Any) -> None:
     """Any number that JSON can hold can be added."""
     assert rules.increment(by) == by
     assert type(rules.increment(by)) is type(by)
 
 
 @pytest.mark.parametrize("by", [True, "1", None, [1], float("nan"), float("inf")])
-def test_no_increments(by: Any) -> None:
-    """Nothing else can."""
+def test_increment_rejects_everything_else(by: Any) -> None:
+    """Anything else is refused."""
     with refusal(ValidationError, field="by"):
         rules.increment(by)
 
 
 @pytest.mark.parametrize("text", ["a", "agent:directive", "é ü", "🎉" * 200])
-def test_identities(text: str) -> None:
+def test_identity_accepts_1_to_200_characters(text: str) -> None:
     """Writers, requests and locks have names of 1 to 200 characters."""
     assert rules.identity(text, field="request_id") == text
     assert rules.lock_name(text, field="guard") == text
 
 
 @pytest.mark.parametrize("text", ["", "x" * 201, "a\tb", "\x00", "\x7f", "\x85", "\x9f", "\ud800", *NO_TEXT])
-def test_no_identities(text: Any) -> None:
-    """Control characters, and what is no text, are refused."""
+def test_identity_rejects_control_characters_and_other_types(text: Any) -> None:
+    """Control characters, and values that are no text, are refused."""
     with refusal(ValidationError, field="request_id"):
         rules.identity(text, field="request_id")
 
 
-def test_documents() -> None:
+def test_spec_ref_accepts_at_most_500_characters() -> None:
     """A spec_ref is at most 500 characters, and may be absent or empty."""
     assert [rules.spec_ref(text) for text in (None, "", "🎉" * 500)] == [None, "", "🎉" * 500]
     for wrong in ("x" * 501, "\x00", "\ud800", 5):
@@ -271,7 +271,7 @@ def test_documents() -> None:
             rules.spec_ref(wrong)
 
 
-def test_fences() -> None:
+def test_fence_takes_a_lock_and_a_token() -> None:
     """A fence names a lock and a token, and nothing more."""
     assert rules.fence(None) is None
     made = rules.fence({"lock": "a", "token": 3})
@@ -287,8 +287,8 @@ def test_fences() -> None:
         rules.fence({"lock": "a", "token": -1})
 
 
-def test_semantics() -> None:
-    """Semantics are checked field by field, unknown fields dropped, and nothing said is nothing."""
+def test_semantics_are_checked_field_by_field() -> None:
+    """Semantics are checked field by field, and unknown fields are dropped."""
     full = {"purpose": "flag", "producer": "p", "consumer_hints": ["a", "b"], "ttl_seconds": 5}
     meant = Semantics(purpose="flag", producer="p", consumer_hints=("a", "b"), ttl_seconds=5)
     assert rules.semantics(full) == rules.semantics({**full, "unknown": 1}) == rules.semantics(meant) == meant
@@ -313,14 +313,14 @@ def test_semantics() -> None:
         ({"consumer_hints": [None]}, "semantics.consumer_hints"),
     ],
 )
-def test_no_semantics(given: Any, field: str) -> None:
+def test_semantics_refusal_names_the_field(given: Any, field: str) -> None:
     """The refusal names the field in full."""
     with refusal(ValidationError, field=field):
         rules.semantics(given)
 
 
-def test_policies() -> None:
-    """A policy bounds by whole numbers from 0, or not at all."""
+def test_policy_accepts_whole_numbers_or_none() -> None:
+    """A policy limits by whole numbers from 0, or not at all."""
     assert rules.policy({}) == rules.policy(Policy()) == Policy()
     assert rules.policy({"quota_keys": 0, "quota_bytes": None}) == Policy(quota_keys=0)
     with refusal(ValidationError, field="policy.unknown"):
@@ -351,8 +351,8 @@ def test_messages_show_long_names_briefly() -> None:
         (datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), 2_000),
     ],
 )
-def test_times(given: object, expected: int) -> None:
-    """A time is a datetime or ISO 8601 text, and without a zone it is UTC; it is stored in milliseconds."""
+def test_time_accepts_datetimes_and_iso_text(given: object, expected: int) -> None:
+    """A time is a datetime or ISO 8601 text, is UTC without a zone, and is stored in milliseconds."""
     assert rules.time(given, field="until") == expected
 
 

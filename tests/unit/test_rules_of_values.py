@@ -44,7 +44,7 @@ class Colour(enum.StrEnum):
         (Colour.RED, '"red"'),
     ],
 )
-def test_the_compact_form(value: Any, text: str) -> None:
+def test_value_is_stored_in_its_compact_form(value: Any, text: str) -> None:
     """A value is stored in one compact form, whose size is that of its UTF-8."""
     assert rules.encode_value(value) == (text, len(text.encode()))
 
@@ -69,13 +69,13 @@ class Strange(str):
         (Strange("x"), "JSON-serializable"),
     ],
 )
-def test_no_values(value: Any, words: str) -> None:
-    """What JSON has no form for is refused, wherever it is."""
+def test_value_rejects_what_json_cannot_represent(value: Any, words: str) -> None:
+    """A value that JSON can't represent is refused, at any depth."""
     with refusal(ValidationError, field="value", says=words):
         rules.encode_value(value)
 
 
-def test_names_of_a_kind_of_text() -> None:
+def test_value_accepts_subclasses_of_text_as_names() -> None:
     """A name may be any text, such as a member of an enumeration, beside other names or alone."""
 
     class Name(StrEnum):
@@ -86,7 +86,7 @@ def test_names_of_a_kind_of_text() -> None:
         rules.encode_value({Name.TURN: 1, 2: 3})
 
 
-def test_long_integers() -> None:
+def test_value_accepts_integers_of_up_to_4300_digits() -> None:
     """Integers of up to 4,300 digits are legal, whatever their sign; longer ones are not."""
     for number, text in ((10**4300 - 1, "9" * 4300), (1 - 10**4300, "-" + "9" * 4300)):
         assert rules.encode_value(number) == (text, len(text))
@@ -98,8 +98,8 @@ def test_long_integers() -> None:
             rules.increment(number)
 
 
-def test_a_value_that_holds_itself() -> None:
-    """A loop is nested too deeply, not an endless walk."""
+def test_value_rejects_a_loop_as_nested_too_deeply() -> None:
+    """A value that holds itself is refused as nested too deeply, and does not cause an endless walk."""
     loop: list[Any] = []
     loop.append(loop)
     with refusal(ValidationError, field="value", says="64 levels"):
@@ -109,7 +109,7 @@ def test_a_value_that_holds_itself() -> None:
 @pytest.mark.parametrize(
     "wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: (0, inner)]
 )
-def test_nesting(wrap: Callable[[Any], Any]) -> None:
+def test_value_accepts_64_levels_and_rejects_65(wrap: Callable[[Any], Any]) -> None:
     """64 levels are legal, 65 are not."""
     value: Any = wrap(1)
     for _ in range(63):
@@ -119,7 +119,7 @@ def test_nesting(wrap: Callable[[Any], Any]) -> None:
         rules.encode_value(wrap(value))
 
 
-def test_the_size_of_a_value() -> None:
+def test_value_size_is_left_to_the_policy_within_bounds() -> None:
     """A value is passed on for comparison with the policy, unless no policy allows nearly as much."""
     assert rules.encode_value("x" * 655_358)[1] == 655_360
     words = (
@@ -134,7 +134,7 @@ def test_the_size_of_a_value() -> None:
 @pytest.mark.unmeasured
 @settings(deadline=None, derandomize=True, max_examples=100)
 @given(value=strategies.values())
-def test_any_value_comes_back(value: Any) -> None:
+def test_every_json_value_comes_back_unchanged(value: Any) -> None:
     """Whatever JSON allows is legal, and is read again as exactly what it was."""
     text, size = rules.encode_value(value)
     assert size == len(text.encode())
@@ -144,7 +144,7 @@ def test_any_value_comes_back(value: Any) -> None:
 @pytest.mark.unmeasured
 @settings(deadline=None, derandomize=True, max_examples=40)
 @given(key=strategies.keys(), meaning=strategies.semantics(), ttl=strategies.ttls())
-def test_any_legal_thing_is_let_through(key: str, meaning: dict[str, Any], ttl: int | None) -> None:
+def test_rules_accept_every_legal_input_unchanged(key: str, meaning: dict[str, Any], ttl: int | None) -> None:
     """The rules refuse nothing that is legal, and change nothing of it."""
     assert rules.key(key) == key
     assert rules.ttl(ttl) == ttl

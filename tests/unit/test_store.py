@@ -98,7 +98,7 @@ async def test_a_poison_command_fails_alone(
     assert any("r-7" in record.getMessage() and record.exc_info for record in errors)
 
 
-async def test_a_poison_command_on_its_own(store: Store, engine: Engine) -> None:
+async def test_poison_command_on_its_own_is_tried_once(store: Store, engine: Engine) -> None:
     """A command that comes alone is not tried twice."""
     engine.poison = RuntimeError()
     with refusal(InternalError, says="Set"):
@@ -107,8 +107,10 @@ async def test_a_poison_command_on_its_own(store: Store, engine: Engine) -> None
 
 
 @pytest.mark.parametrize("fault", [Unavailable("down"), OutcomeUnknown("lost the line")])
-async def test_an_engine_that_knows_what_happened(store: Store, engine: Engine, fault: Any) -> None:
-    """Nothing written, or nobody knows: that is the answer for all, and nothing is tried again."""
+async def test_engine_errors_apply_to_the_whole_group(store: Store, engine: Engine, fault: Any) -> None:
+    """If the engine says that nothing was written, or that nobody knows, all callers get that error and
+    nothing is tried again.
+    """
     engine.failure = fault
     kv = store.kv("a")
     answers = await asyncio.gather(kv.set("a", 1), kv.set("b", 1), return_exceptions=True)
@@ -118,8 +120,8 @@ async def test_an_engine_that_knows_what_happened(store: Store, engine: Engine, 
     assert (await kv.set("a", 1)).version == 1
 
 
-async def test_an_engine_that_does_not_want_groups(engine: Engine) -> None:
-    """Each command is handed over by itself, and a refusal is raised all the same."""
+async def test_engine_without_batching_gets_single_commands(engine: Engine) -> None:
+    """Each command is passed on by itself, and a refusal is raised all the same."""
     engine.capabilities = Capabilities(durable=False, batching=False)
     async with Store(engine, clock=ManualClock(), writer="w", reap=False) as store:
         kv = store.kv("a")
@@ -131,8 +133,8 @@ async def test_an_engine_that_does_not_want_groups(engine: Engine) -> None:
         await kv.set("0", 1)
 
 
-async def test_a_store_that_is_not_open(engine: Engine) -> None:
-    """Before it is opened, a store accepts nothing and answers nothing."""
+async def test_unopened_store_refuses_every_call(engine: Engine) -> None:
+    """Before it is opened, a store refuses every call."""
     store = Store(engine, reap=False)
     kv = store.kv("a")
     for verb, call in on_key(kv).items():
@@ -143,8 +145,8 @@ async def test_a_store_that_is_not_open(engine: Engine) -> None:
             await other
 
 
-async def test_closing_twice(engine: Engine) -> None:
-    """Closing what is closed is nothing."""
+async def test_closing_twice_does_nothing(engine: Engine) -> None:
+    """Closing a closed store does nothing."""
     store = Store(engine, reap=False)
     await store.start()
     await store.aclose()
@@ -232,10 +234,10 @@ async def test_plain_writes_are_not_logged(store: Store, caplog: pytest.LogCaptu
     assert caplog.records == []
 
 
-async def test_a_stored_value_that_can_not_be_read(
+async def test_unreadable_stored_value_is_a_database_error(
     store: Store, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What somebody has spoilt past Holdfast is a database error that names the key, and is logged."""
+    """A value that was damaged from outside is a database error that names the key, and is logged."""
     kv = store.kv("a")
     await kv.set("good", 1)
     await kv.set("spoilt", 1)
@@ -257,10 +259,10 @@ async def test_a_stored_value_that_can_not_be_read(
     assert await kv.delete("spoilt") is True
 
 
-async def test_a_time_that_can_not_be_read(
+async def test_store_opens_without_the_storage_time(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A storage that does not tell its time can be opened; it answers once its time is known."""
+    """A store whose storage does not report its time can be opened; it answers once the time is known."""
     engine = SqliteEngine(tmp_path / "state.db")
     remembered = AsyncMock(side_effect=Unavailable("no answer"))
     monkeypatch.setattr(engine, "remembered", remembered)
@@ -286,8 +288,8 @@ async def test_a_store_that_fails_to_open_is_closed(engine: Engine, monkeypatch:
     closed.assert_awaited_once()
 
 
-async def test_changes_are_passed_on(store: Store) -> None:
-    """Whoever listens is told of every change after its commit, in order, until it no longer listens."""
+async def test_listeners_get_every_change_in_order(store: Store) -> None:
+    """A listener gets every change after its commit, in order, until it stops listening."""
     told: list[tuple[str, int]] = []
 
     def listen(records: list[Record]) -> None:
@@ -324,8 +326,8 @@ async def test_store_reports_queues_groups_and_sweeps(store: Store, engine: Engi
     await store.ready()
 
 
-async def test_a_glance(store: Store) -> None:
-    """Keys are read without waiting, by position; of one that is being written to it is known."""
+async def test_peek_reads_keys_without_waiting(store: Store) -> None:
+    """Keys are read without waiting, by position; a key that is being written to is reported as such."""
     kv = store.kv("a")
     entry = await kv.set("k", 1)
     assert not store.pipeline.writing("kv/a", "k")
@@ -340,7 +342,7 @@ async def test_a_glance(store: Store) -> None:
     assert not store.pipeline.writing("kv/a", "k")
 
 
-async def test_an_entry_that_expires_while_it_waits(store: Store) -> None:
+async def test_waiting_get_is_judged_by_the_time_of_its_answer(store: Store) -> None:
     """A get in its turn is judged by the time at which it is answered."""
     clock = store._clock
     assert isinstance(clock, ManualClock)

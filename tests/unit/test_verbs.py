@@ -39,8 +39,8 @@ def semantic() -> Verbs:
     return Verbs("semantic/acme/web", writer="me", new_id=lambda: "made", now=lambda: 0, root=ROOT)
 
 
-def test_set(verbs: Verbs) -> None:
-    """A set carries the compact value, its size, and what was said of deadline, version and meaning."""
+def test_set_carries_value_size_deadline_version_and_semantics(verbs: Verbs) -> None:
+    """A set has the compact value, its size, and the given deadline, version and semantics."""
     assert verbs.set("k", {"a": 1}) == Set(namespace=NAME, origin=MADE, key="k", value='{"a":1}', size=7)
     full = verbs.set(
         "k",
@@ -67,7 +67,7 @@ def test_set(verbs: Verbs) -> None:
     )
 
 
-def test_the_deadline_of_a_set(verbs: Verbs) -> None:
+def test_set_takes_its_deadline_from_ttl_or_semantics(verbs: Verbs) -> None:
     """A ttl, the ttl of the semantics, both when they agree, or KEEP; never two that differ."""
     assert verbs.set("k", 1, ttl=KEEP) == Set(
         namespace=NAME, origin=MADE, key="k", value="1", size=1, keep_ttl=True
@@ -82,7 +82,7 @@ def test_the_deadline_of_a_set(verbs: Verbs) -> None:
         verbs.set("k", 1, ttl=9.0, semantics=meant)
 
 
-def test_the_other_verbs(verbs: Verbs) -> None:
+def test_each_verb_makes_its_own_command(verbs: Verbs) -> None:
     """Each verb makes its own command with its own fields."""
     key: dict[str, Any] = {"namespace": NAME, "origin": MADE, "key": "k"}
     assert verbs.delete("k") == Delete(**key)
@@ -108,14 +108,14 @@ def test_caller_chosen_request_id_makes_a_command_repeatable(verbs: Verbs) -> No
     assert verbs.delete("k", request_id="r").origin == Origin(writer="me", request_id="r", repeatable=True)
 
 
-def test_made_up_ids_differ() -> None:
-    """No two ids are the same, of one source or of two."""
+def test_generated_request_ids_differ() -> None:
+    """No two generated ids are the same, from one source or from two."""
     one, other = id_maker(), id_maker()
     made = [one() for _ in range(100)] + [other() for _ in range(100)]
     assert len(set(made)) == 200
 
 
-def test_full_keys(semantic: Verbs) -> None:
+def test_semantic_keys_are_completed(semantic: Verbs) -> None:
     """In the semantic family every key and prefix is completed."""
     assert semantic.key("a/b") == semantic.key(ROOT + "a/b") == ROOT + "a/b"
     assert semantic.prefix("") == ROOT
@@ -125,8 +125,8 @@ def test_full_keys(semantic: Verbs) -> None:
     assert semantic.keys(["a", "A"]).legal == [ROOT + "a"]
 
 
-def test_several_keys(verbs: Verbs) -> None:
-    """What is illegal keeps its place, and the results of the rest go around it."""
+def test_illegal_keys_keep_their_place_among_results(verbs: Verbs) -> None:
+    """An illegal key keeps its position, and the results of the others are put around it."""
     wanted = verbs.keys(["a", "", "b", 5])
     assert wanted.legal == ["a", "b"]
     assert sorted(wanted.refused) == [1, 3]
@@ -135,7 +135,7 @@ def test_several_keys(verbs: Verbs) -> None:
     assert [type(merged[1]), type(merged[3])] == [ValidationError, ValidationError]
 
 
-def test_set_many(verbs: Verbs) -> None:
+def test_set_many_takes_the_fields_of_set(verbs: Verbs) -> None:
     """Items have the fields of a set; the command holds those that are legal."""
     command, members = verbs.set_many(
         [
@@ -158,8 +158,8 @@ def test_set_many(verbs: Verbs) -> None:
     assert list(members.refused) == [1]
 
 
-def test_delete_many(verbs: Verbs) -> None:
-    """Keys become deletions without an expectation."""
+def test_delete_many_makes_unconditional_deletions(verbs: Verbs) -> None:
+    """Keys become deletions without an expected version."""
     command, members = verbs.delete_many(["a", None, "b"])
     assert [item.key for item in command.items] == ["a", "b"]
     assert list(members.refused) == [1]
@@ -179,7 +179,9 @@ def test_delete_many(verbs: Verbs) -> None:
         ({"ttl": KEEP, "keep_ttl": True}, None, True),
     ],
 )
-def test_the_ways_to_spell_a_ttl(verbs: Verbs, fields: dict[str, Any], ttl: int | None, keep: bool) -> None:
+def test_item_ttl_may_be_ttl_ttl_seconds_or_keep_ttl(
+    verbs: Verbs, fields: dict[str, Any], ttl: int | None, keep: bool
+) -> None:
     """An item may say ttl, ttl_seconds or keep_ttl."""
     [write] = verbs.batch(writes=[{"key": "k", "value": 1, **fields}]).writes
     assert isinstance(write, Set)
@@ -200,14 +202,14 @@ def test_the_ways_to_spell_a_ttl(verbs: Verbs, fields: dict[str, Any], ttl: int 
         ({"keep_ttl": 1}, "keep_ttl"),
     ],
 )
-def test_ttls_that_contradict_each_other(verbs: Verbs, fields: dict[str, Any], field: str) -> None:
+def test_contradicting_ttls_are_refused(verbs: Verbs, fields: dict[str, Any], field: str) -> None:
     """Two that differ, or one beside keep_ttl, are refused; so is what only looks like the other."""
     with refusal(ValidationError, field=field):
         verbs.batch(writes=[{"key": "k", "value": 1, **fields}])
 
 
-def test_batch(verbs: Verbs) -> None:
-    """Writes become commands in their order, under one origin."""
+def test_batch_makes_commands_in_order(verbs: Verbs) -> None:
+    """Writes become commands in their order, with one origin."""
     command = verbs.batch(
         checks=[{"key": "c", "version": 0}],
         writes=[
@@ -244,8 +246,8 @@ def test_batch(verbs: Verbs) -> None:
         ("k", ValidationError, "writes"),
     ],
 )
-def test_illegal_writes(verbs: Verbs, write: Any, kind: Any, field: str) -> None:
-    """A write is exactly one thing, with a key."""
+def test_batch_rejects_ambiguous_writes(verbs: Verbs, write: Any, kind: Any, field: str) -> None:
+    """A write has a key and exactly one effect."""
     with refusal(kind, field=field):
         verbs.batch(writes=[write])
 
@@ -287,7 +289,7 @@ def entry(**fields: Any) -> Entry:
     return msgspec.structs.replace(base, **fields)
 
 
-def test_load(verbs: Verbs) -> None:
+def test_load_applies_the_rules_of_set(verbs: Verbs) -> None:
     """An entry of another store is judged by the same rules as a set."""
     command = verbs.load([entry(), entry(key="l", semantics=Semantics(purpose="flag"))], keep_versions=True)
     assert [key for key, _ in command.entries] == ["k", "l"]
@@ -309,7 +311,7 @@ def test_load(verbs: Verbs) -> None:
         verbs.load([entry(value="x" * 65_000)] * 9, keep_versions=False)
 
 
-def test_set_policy(verbs: Verbs) -> None:
+def test_set_policy_is_sent_as_json(verbs: Verbs) -> None:
     """A policy travels as JSON."""
     assert verbs.set_policy({"quota_keys": 5}).policy == '{"quota_keys":5}'
 

@@ -67,8 +67,8 @@ def following(store: Store, **given: Any) -> AsyncGenerator[Change]:
     return watch  # type: ignore[no-any-return]
 
 
-async def test_a_bell_that_rang_while_nobody_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that comes while a watch is busy with the one before wakes it at once, and once."""
+async def test_change_during_work_wakes_the_watch_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that comes while a watch handles the one before wakes it at once, and once."""
     monkeypatch.setattr(holdfast.pipeline.watch, "LOOK_AGAIN", 3600)
     bell = Bell(lambda: None)
     bell.ring()
@@ -120,7 +120,7 @@ async def test_watch_raises_permanent_errors(store: Store, engine: Engine) -> No
             await anext(changes)
 
 
-async def test_another_storage_is_a_gap(store: Store, engine: Engine) -> None:
+async def test_replaced_storage_is_a_gap(store: Store, engine: Engine) -> None:
     """When the storage behind the store was replaced, a gap comes, then what is known."""
     kv = store.kv("a")
     await kv.set("a", 1)
@@ -134,8 +134,8 @@ async def test_another_storage_is_a_gap(store: Store, engine: Engine) -> None:
         assert (await anext(changes)).key == "c"
 
 
-async def test_a_store_that_is_not_open() -> None:
-    """A watch of a store that is not open, or no longer, says so instead of waiting for ever."""
+async def test_watch_of_a_closed_store_raises() -> None:
+    """A watch of a store that is not open, or no longer open, raises an error instead of waiting for ever."""
     store = Store(Engine(), reap=False)
     for since in (None, 0):
         async with asyncio.timeout(60), aclosing(following(store, since=since)) as changes:
@@ -143,8 +143,8 @@ async def test_a_store_that_is_not_open() -> None:
                 await anext(changes)
 
 
-async def test_a_watch_that_ends_is_forgotten(store: Store) -> None:
-    """Nobody rings for a watch that nobody follows any more."""
+async def test_ended_watch_is_no_longer_notified(store: Store) -> None:
+    """A watch that has ended is not notified any more."""
     await store.kv("a").set("k", 1)
     async with asyncio.timeout(60), aclosing(following(store, since=0)) as changes:
         await anext(changes)
@@ -153,8 +153,8 @@ async def test_a_watch_that_ends_is_forgotten(store: Store) -> None:
     await store.kv("a").set("k", 2)
 
 
-async def test_bells() -> None:
-    """A ring is heard once; one that comes before anybody listens is not lost; the last is the end."""
+async def test_bell_wakes_one_wait_for_each_ring() -> None:
+    """A ring wakes once, one that comes before anybody waits is not lost, and the last one is the end."""
     put_away: list[bool] = []
     bell = Bell(lambda: put_away.append(True))
     bell.ring()
