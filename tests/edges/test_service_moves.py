@@ -65,7 +65,7 @@ async def test_clients_of_a_service_notice_only_a_pause(tmp_path: Path) -> None:
 
 def tells(follower: MovesFollower, place: str | None) -> bool:
     """Whether the service has said that the store has moved to a place."""
-    return follower.told == place
+    return follower.announced == place
 
 
 async def until(happens: Callable[[], bool]) -> None:

@@ -164,8 +164,8 @@ def program() -> str:
     own = next((path.absolute() for path in scripts if path.name == "holdfast" and path.is_file()), None)
     if own is None:
         return f"{quote(sys.executable)} -m holdfast"
-    found = shutil.which("holdfast")
-    return "holdfast" if found is not None and own.samefile(found) else quote(str(own))
+    on_path = shutil.which("holdfast")
+    return "holdfast" if on_path is not None and own.samefile(on_path) else quote(str(own))
 
 
 def _caller(config: Config, url: str) -> Caller:
@@ -175,8 +175,8 @@ def _caller(config: Config, url: str) -> Caller:
 
 def _plugin_beside(config: Config) -> Caller | None:
     """Return the first plugin whose credentials are where `holdfast nats config --out` puts them."""
-    given = (config.nats_config, config.nats_nkey)
-    for folder in [Path(path).absolute().parent / "plugins" for path in given if path]:
+    files = (config.nats_config, config.nats_nkey)
+    for folder in [Path(path).absolute().parent / "plugins" for path in files if path]:
         for file in sorted((*folder.glob("*.nk"), *folder.glob("*.password"))):
             if _NAME.fullmatch(file.stem):
                 return _plugin_of(file, _options(config))

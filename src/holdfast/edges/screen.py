@@ -26,5 +26,5 @@ def colours(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _code(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _code(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

@@ -114,14 +114,14 @@ async def _serve_until(
 ) -> None:
     async with _log_kept(config, say, stop) as own, contextlib.AsyncExitStack() as lasting:
         served = await open_in_time(config, say, stop)
-        found = [] if own is None else [own]
+        addresses = [] if own is None else [own]
 
         async def nats() -> str | None:
             if config.no_nats:
                 return None
-            if not found:
-                found.append(await lasting.enter_async_context(_bus(config)))
-            return found[0]
+            if not addresses:
+                addresses.append(await lasting.enter_async_context(_bus(config)))
+            return addresses[0]
 
         sessions = BrowserSessions()
         while served is not None:
@@ -267,20 +267,20 @@ async def _bus(config: Config) -> AsyncIterator[str]:
     if config.nats:
         yield config.nats
         return
-    told = mappings(config) if config.nats_config is None else _readable(config.nats_config)
+    base = mappings(config) if config.nats_config is None else _readable(config.nats_config)
     folder, name = Path(config.data_dir) / "nats", None
-    text: str | Path | None = told
+    text: str | Path | None = base
     if config.cluster is not None:
         keep_log(config, folder)
-        text, name = cluster_config(config, folder, told), server_name(config, folder)
+        text, name = cluster_config(config, folder, base), server_name(config, folder)
     apart = config.nats_config is not None
     async with (
         NatsServer(folder, port=config.nats_port, config=text, name=name, apart=apart) as server,
         contextlib.AsyncExitStack() as tasks,
     ):
         await tasks.enter_async_context(_task(_keep(server), name="holdfast nats-server"))
-        if config.cluster is not None and isinstance(told, Path):
-            following = _follow_file(server, str(text), partial(cluster_config, config, folder, told))
+        if config.cluster is not None and isinstance(base, Path):
+            following = _follow_file(server, str(text), partial(cluster_config, config, folder, base))
             await tasks.enter_async_context(_task(following, name="holdfast nats_config"))
         yield server.url
 

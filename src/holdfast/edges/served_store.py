@@ -77,7 +77,7 @@ async def loaded(store: holdfast.Store, say: Callable[[str], None], stop: asynci
     Raises:
         HoldfastError: The store accepts no writes, or Holdfast is to stop before the end of the load.
     """
-    told = False
+    said = False
     while True:
         try:
             await store.ready()
@@ -91,9 +91,9 @@ async def loaded(store: holdfast.Store, say: Callable[[str], None], stop: asynci
                 ) from None
             if UNFINISHED not in error.message or stop.is_set():
                 raise
-            if not told:
+            if not said:
                 say(f"Waiting: {error.message}")
-            told = True
+            said = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
                 await stop.wait()
@@ -102,15 +102,15 @@ async def loaded(store: holdfast.Store, say: Callable[[str], None], stop: asynci
 async def _require_sound(store: holdfast.Store, config: Config) -> None:
     """Check for corruption within the configured time, and refuse to serve a corrupt store."""
     seconds, where = config.startup_check_seconds, shown(config.db)
-    found = await store.examine(seconds=seconds) if seconds else None
-    if found is None:
+    examined = await store.examine(seconds=seconds) if seconds else None
+    if examined is None:
         return
-    if found.troubles:
+    if examined.troubles:
         raise DatabaseError(
-            f"{where} is corrupt: {found.troubles[0]}. Run holdfast doctor --deep --url {quote(where)} to "
+            f"{where} is corrupt: {examined.troubles[0]}. Run holdfast doctor --deep --url {quote(where)} to "
             "see all that is wrong, and restore a backup. To serve it as is, set startup_check_seconds to 0"
         )
-    if not found.complete:
+    if not examined.complete:
         _log.info(
             "checked %s for %g s and skipped the rest; holdfast doctor --deep checks all of it",
             where,
@@ -159,7 +159,7 @@ async def open_in_time(config: Config, say: Callable[[str], None], stop: asyncio
     Raises:
         HoldfastError: It can't be served.
     """
-    told = ""
+    said = ""
     stopping = asyncio.create_task(stop.wait())
     try:
         while True:
@@ -175,10 +175,10 @@ async def open_in_time(config: Config, say: Callable[[str], None], stop: asyncio
                     return None
                 if not isinstance(error, NoMajority) or (isinstance(error, Unreached) and not config.cluster):
                     raise
-                if (words := await _with_missing(error, config.db)) != told:
-                    told = words
-                    say(f"Waiting for the servers of the cluster: {told}")
-                    _log.warning("waiting for the servers of the cluster: %s", told)
+                if (words := await _with_missing(error, config.db)) != said:
+                    said = words
+                    say(f"Waiting for the servers of the cluster: {said}")
+                    _log.warning("waiting for the servers of the cluster: %s", said)
             finally:
                 opening.cancel()
                 await asyncio.gather(opening, return_exceptions=True)
@@ -208,7 +208,7 @@ class MovesFollower:
         self._served = served
         self._say = say
         self._stop = stop
-        self.told: str | None = None
+        self.announced: str | None = None
         """The place of which the person was told."""
         self.next: ServedStore | None = None
 
@@ -217,7 +217,7 @@ class MovesFollower:
         while not self._stop.is_set() and self.next is None:
             place = await self._place()
             if place is None:
-                self.told = None
+                self.announced = None
             elif MASK in place:
                 self._tell(place, f"The store has moved to {place}. Start Holdfast again with that URL.")
             else:
@@ -248,8 +248,8 @@ class MovesFollower:
             return None
 
     def _tell(self, place: str, line: str) -> None:
-        if self.told != place:
-            self.told = place
+        if self.announced != place:
+            self.announced = place
             self._say(line)
 
 

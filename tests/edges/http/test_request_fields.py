@@ -84,7 +84,7 @@ def test_a_precondition_that_is_not_one_version_is_refused(given: dict[str, str]
 
 def test_a_field_in_two_places_must_be_the_same() -> None:
     """The body and what stands outside of it may repeat each other, and not contradict."""
-    dialect = HttpDialect(name="http", given={"key": "k", "ttl": 5})
+    dialect = HttpDialect(name="http", outside={"key": "k", "ttl": 5})
     assert dialect.fields(b'{"ttl": 5, "value": 1}') == {"key": "k", "ttl": 5, "value": 1}
     with pytest.raises(ValidationError, match="ttl in the body and outside of it differ"):
         dialect.fields(b'{"ttl": 6, "value": 1}')

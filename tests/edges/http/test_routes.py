@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.http.requests import WrongMethod, found
+from holdfast.edges.http.requests import WrongMethod, target_of
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject, ValidationError
 
 
@@ -31,10 +31,10 @@ def test_a_path_stands_for_one_call(
     method: str, path: bytes, namespace: str, name: str, key: str | None
 ) -> None:
     """A method and a path name a verb of a namespace, and the key that is the rest of the path."""
-    asked = found(method, path)
-    assert (asked.name, asked.key) == (name, key)
-    assert asked.place.namespace.endswith(namespace.removeprefix("semantic/"))
-    assert asked.verb is FAMILIES[asked.place.family].get(name)
+    target = target_of(method, path)
+    assert (target.name, target.key) == (name, key)
+    assert target.place.namespace.endswith(namespace.removeprefix("semantic/"))
+    assert target.verb is FAMILIES[target.place.family].get(name)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_path_stands_for_one_call(
 def test_a_path_that_leads_nowhere_is_refused(method: str, path: bytes, error: type[HoldfastError]) -> None:
     """Nothing is guessed: neither a namespace nor a verb."""
     with pytest.raises(error):
-        found(method, path)
+        target_of(method, path)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_a_path_that_leads_nowhere_is_refused(method: str, path: bytes, error: t
 def test_a_wrong_method_says_which_are_right(method: str, path: bytes, allowed: str) -> None:
     """The path exists, and the refusal names the methods that it has."""
     with pytest.raises(WrongMethod) as refused:
-        found(method, path)
+        target_of(method, path)
     assert refused.value.allowed == allowed
 
 
 def test_a_verb_that_is_unknown_has_a_path_and_no_meaning() -> None:
     """The service refuses it with the words that it has for unknown verbs at every door."""
-    assert found("POST", b"/v1/kv/trivia:dance").verb is None
+    assert target_of("POST", b"/v1/kv/trivia:dance").verb is None

@@ -211,7 +211,7 @@ async def test_every_instance_knows_a_token_and_its_end(bus: str, pg_url: str) -
             assert (await shown(here, made.token, "GET", "/v1/kv/trivia")).status_code == 200
         assert await other.store.tokens().revoke(made.about.id)
         for here in (one, other):
-            here.api.guard._known.clear()  # type: ignore[attr-defined]  # a second later
+            here.api.guard._known.clear()  # a second later
             assert (await shown(here, made.token, "GET", "/v1/kv/trivia")).status_code == 401
 
 

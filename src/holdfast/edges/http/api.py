@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -26,10 +26,10 @@ from holdfast.edges.http.requests import (
     ROOT,
     HttpDialect,
     expected_version,
-    found,
     header_fields,
     query_fields,
     tagged,
+    target_of,
 )
 from holdfast.edges.http.responses import problem, spelled
 from holdfast.edges.http.watches import Watches, start_of
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from holdfast.edges.calls import Verb
     from holdfast.edges.http.connections import BoundedConnection
-    from holdfast.edges.http.guard import Client, Server
-    from holdfast.edges.http.requests import Found
+    from holdfast.edges.http.guard import TokenGuard
+    from holdfast.edges.http.requests import Target
     from holdfast.edges.http.responses import Header, Response
     from holdfast.edges.intake.requests import Answer, Back, Request
     from holdfast.edges.intake.service import RequestService
@@ -66,38 +66,6 @@ _WATCH: Final = re.compile(rb"(?:^|&)watch(?:=true|=)?(?:&|$)")
 _FIELDS: Final = FIELDS.lower().encode()
 
 
-class Gatekeeper(Protocol):
-    """The check of who is asking."""
-
-    def admit_at_once(
-        self,
-        client: Client,
-        said: bytes | None,
-        asked: Found,
-        *,
-        host: bytes | None = None,
-        server: Server = None,
-    ) -> str | None:
-        """Return the suffix of the principal of a caller; None if it is not known at once.
-
-        Raises:
-            PermissionDenied: The caller may not do this.
-        """
-        ...
-
-    async def admit(self, scope: Scope, asked: Found) -> str:
-        """Return the suffix of the caller's principal.
-
-        Raises:
-            PermissionDenied: The caller may not do this.
-        """
-        ...
-
-    async def ended(self, scope: Scope) -> None:
-        """Wait until what let a request in no longer does."""
-        ...
-
-
 class Api:
     """The HTTP door. `service` is None until there is one, and again while it stops.
 
@@ -107,7 +75,7 @@ class Api:
         limits: The limits on bodies and watches; the defaults if not given.
     """
 
-    def __init__(self, guard: Gatekeeper, store: Store, limits: HttpLimits | None = None) -> None:
+    def __init__(self, guard: TokenGuard, store: Store, limits: HttpLimits | None = None) -> None:
         self.limits = limits or HttpLimits()
         self.service: RequestService | None = None
         self.guard = guard
@@ -124,16 +92,16 @@ class Api:
             return
         call = None
         try:
-            asked = _watched(found(scope["method"], scope["raw_path"]), scope)
-            user = await self.guard.admit(scope, asked)
-            if asked.place.family == "blob" and asked.key is not None and scope["method"] != "DELETE":
-                await self._transfer(service, asked, user=user, scope=scope, receive=receive, send=send)
+            target = _watched(target_of(scope["method"], scope["raw_path"]), scope)
+            user = await self.guard.admit(scope, target)
+            if target.place.family == "blob" and target.key is not None and scope["method"] != "DELETE":
+                await self._transfer(service, target, user=user, scope=scope, receive=receive, send=send)
                 return
-            call = HttpCall(scope, asked, user)
+            call = HttpCall(scope, target, user)
             if call.watches:
                 response = await self._watch(service, call, scope, receive, send)
                 if response is not None:
-                    await respond(send, response, told(service, call))
+                    await respond(send, response, service_headers(service, call))
                 return
             body = await self._body(scope, receive)
             if body is None:
@@ -143,21 +111,28 @@ class Api:
             if call is None or call.request is None:
                 service.refused(scope["path"], error)
             response = responses.problem(error)
-        await respond(send, response, told(service, call))
+        await respond(send, response, service_headers(service, call))
 
     async def _transfer(
-        self, service: RequestService, asked: Found, *, user: str, scope: Scope, receive: Receive, send: Send
+        self,
+        service: RequestService,
+        target: Target,
+        *,
+        user: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         """Receive or send a blob."""
 
         async def ask(route: Route, payload: bytes, verb: Verb) -> dict[str, Any]:
-            await self.guard.admit(scope, asked)  # anew: the token may have ended since the last step
+            await self.guard.admit(scope, target)  # anew: the token may have ended since the last step
             return await service.ask(route, payload, verb=verb, endpoint=self._endpoint, user=user)
 
-        place = asked.place
+        place = target.place
         steps = BlobSteps(place, ask, deadline_fields(scope))
         verbs = self._store.pipeline.verbs(place.namespace, writer=place.owner)
-        transfer = transfer_of(scope, asked.key or "", steps, verbs)
+        transfer = transfer_of(scope, target.key or "", steps, verbs)
         try:
             if scope["method"] == "PUT":
                 response: Response | None = await self._transfers.put(transfer, receive)
@@ -170,7 +145,7 @@ class Api:
                 service.refused(scope["path"], error)
             response = responses.problem(error)
         if response is not None:
-            await respond(send, response, told(service, None))
+            await respond(send, response, service_headers(service, None))
 
     async def _watch(
         self, service: RequestService, call: HttpCall, scope: Scope, receive: Receive, send: Send
@@ -179,7 +154,7 @@ class Api:
 
         The first look at the journal is a request like any other, so that it is counted, limited and logged.
         """
-        place = call.asked.place
+        place = call.target.place
         with self._watches.room(place.owner):
             since = call.since
             fields, error = await self._answer(service, call, b"")
@@ -202,14 +177,14 @@ class Api:
     def begin(self, service: RequestService, call: HttpCall, body: bytes, *, back: Back) -> None:
         """Queue the request, or refuse it; a function takes the answer."""
         request = call.request = Request(
-            queue=call.asked.place.owner,
+            queue=call.target.place.owner,
             route=call.route,
             payload=body,
             received=service.now(),
             began=time.perf_counter(),
             endpoint=self._endpoint,
-            verb=call.asked.verb,
-            writes=call.asked.verb is not None and call.asked.verb.in_order,
+            verb=call.target.verb,
+            writes=call.target.verb is not None and call.target.verb.in_order,
             user=call.user,
             back=back,
         )
@@ -245,67 +220,71 @@ class HttpCall:
 
     Args:
         scope: The request.
-        asked: The meaning of its path.
+        target: The meaning of its path.
         user: The suffix of the caller's principal.
-        given: The fields that its headers give, if they have been looked at.
+        fields: The fields that its headers give, if they have been looked at.
 
     Raises:
         ValidationError: A header or a parameter is illegal.
     """
 
-    def __init__(self, scope: Scope, asked: Found, user: str, given: dict[str, Any] | None = None) -> None:
+    def __init__(self, scope: Scope, target: Target, user: str, fields: dict[str, Any] | None = None) -> None:
         self._path: bytes = scope["raw_path"]
         self._method: str = scope["method"]
-        self.asked = asked
+        self.target = target
         self.user = user
         self.request: Request | None = None
-        given = header_fields(scope["headers"]) if given is None else given
+        fields = header_fields(scope["headers"]) if fields is None else fields
         self._known: str | None = None
         self._conditional = False
-        self.watches = asked.name == WATCHED and self._method != "POST"
+        self.watches = target.name == WATCHED and self._method != "POST"
         self.since: Any = None
         self.prefix: Any = ""
         self._query: dict[str, Any] = {}
-        self._show = self._reading(scope, given) if self._method in ("GET", "HEAD") else self._writing(given)
-        place = self.asked.place
+        self._show = (
+            self._reading(scope, fields) if self._method in ("GET", "HEAD") else self._writing(fields)
+        )
+        place = self.target.place
         name = "admin" if place.family == "admin" else "http"
-        told = _told_fields(scope) if place.family == "blob" else None
-        shape = None if self.asked.verb is None else self.asked.verb.shape
-        dialect = HttpDialect(name=name, given=given, bare=self._method == "PUT", told=told, shape=shape)
+        header = _fields_header(scope) if place.family == "blob" else None
+        shape = None if self.target.verb is None else self.target.verb.shape
+        dialect = HttpDialect(
+            name=name, outside=fields, bare=self._method == "PUT", header=header, shape=shape
+        )
         self.route = Route(
-            dialect, self.asked.name, place.namespace, place.owner, place.root, family=place.family
+            dialect, self.target.name, place.namespace, place.owner, place.root, family=place.family
         )
 
-    def _reading(self, scope: Scope, given: dict[str, Any]) -> Callable[[dict[str, Any]], Response]:
-        verb = self.asked.verb
+    def _reading(self, scope: Scope, fields: dict[str, Any]) -> Callable[[dict[str, Any]], Response]:
+        verb = self.target.verb
         assert verb is not None
-        self._known = given.pop("if_none_match", None)
-        given.pop("if_match", None)
+        self._known = fields.pop("if_none_match", None)
+        fields.pop("if_match", None)
         query = query_fields(verb, scope["query_string"])
         if self.watches:
             query.pop("watch", None)
             self.since = query["since"] = start_of(query, scope["headers"])
             self.prefix = query.get("prefix", "")
-            given |= {"limit": 1} | {name: said for name, said in query.items() if said is not None}
+            fields |= {"limit": 1} | {name: said for name, said in query.items() if said is not None}
             return responses.plain
-        if self.asked.key is None:
+        if self.target.key is None:
             self._query = query
-            given |= query
+            fields |= query
             return self._page
-        given["key"] = self.asked.key
+        fields["key"] = self.target.key
         entry = query.pop("entry", "false") in ("true", "")
-        given |= query
+        fields |= query
         return partial(self._entry, responses.whole if entry else responses.shown)
 
-    def _writing(self, given: dict[str, Any]) -> Callable[[dict[str, Any]], Response]:
-        expected = expected_version(given)
+    def _writing(self, fields: dict[str, Any]) -> Callable[[dict[str, Any]], Response]:
+        expected = expected_version(fields)
         if expected is not None:
             self._conditional = True
-            given["expected_version"] = expected
-        if self.asked.key is not None:
-            given["key"] = self.asked.key
-        if self.asked.key is None:
-            return responses.told if self.asked.place.family == "blob" else responses.plain
+            fields["expected_version"] = expected
+        if self.target.key is not None:
+            fields["key"] = self.target.key
+        if self.target.key is None:
+            return responses.with_bytes if self.target.place.family == "blob" else responses.plain
         return responses.plain if self._method == "DELETE" else responses.whole
 
     def shown(self, fields: dict[str, Any], error: HoldfastError | None) -> Response:
@@ -340,22 +319,22 @@ async def respond(send: Send, response: Response, more: tuple[Header, ...]) -> N
     await send({"type": "http.response.body", "body": response.body})
 
 
-def _watched(asked: Found, scope: Scope) -> Found:
+def _watched(target: Target, scope: Scope) -> Target:
     """Return what a request for a watch asks for: changes, instead of keys."""
-    if asked.key is None and scope["method"] == "GET" and _WATCH.search(scope["query_string"]):
-        return msgspec.structs.replace(asked, name=WATCHED, verb=FAMILIES[asked.place.family][WATCHED])
-    return asked
+    if target.key is None and scope["method"] == "GET" and _WATCH.search(scope["query_string"]):
+        return msgspec.structs.replace(target, name=WATCHED, verb=FAMILIES[target.place.family][WATCHED])
+    return target
 
 
-def _told_fields(scope: Scope) -> bytes | None:
+def _fields_header(scope: Scope) -> bytes | None:
     """Return the fields of a request whose body is bytes, from its header."""
-    found = [said for name, said in scope["headers"] if name == _FIELDS]
-    if len(found) > 1:
+    headers = [value for name, value in scope["headers"] if name == _FIELDS]
+    if len(headers) > 1:
         raise ValidationError(f"the header {FIELDS} occurs twice", field="headers")
-    return found[0] if found else None
+    return headers[0] if headers else None
 
 
-def told(service: RequestService, call: HttpCall | None) -> tuple[Header, ...]:
+def service_headers(service: RequestService, call: HttpCall | None) -> tuple[Header, ...]:
     """Return the headers of every response of a service: its time, and a warning if there is one."""
     now = (b"holdfast-time", str(service.now()).encode())
     warning = "" if call is None or call.request is None else call.request.warning
@@ -439,7 +418,9 @@ class FastRequest:
         except Exception:
             _log.exception("a response could not be made")
             response = problem(InternalError("the response could not be made"))
-        self.reply = spelled(response, connection.server_state.default_headers, told(self._service, call))
+        self.reply = spelled(
+            response, connection.server_state.default_headers, service_headers(self._service, call)
+        )
         call.request = None
         connection.go_on()
 
@@ -489,16 +470,16 @@ class FastPath:
         if host is None:
             return None
         try:
-            asked = found(method, path)
-            if asked.place.family == "blob":
+            target = target_of(method, path)
+            if target.place.family == "blob":
                 return None
             user = self._api.guard.admit_at_once(
-                connection.client, said, asked, host=host, server=connection.server
+                connection.client, said, target, host=host, server=connection.server
             )
             if user is None:
                 return None
             scope = {"method": method, "raw_path": path, "query_string": b"", "headers": headers}
-            call = HttpCall(scope, asked, user, None if fielded else {})
+            call = HttpCall(scope, target, user, None if fielded else {})
         except HoldfastError:
             return None  # the application refuses it
         return FastRequest(self._api, service, connection, call)

@@ -244,16 +244,16 @@ class Door:
 
 def _unclear(scope: Scope) -> PlainTextResponse | None:
     """Return the refusal of a request whose head may be read in two ways."""
-    version, found = scope.get("http_version", "1.1"), set()
+    version, names = scope.get("http_version", "1.1"), set()
     if version not in VERSIONS:
         return _bad("only HTTP/1.1 and HTTP/1.0 are answered")
     for name, _ in scope["headers"]:
-        if name in _ONCE and name in found:
+        if name in _ONCE and name in names:
             return _bad(f"the header {name.decode()} must not occur twice")
-        found.add(name)
-    if version == "1.1" and b"host" not in found:
+        names.add(name)
+    if version == "1.1" and b"host" not in names:
         return _bad("the header host is missing")
-    if version == "1.0" and b"transfer-encoding" in found:
+    if version == "1.0" and b"transfer-encoding" in names:
         return _bad("a request in HTTP/1.0 has no transfer-encoding")
     return None
 

@@ -139,7 +139,7 @@ class BlobSteps:
 
     async def _once(self, name: str, fields: dict[str, Any], data: bytes | None) -> dict[str, Any]:
         place = self._place
-        dialect = HttpDialect(name="http", given=fields, told=None if data is None else b"{}")
+        dialect = HttpDialect(name="http", outside=fields, header=None if data is None else b"{}")
         route = Route(dialect, name, place.namespace, place.owner, place.root, family=place.family)
         return await self._queue(route, data or b"", FAMILIES[place.family][name])
 
@@ -149,7 +149,7 @@ class Transfer(NamedTuple):
 
     scope: Scope
     key: str
-    given: dict[str, Any]
+    fields: dict[str, Any]
     steps: BlobSteps
     verbs: Verbs
 
@@ -161,10 +161,10 @@ class Transfer(NamedTuple):
 
     def header(self, name: bytes) -> bytes | None:
         """Return a header that must not occur twice."""
-        found = [said for one, said in self.scope["headers"] if one == name]
-        if len(found) > 1:
+        values = [value for header, value in self.scope["headers"] if header == name]
+        if len(values) > 1:
             raise ValidationError(f"the header {name.decode()} occurs twice", field=name.decode())
-        return found[0] if found else None
+        return values[0] if values else None
 
 
 class OpenedBlob(NamedTuple):
@@ -191,16 +191,16 @@ class BlobTransfers:
             ValueTooLarge: The body is too large.
         """
         length = _length(transfer)
-        wanted = _wanted(transfer)
+        command = _command(transfer)
         whole = _text(transfer, b"holdfast-checksum")
         pieces = parts_of(_received(transfer.connection, receive))
         with self._room(transfer, many=length is None or length > PART_BYTES):
             try:
                 stored = await store_blob(
-                    transfer.steps, transfer.verbs, wanted, pieces, in_flight=IN_FLIGHT, checksum=whole
+                    transfer.steps, transfer.verbs, command, pieces, in_flight=IN_FLIGHT, checksum=whole
                 )
             except VersionConflict as conflict:
-                return responses.problem(conflict, conditional=wanted.expected is not None)
+                return responses.problem(conflict, conditional=command.expected is not None)
         return responses.whole(stored_fields(stored.row))
 
     async def get(self, transfer: Transfer, receive: Receive, send: Send) -> Response | None:
@@ -271,8 +271,8 @@ def transfer_of(scope: Scope, key: str, steps: BlobSteps, verbs: Verbs) -> Trans
 
 def deadline_fields(scope: Scope) -> dict[str, Any]:
     """Return the fields of a request's deadline."""
-    given = header_fields(scope["headers"])
-    return {name: given[name] for name in _DEADLINES if name in given}
+    fields = header_fields(scope["headers"])
+    return {name: fields[name] for name in _DEADLINES if name in fields}
 
 
 async def _received(connection: BoundedConnection, receive: Receive) -> AsyncIterator[bytes]:
@@ -298,26 +298,26 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def _wanted(transfer: Transfer) -> StoreBlob:
+def _command(transfer: Transfer) -> StoreBlob:
     """Return the command that stores the blob, without its bytes."""
-    given = transfer.given
+    fields = transfer.fields
     return blob_command(
         transfer.verbs,
         transfer.key,
         content_type=_text(transfer, b"content-type"),
         metadata=_metadata(transfer),
-        ttl=ttl_field(given),
-        expected_version=expected_version(given),
-        request_id=given.get("request_id"),
-        writer=given.get("last_writer"),
-        spec_ref=given.get("spec_ref"),
+        ttl=ttl_field(fields),
+        expected_version=expected_version(fields),
+        request_id=fields.get("request_id"),
+        writer=fields.get("last_writer"),
+        spec_ref=fields.get("spec_ref"),
     )
 
 
 def _precondition(transfer: Transfer, fields: dict[str, Any]) -> Response | None:
     """Return the response to a caller that knows this version, or that wants another one."""
     tag = tagged(fields["version"])
-    known, match = transfer.given.get("if_none_match"), transfer.given.get("if_match")
+    known, match = transfer.fields.get("if_none_match"), transfer.fields.get("if_match")
     if match is not None and match not in ("*", tag):
         return responses.problem(VersionConflict("the blob has another version"), conditional=True)
     return responses.unchanged(fields) if known is not None and known in ("*", tag) else None
@@ -332,23 +332,23 @@ def _reader(transfer: Transfer, opened: OpenedBlob) -> BlobReader:
 def _opened(transfer: Transfer, fields: dict[str, Any]) -> OpenedBlob:
     tag = tagged(fields["version"])
     manifest = manifest_of(transfer.key, bytes(fields["value"]).decode())
-    asked, condition = transfer.header(b"range"), transfer.header(b"if-range")
-    chosen = None if asked is None else _range(asked, manifest.size)
+    span, condition = transfer.header(b"range"), transfer.header(b"if-range")
+    chosen = None if span is None else _range(span, manifest.size)
     if chosen is None or (condition is not None and condition != tag.encode()):
         return OpenedBlob(manifest, fields, 0, manifest.size, partial=False)
     return OpenedBlob(manifest, fields, *chosen, partial=True)
 
 
-def _range(asked: bytes, size: int) -> tuple[int, int] | None:
+def _range(span: bytes, size: int) -> tuple[int, int] | None:
     """Return the first position of a range and the one after the last; None for what is not one range.
 
     Raises:
         Unsatisfiable: The blob has no such bytes.
     """
-    found = _RANGE.fullmatch(asked.strip())
-    if found is None or not any(found.groups()):
+    match = _RANGE.fullmatch(span.strip())
+    if match is None or not any(match.groups()):
         return None
-    first, last = found.groups()
+    first, last = match.groups()
     if first and last and int(last) < int(first):
         return None
     start = int(first) if first else max(size - int(last), 0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
-    from holdfast.edges.http.requests import Found
+    from holdfast.edges.http.requests import Target
     from holdfast.operators.tokens import Token, Tokens
 
 Client = tuple[str, int] | None
@@ -111,15 +111,15 @@ class UnknownTokens:
             Busy: Too many unknown tokens of this address wait.
         """
         waiting = self._waiting.get(source, {})
-        found = waiting.get(text)
-        if found is None:
+        answer = waiting.get(text)
+        if answer is None:
             if len(waiting) >= LOOKS:
                 raise Busy("too many unknown tokens are being tried from this address", retry_after=1.0)
-            found = waiting[text] = asyncio.get_running_loop().create_future()
+            answer = waiting[text] = asyncio.get_running_loop().create_future()
             self._waiting[source] = waiting
         if self._reading is None:
             self._reading = asyncio.create_task(self._read(), name="holdfast unknown tokens")
-        return await asyncio.shield(found)
+        return await asyncio.shield(answer)
 
     async def _read(self) -> None:
         try:
@@ -128,12 +128,12 @@ class UnknownTokens:
                 try:
                     known = await self._tokens.find_all([text for text, _ in batch])
                 except Exception as error:
-                    for _, found in batch:
-                        found.set_exception(error)
-                        found.exception()  # nobody may be waiting any more
+                    for _, answer in batch:
+                        answer.set_exception(error)
+                        answer.exception()  # nobody may be waiting any more
                 else:
-                    for text, found in batch:
-                        found.set_result(known.get(text))
+                    for text, answer in batch:
+                        answer.set_result(known.get(text))
         finally:
             self._reading = None
 
@@ -173,7 +173,7 @@ class TokenGuard:
         self._lasting: dict[asyncio.Future[None], _Pass] = {}
         self._looking_after: asyncio.Task[None] | None = None
 
-    async def admit(self, scope: Scope, asked: Found) -> str:
+    async def admit(self, scope: Scope, target: Target) -> str:
         """Return the suffix of the caller's principal.
 
         Raises:
@@ -182,13 +182,13 @@ class TokenGuard:
             Busy: Too many unknown tokens are being tried from this address.
         """
         token = await self.token_of(scope)
-        return "" if token is None else _allowed(token, asked)
+        return "" if token is None else _allowed(token, target)
 
     def admit_at_once(
         self,
         client: Client,
         said: bytes | None,
-        asked: Found,
+        target: Target,
         *,
         host: bytes | None = None,
         server: Server = None,
@@ -204,7 +204,7 @@ class TokenGuard:
         if said[: len(_BEARER)].lower() != _BEARER:
             return None
         token = self._remembered(_text(said), self._ticks())
-        return None if token is None else _allowed(token, asked)
+        return None if token is None else _allowed(token, target)
 
     async def token_of(self, scope: Scope) -> Token | None:
         """Return the caller's token; None for a process of this machine that needs none.
@@ -429,9 +429,9 @@ def _text(said: bytes) -> str:
     return said[len(_BEARER) :].strip().decode("latin-1")
 
 
-def _allowed(token: Token, asked: Found) -> str:
-    place = asked.place
-    if not token.allows(place.family, place.owner, asked.name):
+def _allowed(token: Token, target: Target) -> str:
+    place = target.place
+    if not token.allows(place.family, place.owner, target.name):
         verbs = "every verb" if token.verbs is None else ", ".join(token.verbs)
         raise PermissionDenied(f"this token is for {token.owner} and allows {verbs}")
     return f"{TOKEN_SIGN}{token.id}"

@@ -59,7 +59,7 @@ class PathOwner(msgspec.Struct, frozen=True, gc=False):
     root: str | None = None
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class Target(msgspec.Struct, frozen=True, gc=False):
     """The meaning of a method and a path. `key` is None where the path names no key."""
 
     place: PathOwner
@@ -68,7 +68,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
 
 
-def found(method: str, path: bytes) -> Found:
+def target_of(method: str, path: bytes) -> Target:
     """Return the meaning of a method and a path, as sent.
 
     Raises:
@@ -85,17 +85,17 @@ def found(method: str, path: bytes) -> Found:
             raise InvalidSubject("the path has no known shape: only kv, semantic and blob have paths of keys")
         place = place_of(family, "/".join(parts[:depth]))
         name = _allowed(BLOB_METHODS if family == "blob" else KEY_METHODS, method)
-        return Found(place, name, FAMILIES[family][name], _key(parts[depth]))
+        return Target(place, name, FAMILIES[family][name], _key(parts[depth]))
     owner, colon, verb = text.removeprefix(ROOT).partition(":")
     family, _, owner = owner.partition("/")
     place = place_of(family, owner)
     if colon:
         _allowed({"POST": verb}, method)
-        return Found(place, verb, FAMILIES[family].get(verb))
+        return Target(place, verb, FAMILIES[family].get(verb))
     if family not in RESOURCES:
         raise InvalidSubject("the path has no known shape: name a verb after a colon")
     name = _allowed(LIST_METHODS, method)
-    return Found(place, name, FAMILIES[family][name])
+    return Target(place, name, FAMILIES[family][name])
 
 
 @lru_cache(maxsize=KNOWN_SUBJECTS)
@@ -155,25 +155,25 @@ MOST_PARAMETERS: Final = 100
 
 
 class HttpDialect(Dialect, frozen=True, kw_only=True):
-    """The spelling of one request: `given` holds the fields outside its body.
+    """The spelling of one request: `outside` holds the fields outside its body.
 
-    With `bare` the body is the value itself and not an object of fields. With `told` the body is bytes, and
-    `told` holds the fields. `shape` is that of the verb's fields.
+    With `bare` the body is the value itself and not an object of fields. With `header` the body is bytes, and
+    that header holds the fields. `shape` is that of the verb's fields.
     """
 
-    given: dict[str, Any]
+    outside: dict[str, Any]
     bare: bool = False
-    told: bytes | None = None
+    header: bytes | None = None
     shape: Shape | None = None
 
     def fields(self, payload: bytes) -> dict[str, Any]:
         """Decode the fields of the request."""
         if self.bare:
-            return {"value": decode(payload), **self.given}
-        fields = fields_of(payload) if self.told is None else fields_of(self.told) | {"data": payload}
+            return {"value": decode(payload), **self.outside}
+        fields = fields_of(payload) if self.header is None else fields_of(self.header) | {"data": payload}
         if self.shape is not None:
             self.shape.make_whole(fields)
-        for name, field in self.given.items():
+        for name, field in self.outside.items():
             if fields.setdefault(name, field) != field:
                 raise ValidationError(f"{name} in the body and outside of it differ", field=name)
         return fields
@@ -264,9 +264,9 @@ def _decimal(text: str) -> bool:
 @cache
 def _kinds(struct: type[msgspec.Struct]) -> Mapping[str, str]:
     """Return which fields of a struct are integers and booleans."""
-    found = inspect.type_info(struct)
-    assert isinstance(found, inspect.StructType)
-    return {field.encode_name: _kind(field.type) for field in found.fields}
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return {field.encode_name: _kind(field.type) for field in info.fields}
 
 
 def _kind(kind: inspect.Type) -> str:

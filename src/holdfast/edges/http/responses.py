@@ -79,7 +79,7 @@ def plain(fields: Mapping[str, Any]) -> Response:
     return Response(200, [JSON], encode(fields))
 
 
-def told(fields: Mapping[str, Any]) -> Response:
+def with_bytes(fields: Mapping[str, Any]) -> Response:
     """Return the reply to a verb on blobs: bytes as the body, and the other fields in a header."""
     if "data" not in fields:
         return plain(fields)
@@ -110,14 +110,14 @@ def unchanged(fields: Mapping[str, Any]) -> Response:
     return Response(304, _tag(fields), b"")
 
 
-def page(fields: Mapping[str, Any], path: bytes, asked: Mapping[str, Any]) -> Response:
+def page(fields: Mapping[str, Any], path: bytes, query: Mapping[str, Any]) -> Response:
     """Return a page of keys, with a link to the next page."""
     headers = [JSON]
     if fields["cursor"] is not None:
-        query = urlencode(
-            {name: _spelled(said) for name, said in asked.items()} | {"cursor": fields["cursor"]}
+        following = urlencode(
+            {name: _spelled(value) for name, value in query.items()} | {"cursor": fields["cursor"]}
         )
-        headers.append((b"link", b"<" + path + b"?" + query.encode() + b'>; rel="next"'))
+        headers.append((b"link", b"<" + path + b"?" + following.encode() + b'>; rel="next"'))
     return Response(200, headers, encode(fields))
 
 

@@ -117,12 +117,12 @@ class Link:
             )
 
     def _on_error(self, error: Exception) -> None:
-        found = violation(error)
-        if found is not None and found.subject.upper().startswith(f"{SERVICE_INBOX}."):
-            self._on_inbox_denied(found)
+        denied = violation(error)
+        if denied is not None and denied.subject.upper().startswith(f"{SERVICE_INBOX}."):
+            self._on_inbox_denied(denied)
             return
-        if found is not None and found.kind == "subscription":
-            self._denied.append(found.subject)
+        if denied is not None and denied.kind == "subscription":
+            self._denied.append(denied.subject)
         if self.client.is_connected:
             _log.warning("the NATS connection %r reports: %s", self._name, error)
         elif isinstance(error, (Untrusted, LoginRefused)) and str(error) != self._refused:
@@ -131,15 +131,15 @@ class Link:
         else:
             _log.debug("the NATS server can't be reached: %s", error)
 
-    def _on_inbox_denied(self, found: Violation) -> None:
+    def _on_inbox_denied(self, denied: Violation) -> None:
         """Log once that instances can't tell each other how they are. Everything else works without it."""
         if not self.inbox_denied:
             _log.warning(
                 "the NATS server denies the service a %s at %s, so the console lists this instance alone: "
                 "allow the service's user to publish and to subscribe to %s.>, or make the server's "
                 "configuration anew with holdfast nats config, and restart the service",
-                found.kind,
-                found.subject,
+                denied.kind,
+                denied.subject,
                 SERVICE_INBOX,
             )
         self.inbox_denied = True
@@ -258,7 +258,7 @@ class Links:
         self._most = most
         self._question = links_question(prefix)
         self._own: list[Link] = []
-        self._told = 0
+        self._announced = 0
         self._served = 0
         self._stack = contextlib.AsyncExitStack()
 
@@ -281,7 +281,7 @@ class Links:
         with contextlib.suppress(Lost):  # it is reconnecting; the next call asks again
             self._common.send(self._question, b"")
             await self._common.flush()
-        while self._served < self._told:
+        while self._served < self._announced:
             link = await self._link_of(self._served)
             self._service.serve_links(link.client, [self._served])
             self._served += 1
@@ -312,6 +312,6 @@ class Links:
 
     def _hear(self, message: Message) -> None:
         """Record the number of links. The server maps the question, from any instance, to this subject."""
-        told = message.subject.rpartition(".")[2]
-        if told.isascii() and told.isdigit() and int(told[:4]) <= MOST_LINKS:
-            self._told = max(self._told, int(told[:4]))
+        number = message.subject.rpartition(".")[2]
+        if number.isascii() and number.isdigit() and int(number[:4]) <= MOST_LINKS:
+            self._announced = max(self._announced, int(number[:4]))

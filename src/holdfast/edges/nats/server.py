@@ -136,9 +136,9 @@ class NatsServer:
             Unsupported: There is no nats-server, or it is too old to enforce permissions.
         """
         program = find()
-        if self._config is not None and (found := await asyncio.to_thread(version, program)) < LEAST_VERSION:
+        if self._config is not None and (number := await asyncio.to_thread(version, program)) < LEAST_VERSION:
             raise Unsupported(
-                f"nats-server {_dotted(found)} does not keep permissions apart; "
+                f"nats-server {_dotted(number)} does not keep permissions apart; "
                 f"{_dotted(LEAST_VERSION)} or newer is needed"
             )
         private.make_folder(self._folder)
@@ -314,12 +314,12 @@ def find() -> Path:
         for file in importlib.metadata.files(_PACKAGE) or ():
             if file.name in _PROGRAMS and (path := Path(str(file.locate()))).exists():
                 return path.resolve()
-    found = shutil.which("nats-server")
-    if found is None:
+    program = shutil.which("nats-server")
+    if program is None:
         raise Unsupported(
             f"nats-server is not installed: {extras.install('server')} installs it, or put it on the PATH"
         )
-    return Path(found)
+    return Path(program)
 
 
 def version(program: Path | None = None) -> tuple[int, ...]:
@@ -336,10 +336,10 @@ def version(program: Path | None = None) -> tuple[int, ...]:
 def _version(program: Path, changed: int) -> tuple[int, ...]:
     """Ask a program for its version, once until its file changes."""
     said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"v(\d+)\.(\d+)\.(\d+)", said)
-    if found is None:
+    match = re.search(r"v(\d+)\.(\d+)\.(\d+)", said)
+    if match is None:
         raise Unsupported(f"{program} does not say which version of nats-server it is")
-    return tuple(int(number) for number in found.groups())
+    return tuple(int(number) for number in match.groups())
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:
