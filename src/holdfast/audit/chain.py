@@ -12,9 +12,9 @@ previous signature. So writes continue, no record is replaced, and the chain sta
 A signature covers the text as stored. Records and heads of earlier versions have no `form`; their signature
 covers the decoded content.
 
-Law: pure functions over records and keys. Values never appear here, only their hashes. `holdfast.decide`
-knows what is recorded and when, `holdfast.audit.keyring` where keys come from, and `holdfast.audit.verify`
-what a break is.
+Pure functions over records and keys. Values never appear here, only their hashes. `holdfast.decide` knows
+what is recorded and when, `holdfast.audit.keyring` where keys come from, and `holdfast.audit.verify` what a
+break is.
 """
 
 from __future__ import annotations

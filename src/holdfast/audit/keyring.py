@@ -1,8 +1,8 @@
 """The audit's secrets, from configuration or from a file next to the data.
 
-Law: a secret is never logged, shown or stored in the database. Several secrets may be known. The last one
-signs and each verifies what it signed, so rotation means adding one. A secret marked as retired verifies what
-it signed before and is trusted for nothing else.
+A secret is never logged, shown or stored in the database. Several secrets may be known. The last one signs
+and each verifies what it signed, so rotation means adding one. A secret marked as retired verifies what it
+signed before and is trusted for nothing else.
 """
 
 from __future__ import annotations

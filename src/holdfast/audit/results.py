@@ -1,7 +1,4 @@
-"""The values that reading and verifying an audit return.
-
-Law: as in `holdfast.model`: frozen values only.
-"""
+"""The values that reading and verifying an audit return."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Verification of an audit: finding the first record of a chain, or its head, that is not as written.
 
-Law: pure functions over rows and keys. Problems are described in words for people. `holdfast.audit.chain`
-knows how records and heads are signed.
+Pure functions over rows and keys. Problems are described in words for people. `holdfast.audit.chain` knows
+how records and heads are signed.
 """
 
 from __future__ import annotations

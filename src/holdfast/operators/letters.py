@@ -1,8 +1,8 @@
 """Dead letters for operators: requests that were given up, to be inspected, retried or dropped.
 
-Law: a letter is removed only when its request has succeeded, or when an operator drops it. A service handles
-the letters for its clients, because they are stored with the namespace. People see the values in a letter as
-they see those of entries: masked, until they say why.
+A letter is removed only when its request has succeeded, or when an operator drops it. A service handles the
+letters for its clients, because they are stored with the namespace. People see the values in a letter as they
+see those of entries: masked, until they say why.
 """
 
 from __future__ import annotations

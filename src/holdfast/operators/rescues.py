@@ -1,7 +1,7 @@
 """Copies of a store for remote callers, which cannot wait for a reply as long as a copy takes.
 
-Law: a copy continues whether or not a caller waits for it, and ends with the store. Its result is kept until
-the next copy begins, so that a caller can ask late.
+A copy continues whether or not a caller waits for it, and ends with the store. Its result is kept until the
+next copy begins, so that a caller can ask late.
 """
 
 from __future__ import annotations

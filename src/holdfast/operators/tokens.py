@@ -3,8 +3,8 @@
 A token is `hf_<id>_<secret>`. The store keeps the id and a hash of the secret, in a namespace that no door
 leads to, so that all instances of a service know every token.
 
-Law: the secret exists only in the answer to `create`. An expired token is gone like any expired entry. A
-caller with a token makes no token that allows more than its own, or for longer.
+The secret exists only in the answer to `create`. An expired token is gone like any expired entry. A caller
+with a token makes no token that allows more than its own, or for longer.
 """
 
 from __future__ import annotations

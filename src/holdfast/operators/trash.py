@@ -1,6 +1,6 @@
 """Reading the trash: entries of a namespace that were removed and can still be restored.
 
-Law: nothing is written here, and only operators read it. The verb `restore` brings a key back.
+Nothing is written here, and only operators read it. The verb `restore` brings a key back.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An engine knows keys and rows, but not what an envelope means. So a walk over its rows picks the matches, with
 a bounded amount of work per page. A page may therefore hold few keys, or none, although more pages follow.
 
-Law: nothing is written here. `rules` says what a filter may hold; only this module says which rows match it.
+Nothing is written here. `rules` says what a filter may hold; only this module says which rows match it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Detection of storage outages from the results of writes, with one alert for each long outage.
 
-Law: this module never calls the storage; it is given the results of those who do. An outage is a run of
-failures with no success between them. After a silence the state is unknown, and the next failure begins a new
-outage. Time is the store's.
+This module never calls the storage; it is given the results of those who do. An outage is a run of failures
+with no success between them. After a silence the state is unknown, and the next failure begins a new outage.
+Time is the store's.
 """
 
 from __future__ import annotations

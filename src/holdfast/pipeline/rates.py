@@ -1,6 +1,6 @@
 """Rate limits: of a namespace by its policy or by default, and of a plugin that calls a service.
 
-Law: each serving process counts its own rate. A namespace without a rate limit costs nothing.
+Each serving process counts its own rate. A namespace without a rate limit costs nothing.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ a restart: the storage remembers the latest time used in a reply, and a process 
 earlier. Where the store's time is that of one machine, the storage also keeps the line of its clock against
 the machine's ticks, which is exact even if the process before was killed.
 
-Law: a clock's time is accepted at once only if it is close to the expected time. Until a larger difference
-has persisted, the store is unsure of its time: it removes nothing and answers nothing that depends on time.
+A clock's time is accepted at once only if it is close to the expected time. Until a larger difference has
+persisted, the store is unsure of its time: it removes nothing and answers nothing that depends on time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading the journal forwards: `changes` once, `watch` continuously.
 
-Law: the journal is the truth and events are hints. A watch that is woken too often, too late or not at all
-still yields every change once and in order, because it polls every second.
+The journal is the truth and events are hints. A watch that is woken too often, too late or not at all still
+yields every change once and in order, because it polls every second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Log lines about commands, written after they have taken effect.
 
-Law: logs name namespaces, keys, versions and request ids, never values. A conflict (a lost race) is a
-WARNING, and so is a request that was given up. A write of the semantic family is an INFO line with its
-directive, and so is the expiry of an entry that has semantics. A defect is an ERROR. A repeated request is
-logged as a replay, never as a second write.
+Logs name namespaces, keys, versions and request ids, never values. A conflict (a lost race) is a WARNING, and
+so is a request that was given up. A write of the semantic family is an INFO line with its directive, and so
+is the expiry of an entry that has semantics. A defect is an ERROR. A repeated request is logged as a replay,
+never as a second write.
 
 Each line also carries its contents as fields, for logs that are read by programs.
 """

@@ -1,6 +1,6 @@
 """Upkeep: it expires due entries, trims old records, and finishes interrupted work.
 
-Law: this package finds what is to be done and submits commands for it.
+This package finds what is to be done and submits commands for it.
 """
 
 from typing import TYPE_CHECKING

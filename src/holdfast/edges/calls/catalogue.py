@@ -1,6 +1,6 @@
 """The declaration of a verb: its name, fields, reply and effect, and the function that answers it.
 
-Law: a verb is declared once, and every door, page and permission is derived from that. Nothing here knows a
+A verb is declared once, and every door, page and permission is derived from that. Nothing here knows a
 particular verb or transport. Structs of fields only declare names and types: `holdfast.rules` validates
 values, so that the same input gets the same error at every door.
 """

@@ -1,7 +1,7 @@
 """Detection of fields that a verb does not know, and the warnings and errors about them.
 
-Law: messages are short, whatever was sent. Names come from the caller, so they are shown as ASCII without
-control characters.
+Messages are short, whatever was sent. Names come from the caller, so they are shown as ASCII without control
+characters.
 """
 
 from __future__ import annotations
