@@ -161,8 +161,8 @@ def _installed(scheme: str) -> MakeEngine | None:
     # late: it takes 17 ms, and few programs use an engine of others
     from importlib.metadata import entry_points
 
-    for found in entry_points(group=ENTRY_POINTS, name=scheme):
-        make: MakeEngine = found.load()
+    for entry_point in entry_points(group=ENTRY_POINTS, name=scheme):
+        make: MakeEngine = entry_point.load()
         return make
     return None
 

@@ -192,11 +192,11 @@ class FileKeyring(Keyring):
 
     def secret(self, name: str) -> bytes | None:
         """See `holdfast.audit.chain.SigningKeys`."""
-        found = super().secret(name)
-        if found is None:
+        secret = super().secret(name)
+        if secret is None:
             self._read(signing=False, again=True)
-            found = super().secret(name)
-        return found
+            secret = super().secret(name)
+        return secret
 
     def retired(self, name: str) -> bool:
         """See `holdfast.audit.chain.SigningKeys`."""
@@ -243,8 +243,8 @@ class FileKeyring(Keyring):
         with _usable(self.path):
             if not self.path.exists() and (not signing or self.makes):
                 return
-            found = self.path.stat()
-            seen = found.st_mtime_ns, found.st_ino
+            status = self.path.stat()
+            seen = status.st_mtime_ns, status.st_ino
             if seen != self._seen:
                 self._use(read_keys(self.path))
                 self._seen = seen
@@ -279,15 +279,15 @@ def _marked(secret: bytes, names: Sequence[str]) -> bytes:
 
 def parse_keys(text: str, *, field: str = "audit_key") -> list[bytes]:
     """Parse secrets from text, separated by white space or commas, the newest last."""
-    found = text.replace(",", " ").split()
-    for word in found:
+    words = text.replace(",", " ").split()
+    for word in words:
         width = len(word.removeprefix(RETIRED.decode()))
         if width < SHORTEST:
             raise ValidationError(
                 f"{field} holds a secret of {width} characters; at least {SHORTEST} are needed",
                 field=field,
             )
-    return [word.encode() for word in found]
+    return [word.encode() for word in words]
 
 
 def read_keys(path: Path) -> list[bytes]:

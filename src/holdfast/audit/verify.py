@@ -93,32 +93,32 @@ class Chain:
             expected = self.number + 1
             if len(key) != WIDTH:
                 return Break(number=expected, reason="a row was put in that is no record")
-            found = int.from_bytes(key, "big")
-            wrong = self._wrong(row, found, expected)
+            number = int.from_bytes(key, "big")
+            wrong = self._wrong(row, number, expected)
             if isinstance(wrong, str):
-                return Break(number=min(found, expected), reason=wrong)
+                return Break(number=min(number, expected), reason=wrong)
             self.number, self.signature = wrong.number, wrong.signature
         return None
 
-    def _wrong(self, row: Row, found: int, expected: int) -> AuditRecord | str:
+    def _wrong(self, row: Row, number: int, expected: int) -> AuditRecord | str:
         """Return the problem with a record, or the record."""
-        if found > expected:
+        if number > expected:
             return f"record {expected} was removed"
         try:
             record = record_of(row)
         except DatabaseError:
-            return f"record {found} can't be read"
+            return f"record {number} can't be read"
         secret = self._keys.secret(record.signed_by)
         if secret is None:
-            return f"record {found} is signed with the unknown key {record.signed_by!r}"
+            return f"record {number} is signed with the unknown key {record.signed_by!r}"
         if not genuine(self._namespace, secret, record, row.value or ""):
-            return f"record {found} was edited or put in"
-        if found != expected or record.number != found:
-            return f"record {found} was moved"
+            return f"record {number} was edited or put in"
+        if number != expected or record.number != number:
+            return f"record {number} was moved"
         if record.previous in SAID:
-            return f"{SAID[record.previous]} when record {found} was written"
+            return f"{SAID[record.previous]} when record {number} was written"
         if not same(record.previous, self.signature):
-            return f"record {found} does not follow the one before it"
+            return f"record {number} does not follow the one before it"
         return self._wrongly_signed(record) or record
 
     def _wrongly_signed(self, record: AuditRecord) -> str | None:

@@ -155,15 +155,15 @@ async def ends_of(
 
 def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record], bool]:
     """Return as many of the records as the query allows, and whether these are all."""
-    given: list[Record] = []
+    page: list[Record] = []
     room = query.max_bytes
     for record in records:
         if room is not None:
             room -= len((record.detail or "").encode())
-        if len(given) == query.limit or (given and room is not None and room < 0):
-            return given, False
-        given.append(record)
-    return given, True
+        if len(page) == query.limit or (page and room is not None and room < 0):
+            return page, False
+        page.append(record)
+    return page, True
 
 
 def row_size(key: str | bytes, row: Row | None) -> int:

@@ -163,8 +163,8 @@ class Audit:
         everything = query == AuditQuery(after=query.after, limit=query.limit, reverse=query.reverse)
         step = min(STEP, query.limit + 1) if everything else STEP
         while looked < PART:
-            found = await self._scan(last, step, reverse=query.reverse)
-            for key, row in zip(found.keys, found.rows, strict=True):
+            scanned = await self._scan(last, step, reverse=query.reverse)
+            for key, row in zip(scanned.keys, scanned.rows, strict=True):
                 record = record_of(row)
                 fits = _fits(record, query)
                 room -= row.size + _SPELLING if fits else 0
@@ -174,7 +174,7 @@ class Audit:
                 looked += 1
                 if fits:
                     records.append(_entry(record))
-            if not found.more:
+            if not scanned.more:
                 return AuditPage(records=records, next=None)
         return AuditPage(records=records, next=last)
 
@@ -242,9 +242,9 @@ class Audit:
         chain = Chain(self._namespace, self._engine.keys, head, after=number, anchor=signature)
         more = broken is None
         for _ in range(PART // STEP if more else 0):
-            found = await self._scan(chain.number, STEP)
-            broken = chain.first_break(zip(found.keys, found.rows, strict=True))
-            more = found.more and broken is None
+            scanned = await self._scan(chain.number, STEP)
+            broken = chain.first_break(zip(scanned.keys, scanned.rows, strict=True))
+            more = scanned.more and broken is None
             if not more:
                 break
         number, signature = chain.number, chain.signature
@@ -297,8 +297,8 @@ class Audit:
         """Return what was changed with SQL in the namespace's row, which holds its policy."""
         while True:
             head, _ = await self._head()
-            found = await self._engine.totals(self._now(), namespace=self._namespace)
-            namespace = found[0].namespace if found else None
+            totals = await self._engine.totals(self._now(), namespace=self._namespace)
+            namespace = totals[0].namespace if totals else None
             reason = unlike(head, namespace) or await self._ended_unasked(head, namespace)
             if reason is None:
                 return None

@@ -63,49 +63,49 @@ class Inspection:
 
     async def namespace(self, name: str) -> Inspected:
         """Read all rows of a namespace and compare their number and size with its counters."""
-        found = Inspected(counted=False)
+        report = Inspected(counted=False)
         for _ in range(ATTEMPTS):
             before = await self._row(name)
-            found = await self._walked(name)
+            report = await self._walked(name)
             if await self._row(name) == before:
-                _compare(found, before)
-                return found
-        found.counted = False
-        return found
+                _compare(report, before)
+                return report
+        report.counted = False
+        return report
 
     async def _row(self, name: str) -> Namespace | None:
         totals = await self._engine.totals(ALL, namespace=name)
         return totals[0].namespace if totals else None
 
     async def _walked(self, name: str) -> Inspected:
-        found = Inspected()
+        report = Inspected()
         items: list[str] = []
         for space in (KV, TRASH, GUARD, REQUEST, LETTER, TABLE, DROPPED, UPLOAD):
             async for key, row in self._rows(name, space):
-                readable = _look(found, space, key, row)
+                readable = _look(report, space, key, row)
                 if space == KV and row.version > 0:
-                    _count(found, key, row)
+                    _count(report, key, row)
                 elif space == DROPPED:
                     items.append(bytes(key).decode() if isinstance(key, bytes) else key)
                 elif space == TABLE and readable:
-                    items.extend(_item_spaces(found, row))
+                    items.extend(_item_spaces(report, row))
         for space in items:
             if space.startswith("item/"):
                 async for key, row in self._rows(name, space):
-                    _look(found, space, key, row)
-                    _count(found, key, row)
+                    _look(report, space, key, row)
+                    _count(report, key, row)
         if has_blobs(name):
-            await self._walk_blobs(name, found)
-        return found
+            await self._walk_blobs(name, report)
+        return report
 
-    async def _walk_blobs(self, name: str, found: Inspected) -> None:
+    async def _walk_blobs(self, name: str, report: Inspected) -> None:
         def tell(trouble: str) -> None:
-            if len(found.unreadable) < SHOWN:
-                found.unreadable.append(trouble)
+            if len(report.unreadable) < SHOWN:
+                report.unreadable.append(trouble)
 
         def count(key: bytes, row: Row) -> None:
-            found.rows += 1
-            found.bytes += len(key) + row.size
+            report.rows += 1
+            report.bytes += len(key) + row.size
 
         await BlobInspection(self._engine, name, walk=self._rows, tell=tell, count=count).run()
 
@@ -123,45 +123,45 @@ class Inspection:
                 values=True,
             )
             page = await self._engine.scan(query, ALL)
-            for found in zip(page.keys, page.rows, strict=True):
-                yield found
+            for pair in zip(page.keys, page.rows, strict=True):
+                yield pair
             more, after = page.more, page.keys[-1] if page.keys else None
 
 
-def _item_spaces(found: Inspected, row: Row) -> list[str]:
+def _item_spaces(report: Inspected, row: Row) -> list[str]:
     try:
         return [schema_of(row.value or "").item_space]
     except DatabaseError:
-        found.unreadable.append("the definition of a table can't be read")
+        report.unreadable.append("the definition of a table can't be read")
         return []
 
 
-def _look(found: Inspected, space: str, key: str | bytes, row: Row) -> bool:
+def _look(report: Inspected, space: str, key: str | bytes, row: Row) -> bool:
     """Return True if the JSON of a row can be read; otherwise report the row."""
-    found.rows += 1
+    report.rows += 1
     try:
         for text in (row.value, row.semantics):
             if text:
                 msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        if len(found.unreadable) < SHOWN:
-            found.unreadable.append(f"the row of {key!r} in {space} can't be read")
+        if len(report.unreadable) < SHOWN:
+            report.unreadable.append(f"the row of {key!r} in {space} can't be read")
         return False
     return True
 
 
-def _count(found: Inspected, key: str | bytes, row: Row) -> None:
-    found.keys += 1
-    found.bytes += (len(key.encode()) if isinstance(key, str) else len(key)) + row.size
+def _count(report: Inspected, key: str | bytes, row: Row) -> None:
+    report.keys += 1
+    report.bytes += (len(key.encode()) if isinstance(key, str) else len(key)) + row.size
 
 
-def _compare(found: Inspected, row: Namespace | None) -> None:
+def _compare(report: Inspected, row: Namespace | None) -> None:
     if row is None:
-        found.miscounted.append("the namespace has no row")
+        report.miscounted.append("the namespace has no row")
         return
-    for what, counted, said in (("keys", found.keys, row.keys), ("bytes", found.bytes, row.bytes)):
-        if counted != said:
-            found.miscounted.append(f"it has {counted} {what}, and its row says {said}")
+    for what, counted, recorded in (("keys", report.keys, row.keys), ("bytes", report.bytes, row.bytes)):
+        if counted != recorded:
+            report.miscounted.append(f"it has {counted} {what}, and its row says {recorded}")
 
 
 class Bytes(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,15 +232,15 @@ class BlobInspection:
             self._compare_bytes(name, manifest)
 
     def _compare_bytes(self, name: str, manifest: Manifest) -> None:
-        found = self._known.get(manifest.upload)
-        if found is None:
+        known = self._known.get(manifest.upload)
+        if known is None:
             self._tell(f"the bytes of blob {name!r} are missing")
-        elif found.wrong:
-            parts = ", ".join(map(str, found.wrong[:5]))
+        elif known.wrong:
+            parts = ", ".join(map(str, known.wrong[:5]))
             self._tell(f"bytes of blob {name!r} were changed: parts {parts} of {manifest.parts}")
-        elif (found.parts, found.size) != (manifest.parts, manifest.size):
-            self._tell(f"blob {name!r} has {found.size} of {manifest.size} bytes")
-        elif found.checksum != manifest.checksum:
+        elif (known.parts, known.size) != (manifest.parts, manifest.size):
+            self._tell(f"blob {name!r} has {known.size} of {manifest.size} bytes")
+        elif known.checksum != manifest.checksum:
             self._tell(f"blob {name!r} does not match its checksum")
 
     async def _bytes(self, upload: int) -> Bytes:

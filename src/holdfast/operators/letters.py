@@ -85,11 +85,11 @@ class Letters:
             max_bytes=rules.MAX_TRANSFER_BYTES,
             values=True,
         )
-        found = await self._engine.scan(query, self._now())
-        letters = [letter_of(row) for row in found.rows]
+        scanned = await self._engine.scan(query, self._now())
+        letters = [letter_of(row) for row in scanned.rows]
         if masked and letters and (await self._policy(namespace)).reveal != "open":
             letters = [_masked(letter) for letter in letters]
-        return LetterPage(letters=letters, next=letters[-1].number if found.more else None)
+        return LetterPage(letters=letters, next=letters[-1].number if scanned.more else None)
 
     async def get(self, number: int, *, masked: bool = False) -> Letter | None:
         """Get a letter by its number.

@@ -182,14 +182,14 @@ class Tokens:
         """
         if (service := service_of(self._engine)) is not None:
             return msgspec.convert((await service.operator("tokens", {}))["tokens"], list[Token])
-        found: list[Token] = []
+        tokens: list[Token] = []
         cursor = None
         while True:
             page = await self._kv.list(cursor=cursor, values=True)
-            found += map(_token_of, page.entries or ())
+            tokens += map(_token_of, page.entries or ())
             cursor = page.cursor
             if cursor is None:
-                return found
+                return tokens
 
     async def get(self, ids: Iterable[str]) -> dict[str, Token]:
         """Get tokens by their ids.
@@ -201,8 +201,8 @@ class Tokens:
             Those that are valid, by id.
         """
         if service_of(self._engine) is not None:
-            wanted = set(ids)
-            return {token.id: token for token in await self.list() if token.id in wanted}
+            names = set(ids)
+            return {token.id: token for token in await self.list() if token.id in names}
         return {name: _token_of(entry) for name, entry in (await self._entries(ids)).items()}
 
     async def revoke(self, id: str) -> bool:
@@ -244,24 +244,24 @@ class Tokens:
         Returns:
             What each allows, by the token. Those that do not exist are left out.
         """
-        asked = [(text, parts) for text in tokens if (parts := _TOKEN.fullmatch(text)) is not None]
-        entries = await self._entries({parts[1] for _, parts in asked})
+        matches = [(text, parts) for text in tokens if (parts := _TOKEN.fullmatch(text)) is not None]
+        entries = await self._entries({parts[1] for _, parts in matches})
         return {
             text: _token_of(entries[parts[1]])
-            for text, parts in asked
+            for text, parts in matches
             if parts[1] in entries and _is_of(parts[2], entries[parts[1]])
         }
 
     async def _entries(self, ids: Iterable[str]) -> dict[str, Entry]:
-        wanted = sorted(set(ids))
-        found: dict[str, Entry] = {}
-        for start in range(0, len(wanted), _AT_ONCE):
-            for entry in await self._kv.get_many(wanted[start : start + _AT_ONCE]):
+        names = sorted(set(ids))
+        entries: dict[str, Entry] = {}
+        for start in range(0, len(names), _AT_ONCE):
+            for entry in await self._kv.get_many(names[start : start + _AT_ONCE]):
                 if isinstance(entry, HoldfastError):
                     raise entry
                 if entry is not None:
-                    found[entry.key] = entry
-        return found
+                    entries[entry.key] = entry
+        return entries
 
 
 def has_form(text: str) -> bool:

@@ -47,13 +47,13 @@ async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
     """Return a page of the trash, with values if the scan asks for them."""
     if (service := service_of(engine)) is not None:
         return msgspec.convert(await service.operator("trash", _fields(query)), TrashPage)
-    found = await engine.scan(msgspec.structs.replace(query, values=True), now)
-    rows = list(zip(found.keys, found.rows, strict=True))
+    scanned = await engine.scan(msgspec.structs.replace(query, values=True), now)
+    rows = list(zip(scanned.keys, scanned.rows, strict=True))
     entries = await in_turns(lambda pair: _readable(*pair, values=query.values), rows, _size)
     return TrashPage(
         entries=[entry for entry in entries if entry is not None],
-        truncated=found.more,
-        cursor=cursor_after(found.keys[-1].decode()) if found.more else None,
+        truncated=scanned.more,
+        cursor=cursor_after(scanned.keys[-1].decode()) if scanned.more else None,
     )
 
 

@@ -141,8 +141,8 @@ async def _refusal(engine: DurableStorage, now: Callable[[], int]) -> HoldfastEr
             kept = await engine.kept_keys()
             names = kept or await _signers(engine, now)
             newest = engine.keys.choose(names)
-            wanted = names if newest in names else [*names, newest]
-            if wanted == kept or await engine.keep_keys(wanted, before=kept) == wanted:
+            signers = names if newest in names else [*names, newest]
+            if signers == kept or await engine.keep_keys(signers, before=kept) == signers:
                 return None
     except HoldfastError as refusal:
         return refusal

@@ -551,11 +551,11 @@ class Pipeline:
         self.timekeeper.answered = True
         return row, now
 
-    def glance(self, wanted: Sequence[tuple[str, str]]) -> list[Row | None] | Later:
+    def glance(self, keys: Sequence[tuple[str, str]]) -> list[Row | None] | Later:
         """Read entries as they are now, if that is possible without waiting.
 
         Args:
-            wanted: Pairs of a namespace and a key.
+            keys: Pairs of a namespace and a key.
 
         Returns:
             A row or None for each pair, by position; or `LATER` if the storage would have to be waited for.
@@ -563,7 +563,7 @@ class Pipeline:
         Raises:
             Unavailable: The store is not open, or its time is not known.
         """
-        addresses = [Address(namespace, KV_SPACE, key) for namespace, key in wanted]
+        addresses = [Address(namespace, KV_SPACE, key) for namespace, key in keys]
         return self.require_engine().glance(addresses, self.now())
 
     async def get_all(self, namespace: str, keys: Sequence[str]) -> list[Row | None]:
@@ -595,12 +595,12 @@ class Pipeline:
                     )
         return rows
 
-    async def select(self, query: Scan, wanted: Filter | None) -> Selected:
+    async def select(self, query: Scan, criteria: Filter | None) -> Selected:
         """Read the entries of a range of keys that match a filter.
 
         Args:
             query: The range.
-            wanted: The filter; None for every entry.
+            criteria: The filter; None for every entry.
 
         Returns:
             The keys and rows that were found, and where to continue.
@@ -611,7 +611,7 @@ class Pipeline:
         self.rates.admit(query.namespace)
         with self._batcher.reading(query.namespace):
             await self._batcher.settled(query.namespace)
-            return await select(self.require_engine(), query, wanted, self.now)
+            return await select(self.require_engine(), query, criteria, self.now)
 
     @asynccontextmanager
     async def view(self, namespace: str) -> AsyncIterator[View]:

@@ -143,13 +143,13 @@ class Timekeeper:
 
     async def listen(self) -> None:
         """Follow the time of a service, which sends it with every reply."""
-        told = None if self._clock is None else await self._read_clock(self._clock)
-        if self._clock is None or told is None:
+        reading = None if self._clock is None else await self._read_clock(self._clock)
+        if self._clock is None or reading is None:
             return
         if self._begun:
-            self._clock.follow(told)
+            self._clock.follow(reading)
         else:  # this is the first time that the service has sent
-            self._clock.start(told)
+            self._clock.start(reading)
             self._begun = True
 
     async def _read_clock(self, clock: SystemClock) -> Reading | None:

@@ -45,8 +45,8 @@ def report(command: Command, result: Result | Exception) -> None:
     if isinstance(result, HoldfastError):
         _report_error(command, result)
     elif command.parts is not None:
-        for part, found in zip(command.parts, getattr(result, "items", ()), strict=True):
-            report(part, found)
+        for part, outcome in zip(command.parts, getattr(result, "items", ()), strict=True):
+            report(part, outcome)
     elif isinstance(command, Escalate) and isinstance(result, LetterStored) and not result.replayed:
         _report_letter(command, result.number)
     elif is_semantic(command.namespace) and isinstance(command, WriteCommand):
@@ -63,7 +63,7 @@ def report_expired(journal: Sequence[Record]) -> None:
 
 
 def _report_expired(record: Record) -> None:
-    told = {
+    fields = {
         "namespace": record.namespace,
         "operation": "expired",
         "key": record.key,
@@ -72,28 +72,29 @@ def _report_expired(record: Record) -> None:
         "lag_ms": record.lag_ms,
         "version": record.version,
     }
-    _log.info("expired %s", _pairs(told, "key", "purpose", "last_writer", "lag_ms", "version"), extra=told)
+    shown = _pairs(fields, "key", "purpose", "last_writer", "lag_ms", "version")
+    _log.info("expired %s", shown, extra=fields)
 
 
 def _report_error(command: Command, error: HoldfastError) -> None:
-    told = _told(command) | {"code": error.code, "field": error.field}
+    fields = _fields_of(command) | {"code": error.code, "field": error.field}
     if isinstance(error, VersionConflict):
         _log.warning(
             "conflict in %s, request %s: %s",
             command.namespace,
-            told.get("request_id"),
+            fields.get("request_id"),
             error.message,
-            extra=told | _met(command, error),
+            extra=fields | _met(command, error),
         )
     elif isinstance(error, Defect):
         _log.error(
             "%s in %s, request %s: %s",
             error.code,
             command.namespace,
-            told.get("request_id"),
+            fields.get("request_id"),
             error.message,
             exc_info=error,
-            extra=told,
+            extra=fields,
         )
 
 
@@ -105,19 +106,19 @@ def _report_letter(command: Escalate, number: int) -> None:
         command.code,
         command.attempts,
         number,
-        extra=_told(command) | {"request_id": command.request},
+        extra=_fields_of(command) | {"request_id": command.request},
     )
 
 
-def _told(command: Command) -> dict[str, Any]:
+def _fields_of(command: Command) -> dict[str, Any]:
     """Return the log fields that identify a command and its writer."""
     verb = _CAPITAL.sub("_", type(command).__name__).lower()
     plugin = owner(command.namespace)
-    told = {"namespace": command.namespace, "plugin": plugin, "operation": verb, "verb": verb}
+    fields = {"namespace": command.namespace, "plugin": plugin, "operation": verb, "verb": verb}
     if not isinstance(command, WriteCommand):
-        return told
+        return fields
     writer = command.origin.writer
-    return told | {
+    return fields | {
         "directive": writer.partition(":")[2] or writer,
         "last_writer": writer,
         "request_id": command.origin.request_id,
@@ -146,9 +147,9 @@ def _written(
         case KeyChange(), Deleted(version=int(version)):
             yield command, version, result.purpose
         case Batch(), Versions():
-            for write, given, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
-                if given is not None and not isinstance(write, Guard):
-                    yield write, given, purpose
+            for write, number, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
+                if number is not None and not isinstance(write, Guard):
+                    yield write, number, purpose
         case _:
             return
 
@@ -158,18 +159,19 @@ def _report_write(
 ) -> None:
     if not _log.isEnabledFor(logging.INFO):
         return
-    told = _told(command) | {"key": change.key, "purpose": purpose, "version": version, "replayed": replayed}
+    about = {"key": change.key, "purpose": purpose, "version": version, "replayed": replayed}
+    fields = _fields_of(command) | about
     if isinstance(change, Set):
-        told["ttl"] = change.ttl
+        fields["ttl"] = change.ttl
     _log.info(
         "%s%s %s",
         "replayed " if replayed else "",
-        told["operation"],
-        _pairs(told, "directive", "key", "purpose", "ttl", "request_id", "version"),
-        extra=told,
+        fields["operation"],
+        _pairs(fields, "directive", "key", "purpose", "ttl", "request_id", "version"),
+        extra=fields,
     )
 
 
-def _pairs(told: dict[str, Any], *names: str) -> str:
+def _pairs(fields: dict[str, Any], *names: str) -> str:
     """Return fields as text for people, without those that have no value."""
-    return " ".join(f"{name}={told[name]}" for name in names if told.get(name) is not None)
+    return " ".join(f"{name}={fields[name]}" for name in names if fields.get(name) is not None)

@@ -206,18 +206,18 @@ class Reaper:
         totals = await self._engine.totals(self._clock.now(), namespace=namespace)
         if not totals:
             return False
-        found, freed = totals[0].namespace, False
-        target = found.kept_bytes - 2 * excess - min(MORE_ROOM, found.kept_bytes // 16)
-        while found.kept_bytes > target and journal_yields(found):
+        row, freed = totals[0].namespace, False
+        target = row.kept_bytes - 2 * excess - min(MORE_ROOM, row.kept_bytes // 16)
+        while row.kept_bytes > target and journal_yields(row):
             query = JournalQuery(
-                namespace=namespace, since=found.journal_floor, limit=LOOK, max_bytes=MORE_ROOM
+                namespace=namespace, since=row.journal_floor, limit=LOOK, max_bytes=MORE_ROOM
             )
             page = await self._engine.journal(query)
             if not page.records:
                 break
             trim = Trim(namespace=namespace, upto=page.records[-1].version)
             outcome = await self._engine.transact([trim], self._clock.now)
-            [found] = outcome.namespaces or [found]
+            [row] = outcome.namespaces or [row]
             if outcome.empty:
                 break
             freed = True
