@@ -146,7 +146,7 @@ async def test_edited_head_stops_pruning(ground: Ground, clock: ManualClock) -> 
     assert len(await ground.table.rows()) == RECORDS + 1
 
 
-async def test_an_edited_head_without_records(ground: Ground) -> None:
+async def test_edited_head_without_records_is_reported(ground: Ground) -> None:
     """If nothing is left but an edited head, the first record of the rest says so."""
     await ground.table.edit(0, lambda head: head.update(number=0))
     await ground.table.remove(*range(1, RECORDS + 1))
@@ -176,7 +176,7 @@ async def test_a_record_that_can_t_be_read_does_not_stop_writing(ground: Ground)
     assert len(await ground.table.rows()) == RECORDS + 1
 
 
-async def test_a_namespace_without_its_row(ground: Ground) -> None:
+async def test_audit_of_a_namespace_without_its_row_is_found(ground: Ground) -> None:
     """An audit is found and told of although the row of its namespace is gone, and for ever after that."""
     await ground.table.remove_namespace()
     assert ground.name not in {one.namespace for one in await ground.store.namespaces()}
@@ -207,7 +207,9 @@ async def test_switching_off_with_sql_is_noticed(asked: Ground) -> None:
 
 
 @pytest.mark.parametrize("policy", [{"audit": True}, {"audit": False}, {"quota_keys": 9}])
-async def test_setting_a_policy_does_not_hide_that(asked: Ground, policy: dict[str, bool | int]) -> None:
+async def test_setting_a_policy_does_not_hide_switching_off_with_sql(
+    asked: Ground, policy: dict[str, bool | int]
+) -> None:
     """A policy that is set after the audit was switched off with SQL is recorded, and its record says so."""
     await asked.table.set_policy(OFF)
     await asked.kv.set("k", "unseen")
@@ -217,7 +219,7 @@ async def test_setting_a_policy_does_not_hide_that(asked: Ground, policy: dict[s
     assert len(await asked.table.rows()) == 8
 
 
-async def test_an_edited_head_and_a_policy_at_once(asked: Ground) -> None:
+async def test_edited_head_and_policy_are_both_reported(asked: Ground) -> None:
     """Of two things that are wrong the record tells the first; neither is hidden."""
     await asked.table.set_policy(OFF)
     await asked.table.edit(0, lambda head: head.update(number=1))
@@ -261,7 +263,7 @@ async def test_records_are_not_pruned_by_a_policy_of_nobody(asked: Ground, clock
     assert (await asked.found())[0] == 9
 
 
-async def test_an_audit_that_was_removed_as_a_whole(asked: Ground) -> None:
+async def test_removed_audit_is_noticed_by_its_bytes(asked: Ground) -> None:
     """The namespace still counts the bytes of an audit that is gone, and the next record says so for ever."""
     await asked.table.remove(*range(8))
     assert asked.name in await asked.store.audits()
@@ -274,7 +276,7 @@ async def test_an_audit_that_was_removed_as_a_whole(asked: Ground) -> None:
     assert (await asked.found())[0] == 1
 
 
-async def test_the_audit_of_an_older_version(store: holdfast.Store, url: str) -> None:
+async def test_audit_of_an_older_version_continues(store: holdfast.Store, url: str) -> None:
     """A chain whose head tells nothing of the policy is whole, goes on, and tells from its next record on."""
     old = Ground(store, store.kv("old"), url)
     await store.set_policy(old.name, {"audit": True})
@@ -294,7 +296,9 @@ async def test_the_audit_of_an_older_version(store: holdfast.Store, url: str) ->
     assert await old.found() == (4, SWITCHED_OFF)
 
 
-async def test_an_older_version_that_was_switched_off(store: holdfast.Store, url: str) -> None:
+async def test_switched_off_audit_of_an_older_version_raises_no_alarm(
+    store: holdfast.Store, url: str
+) -> None:
     """Where the last record is that of a policy, a head that tells nothing raises no alarm."""
     old = Ground(store, store.kv("old"), url)
     await old.table.run("DELETE FROM holdfast_rows WHERE namespace = 'kv/old'")
@@ -341,7 +345,7 @@ async def test_upkeep_tells_of_tampering(
     assert (await told())[asked.name] == "the head can't be read" + cure
 
 
-async def test_audits_are_those_of_records_and_of_policies(asked: Ground, ground: Ground) -> None:
+async def test_only_audited_namespaces_are_listed(asked: Ground, ground: Ground) -> None:
     """A namespace that is not audited and never was is not among them."""
     await asked.store.kv("plain").set("k", 1)
     found = await asked.store.audits()
@@ -350,7 +354,7 @@ async def test_audits_are_those_of_records_and_of_policies(asked: Ground, ground
     assert "kv/plain" not in found
 
 
-async def test_two_processes_begin_an_audit_at_once(pg_store_url: str) -> None:
+async def test_two_processes_may_begin_an_audit_at_once(pg_store_url: str) -> None:
     """Where two write the first record of a namespace, one of them comes second, and nothing is broken."""
     async with (
         holdfast.open(pg_store_url, reap=False, audit_key=AUDIT_KEY) as one,

@@ -56,7 +56,7 @@ async def test_a_key_that_was_retired_does_not_come_back(url: str) -> None:
         assert found == [NAMES[0]] * RECORDS + [NAMES[1]] * 2
 
 
-async def test_the_first_write_goes_over_too(url: str) -> None:
+async def test_first_write_switches_to_the_new_key(url: str) -> None:
     """Who has no upkeep goes over with the next record, and a policy that is set is no exception."""
     await filled(url)
     async with holdfast.open(url, reap=False, audit_key=f"{AUDIT_KEY},{NEW}") as store:
@@ -66,7 +66,7 @@ async def test_the_first_write_goes_over_too(url: str) -> None:
         assert await ground.found() == (None, "whole")
 
 
-async def test_the_audit_of_an_older_version_goes_over(url: str) -> None:
+async def test_audit_of_an_older_version_switches_to_the_new_key(url: str) -> None:
     """Old records verify in their old form, and the new key binds them; no old form is taken behind that."""
     async with holdfast.open(url, reap=False, audit_key=AUDIT_KEY) as store:
         old = Ground(store, store.kv("old"), url)
@@ -89,7 +89,7 @@ async def test_the_audit_of_an_older_version_goes_over(url: str) -> None:
         assert (await old.found())[0] == 5
 
 
-async def test_a_broken_audit_does_not_go_over(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_broken_audit_does_not_switch_keys(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """The newest key vouches for nothing that it finds broken, and no key is retired until all went over."""
     await filled(url)
     table = Table(url, "semantic/t/p")
@@ -141,7 +141,7 @@ async def test_an_instance_learns_of_a_key_from_its_file(pg_store_url: str, tmp_
             assert (await one.audit(f"semantic/t/{name}").verify()).whole, name
 
 
-async def test_upkeep_tells_that_no_key_is_there(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_upkeep_logs_a_missing_key(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """Where the audits can't go over, because there is no key at all, every upkeep says so."""
     await filled(url)
     async with holdfast.open(url, reap=False, audit_key="retired:" + AUDIT_KEY) as store:
@@ -162,7 +162,7 @@ def _then(call: Callable[..., Awaitable[int]], done: asyncio.Event) -> Callable[
     return called
 
 
-async def test_a_store_without_its_key_opens_in_silence(
+async def test_store_without_its_key_opens_without_a_warning(
     url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opening logs nothing above DEBUG, also without the key: a program may never write what is audited."""
@@ -176,7 +176,7 @@ async def test_a_store_without_its_key_opens_in_silence(
     assert [record.getMessage() for record in caplog.records if record.levelno > logging.DEBUG] == []
 
 
-async def test_a_quota_that_has_to_make_room_first(url: str) -> None:
+async def test_sweep_for_a_quota_is_signed(url: str) -> None:
     """What a sweep for a quota records is signed too, also if nothing was signed before it."""
     from holdfast.clock import ManualClock
 

@@ -173,14 +173,14 @@ async def test_entries_older_than_the_audit_are_counted(
     assert (found.key, found.what, found.number) == ("forged", "inserted", None)
 
 
-async def test_a_namespace_that_was_never_audited(store: holdfast.Store, project: str) -> None:
+async def test_namespace_without_an_audit_has_no_discrepancy(store: holdfast.Store, project: str) -> None:
     """Where there is no audit everything is unrecorded, and nothing is wrong."""
     await store.kv(project).set("k", 1)
     compared = await store.audit(f"kv/{project}").verify_values()
     assert (compared.whole, compared.entries, compared.unrecorded) == (True, 0, 1)
 
 
-async def test_items_are_compared(store: holdfast.Store, url: str, project: str) -> None:
+async def test_items_are_compared_with_their_records(store: holdfast.Store, url: str, project: str) -> None:
     """Items of tables are as their records say, however their keys are spelt and whatever was dropped."""
     name = f"table/{project}"
     await store.set_policy(name, {"audit": True})
@@ -203,8 +203,8 @@ async def test_items_are_compared(store: holdfast.Store, url: str, project: str)
     assert [(one.key, one.what) for one in found] == [("t:[2]", "changed"), ("t:[3]", "deleted")]
 
 
-async def test_shares(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many shares there are, each entry is looked at once."""
+async def test_shares_cover_each_entry_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many shares there are, each entry is compared once."""
     monkeypatch.setattr(audit_module, "SHARE", 1)
     monkeypatch.setattr(audit_module, "STEP", 2)
     await place.sql("UPDATE plugin_kv_storage SET value_json = ?", "9", "k2")
@@ -244,7 +244,7 @@ async def test_writing_meanwhile_is_no_discrepancy(place: Place, monkeypatch: py
     assert (compared.found, written) == ([], 3)
 
 
-async def test_control_without_the_comparison(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chain_alone_does_not_verify_values(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chain alone says nothing of values, and a comparison that hashes nothing finds nothing."""
     entry = await place.kv.get("k0")
     assert entry is not None

@@ -120,7 +120,7 @@ async def test_writes_after_a_result_join_the_next_group(batcher: Batcher, engin
     assert engine.groups == [["a", "b"], ["waiting", "a again", "b again"]]
 
 
-async def test_company_waits_for_more(batcher: Batcher, engine: Engine) -> None:
+async def test_several_commands_wait_for_more(batcher: Batcher, engine: Engine) -> None:
     """Several commands, and one after a group of several, gather for some turns; a lone one does not."""
     batcher.turns = 4
 
@@ -141,7 +141,7 @@ async def test_company_waits_for_more(batcher: Batcher, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(("busy", "groups"), [(0.0001, [["a", "b", "c"]]), (0.003, [["a", "b"], ["c"]])])
-async def test_company_does_not_wait_for_long_turns(
+async def test_commands_do_not_wait_during_long_turns(
     batcher: Batcher, engine: Engine, monkeypatch: pytest.MonkeyPatch, busy: float, groups: list[list[str]]
 ) -> None:
     """Commands gather for some turns, unless these take milliseconds because of what others ask for."""
@@ -157,7 +157,7 @@ async def test_company_does_not_wait_for_long_turns(
     assert engine.groups == groups
 
 
-async def test_callers_hear_before_others_are_told(batcher: Batcher, engine: Engine) -> None:
+async def test_callers_get_results_before_listeners(batcher: Batcher, engine: Engine) -> None:
     """Each caller of a group has its result when the rest of the world is told of it."""
     for key in "ab":
         batcher.submit(put(key), partial(engine.hear, key))
@@ -193,8 +193,8 @@ async def test_lone_caller_is_answered_before_listeners(batcher: Batcher, engine
     assert alone == [f"{ALONE - 1}"]
 
 
-async def test_each_gets_its_own_answer(batcher: Batcher, engine: Engine) -> None:
-    """A refusal is that of its command alone."""
+async def test_each_caller_gets_its_own_result(batcher: Batcher, engine: Engine) -> None:
+    """A refusal concerns its own command alone."""
     engine.errors["b"] = KeyNotFound("no b")
     a, b, c = (batcher.call(put(key)) for key in "abc")
     assert await a == await c == DONE
@@ -220,7 +220,7 @@ async def test_callbacks_get_their_results(
     assert await batcher.call(put("d")) == DONE
 
 
-async def test_an_error_of_the_group_is_that_of_all(batcher: Batcher, engine: Engine) -> None:
+async def test_error_of_a_group_reaches_all_its_callers(batcher: Batcher, engine: Engine) -> None:
     """When a group as a whole can't be done, each of its callers is told, and the next group is tried."""
     engine.failure = Unavailable("down")
     answers = await asyncio.gather(*(batcher.call(put(key)) for key in "abc"), return_exceptions=True)
@@ -241,20 +241,20 @@ async def test_a_defect_does_not_leave_callers_waiting(batcher: Batcher, engine:
         await batcher.aclose()
 
 
-async def test_at_most_so_many_commands(batcher: Batcher, engine: Engine) -> None:
+async def test_group_holds_at_most_512_commands(batcher: Batcher, engine: Engine) -> None:
     """A group holds at most 512 commands; the rest goes in the next."""
     await asyncio.gather(*(batcher.call(put(f"{number}")) for number in range(MAX_GROUP + 5)))
     assert [len(group) for group in engine.groups] == [512, 5]
 
 
-async def test_at_most_as_many_as_the_callers_want(batcher: Batcher, engine: Engine) -> None:
+async def test_group_size_can_be_lowered(batcher: Batcher, engine: Engine) -> None:
     """Whoever serves others may want smaller groups."""
     batcher.most = 2
     await asyncio.gather(*(batcher.call(put(key)) for key in "abcde"))
     assert engine.groups == [["a", "b"], ["c", "d"], ["e"]]
 
 
-async def test_at_most_so_many_bytes(batcher: Batcher, engine: Engine) -> None:
+async def test_group_holds_at_most_4_mb(batcher: Batcher, engine: Engine) -> None:
     """A group holds at most 4 MB; a command that is larger goes alone rather than never."""
     size = 65_536
     fit = MAX_GROUP_BYTES // (size + LEAST_COST)
@@ -273,7 +273,7 @@ async def test_several_writes_count_as_such(batcher: Batcher, engine: Engine) ->
     assert [len(group) for group in engine.groups] == [2, 1, 1]
 
 
-async def test_giving_up_gives_up_the_wait_alone(
+async def test_cancelled_caller_does_not_cancel_its_command(
     batcher: Batcher, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A caller that is cancelled does not cancel its command, nor anybody else's; it is no error."""
@@ -298,8 +298,8 @@ async def test_giving_up_gives_up_the_wait_alone(
     assert caplog.text == ""
 
 
-async def test_closing_waits(batcher: Batcher, engine: Engine) -> None:
-    """Closing takes nothing more and ends when all that was taken is done."""
+async def test_closing_waits_for_accepted_commands(batcher: Batcher, engine: Engine) -> None:
+    """Closing accepts nothing more and ends when everything accepted is done."""
     engine.door.clear()
     taken = [batcher.call(put(f"{number}")) for number in range(3)]
     closing = asyncio.create_task(batcher.aclose())
@@ -332,7 +332,7 @@ async def test_key_is_pending_until_its_command_is_done(batcher: Batcher, engine
         assert not batcher.writing("kv/a", key), key
 
 
-async def test_a_barrier(batcher: Batcher, engine: Engine) -> None:
+async def test_barrier_waits_for_earlier_commands(batcher: Batcher, engine: Engine) -> None:
     """Waiting until a namespace is settled waits for what came before, and for nothing when it is idle."""
     await batcher.settled("kv/a")
     assert engine.groups == []
@@ -393,7 +393,7 @@ async def test_one_lane_keeps_the_order_of_all(batcher: Batcher, engine: Engine)
     assert engine.groups == [["first"], ["0", "1", "2"]]
 
 
-async def test_a_lane_for_each_namespace(engine: Engine) -> None:
+async def test_lane_for_each_namespace_keeps_groups_apart(engine: Engine) -> None:
     """With a lane for each namespace a group holds one alone, and a slow one holds up no other."""
     batcher = Batcher(engine.run, lane_per_namespace=True)
     engine.door.clear()

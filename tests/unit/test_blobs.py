@@ -96,8 +96,8 @@ async def test_only_the_last_part_is_short(store: Store) -> None:
         await call(store, "commit", key="b", upload=upload, **whole(FULL, b"short", FULL))
 
 
-async def test_illegal_parts(store: Store) -> None:
-    """What no part can be is refused before anything is stored."""
+async def test_illegal_parts_are_refused(store: Store) -> None:
+    """A part that no blob can have is refused before anything is stored."""
     upload = await begun(store)
     good: dict[str, Any] = {"upload": upload, "number": 0, "data": b"x"}
     wrong: list[tuple[type[holdfast.HoldfastError], str, dict[str, Any]]] = [
@@ -152,8 +152,8 @@ async def test_a_deadline_is_kept(store: Store) -> None:
     assert (await blobs.put("b", b"z", ttl=5)).expires_at is not None
 
 
-async def test_too_large(store: Store) -> None:
-    """A size past the limit is refused."""
+async def test_size_beyond_the_limit_is_refused(store: Store) -> None:
+    """A size beyond the limit is refused."""
     with refusal(ValueTooLarge, field="size"):
         await call(store, "commit", key="b", upload=1, size=MAX_BLOB_BYTES + 1, checksum="0" * 64)
     with refusal(ValidationError, field="size"):
@@ -208,8 +208,8 @@ async def test_a_commit_of_unknown_outcome_keeps_the_parts(
 
 
 @pytest.mark.parametrize("damage", ["changed", "short", "missing", "swapped"])
-async def test_damage_is_told(store: Store, damage: str) -> None:
-    """A reader never hands out bytes that are not those that were put; it says what is wrong."""
+async def test_reader_reports_damage(store: Store, damage: str) -> None:
+    """A reader never returns bytes that were not put; it says what is wrong."""
     await store.blobs("p").put("b", FULL + FULL[::-1].replace(b"x", b"y") + b"end")
     engine: Any = store._engine
     parts = sorted((at for at in engine._rows if at.space.startswith(PARTS)), key=lambda at: at.key)

@@ -66,7 +66,7 @@ async def test_one_group_for_many_namespaces() -> None:
     await batcher.aclose()
 
 
-async def test_the_limit_on_namespaces() -> None:
+async def test_transaction_holds_at_most_the_engines_number_of_namespaces() -> None:
     """A transaction holds as many namespaces as the engine wants, and no more."""
     engine = Sharing()
     batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
@@ -87,7 +87,7 @@ async def test_refused_company_is_executed_one_by_one() -> None:
     await batcher.aclose()
 
 
-async def test_a_namespace_that_shares_nothing() -> None:
+async def test_contended_namespace_has_groups_of_its_own() -> None:
     """A namespace that others write to has groups of its own."""
     engine = Sharing()
     engine.unshared = {"b"}

@@ -69,7 +69,7 @@ def test_clock_runs_at_half_speed_while_ahead() -> None:
     assert machine.passes(1) == start + 11_000
 
 
-def test_following_again_while_it_waits() -> None:
+def test_time_never_goes_back() -> None:
     """Whatever the readings say, time never goes back."""
     machine = Machine()
     shown = [machine.passes(0)]
@@ -79,7 +79,7 @@ def test_following_again_while_it_waits() -> None:
     assert shown == sorted(shown)
 
 
-def test_a_reading_from_a_while_ago() -> None:
+def test_reading_counts_from_its_own_tick() -> None:
     """A reading counts for the tick at which it was taken."""
     machine = Machine()
     reading = machine.off_by(2)
@@ -88,8 +88,8 @@ def test_a_reading_from_a_while_ago() -> None:
     assert machine.passes(0) == 1_700_000_032_000
 
 
-def test_starting_anew() -> None:
-    """Before anybody has been told the time it may be set to any, also to an earlier one."""
+def test_clock_may_be_set_before_its_first_use() -> None:
+    """Before anybody has read the time it may be set to any value, also to an earlier one."""
     machine = Machine()
     machine.clock.start(Reading(5_000.0, 49.0))
     assert machine.passes(0) == 6_000
@@ -103,8 +103,8 @@ def test_small_steps_are_not_lost() -> None:
     assert machine.passes(0, wall=0) == pytest.approx(1_700_000_001_000, abs=2)
 
 
-def test_the_machine_that_it_runs_on() -> None:
-    """Without further word it goes by this machine's clocks."""
+def test_clock_uses_the_machine_by_default() -> None:
+    """By default the clock uses this machine's clocks."""
     clock = SystemClock()
     began = time.time() * 1000
     assert began - 1_000 <= clock.now() <= time.time() * 1000 + 1_000
@@ -112,7 +112,7 @@ def test_the_machine_that_it_runs_on() -> None:
     assert shown == sorted(shown)
 
 
-def test_the_manual_clock() -> None:
+def test_manual_clock_moves_only_forward_and_on_command() -> None:
     """It moves when it is told to, and not back."""
     clock = ManualClock(1000)
     assert clock.now() == clock.now() == 1000

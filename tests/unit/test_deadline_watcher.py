@@ -109,7 +109,7 @@ async def test_a_crowd_of_plain_entries_does_not_delay_them(
     assert max(found) <= 1000
 
 
-async def test_entries_that_another_process_writes(
+async def test_entries_of_another_process_are_noticed_within_a_second(
     store: Store, engine: Engine, clock: ManualClock, time: Time
 ) -> None:
     """An entry that another process writes right after a look is noticed within a second of its deadline."""
@@ -148,7 +148,7 @@ async def test_a_stream_of_deadlines_costs_four_looks_a_second(store: Store, tim
     assert len(time.looked) <= 6 / GATHERING
 
 
-async def test_more_are_due_than_are_asked_for_at_once(
+async def test_all_due_entries_are_noticed_page_by_page(
     store: Store, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that are due at the same time are noticed, a part at a time, without a pause between the parts."""

@@ -52,7 +52,7 @@ async def test_load_leaves_out_expired_entries() -> None:
         assert await store.kv("q").get("a") is None
 
 
-async def test_keys_and_values_are_checked() -> None:
+async def test_load_checks_keys_and_values() -> None:
     """Loading goes through the same rules as every other door."""
     async with holdfast.open("memory://", clock=ManualClock()) as store:
         entry = await store.kv("p").set("a", 1)

@@ -25,7 +25,7 @@ def row(value: str | None, **fields: Any) -> Row:
     return Row(value=value, size=0, version=1, created_at=0, updated_at=0, **fields)
 
 
-def test_an_entry_of_a_row() -> None:
+def test_entry_has_every_field_of_its_row() -> None:
     """Every field of the row is in the entry, times as aware UTC."""
     stored = Row(
         value='{"a":[1,1.0]}',
@@ -55,14 +55,14 @@ def test_an_entry_of_a_row() -> None:
     assert entry.created_at.tzinfo is UTC
 
 
-def test_an_entry_of_a_row_that_somebody_else_wrote() -> None:
+def test_entry_of_a_foreign_row_has_defaults() -> None:
     """What is missing has a default, and an entry without a deadline has none."""
     entry = entry_of("k", row("1"))
     assert (entry.expires_at, entry.last_writer, entry.semantics) == (None, "", None)
     assert (entry.request_id, entry.spec_ref) == (None, None)
 
 
-def test_a_change_of_a_record() -> None:
+def test_change_has_every_field_of_its_record() -> None:
     """Every field of the record is in the change."""
     record = Record(
         namespace="kv/a",
@@ -89,13 +89,13 @@ def test_a_change_of_a_record() -> None:
     )
 
 
-def test_values_that_can_be_read() -> None:
+def test_legal_stored_values_are_read_exactly() -> None:
     """What the rules allow can be read, to the last digit."""
     for text in ("null", "true", "-0.0", '"\\u0000"', "[[], {}]", "9" * 4300, "-" + "9" * 4300):
         assert same(value_of("k", row(text)), json.loads(text))
 
 
-def test_values_that_can_not_be_read() -> None:
+def test_unreadable_stored_value_names_its_key() -> None:
     """A stored value that is no JSON is a database error that names the key."""
     longest = "-" + "9" * 4300
     for text in (
@@ -106,7 +106,7 @@ def test_values_that_can_not_be_read() -> None:
             value_of("the key", row(text))
 
 
-def test_semantics_that_can_not_be_read() -> None:
+def test_unreadable_semantics_count_as_none() -> None:
     """Semantics that somebody wrote past Holdfast in another form mean nothing, and harm nobody."""
     assert semantics_of(None) is None
     assert semantics_of('{"purpose":"flag"}') == Semantics(purpose="flag")
@@ -114,7 +114,7 @@ def test_semantics_that_can_not_be_read() -> None:
         assert semantics_of(text) is None
 
 
-def test_times() -> None:
+def test_times_are_converted_to_the_millisecond() -> None:
     """Times go back and forth to the millisecond; a naive one is UTC."""
     for ms in (0, 1, 999, 1_700_000_000_123, 253_402_300_799_999):
         assert milliseconds(moment(ms)) == ms
@@ -127,7 +127,7 @@ def test_pages_count_their_keys() -> None:
     assert Page(keys=["a", "b"], truncated=False, cursor=None).count == 2
 
 
-def test_keep_is_one_thing() -> None:
+def test_keep_is_a_public_singleton() -> None:
     """KEEP is public, is itself only, and says what it is."""
     assert holdfast.KEEP is KEEP
     assert repr(KEEP) == "holdfast.KEEP"

@@ -211,7 +211,7 @@ def test_is_expired_at_the_instant(
 
 
 @pytest.mark.parametrize("value", [None, True, 0, 2**80, 1.5, "é\u2028", [], {"a": [1, {"b": None}]}])
-def test_a_value_comes_back(value: Any) -> None:
+def test_value_round_trips(value: Any) -> None:
     """Any JSON value that is set is read back equal."""
     row = plain()
     row.set_value(value)
@@ -244,7 +244,7 @@ def test_names_of_a_value_become_text() -> None:
     assert row.get_value() == {"1": {"null": True}}
 
 
-def test_the_present_in_a_statement() -> None:
+def test_now_in_a_statement_is_a_number() -> None:
     """In a statement about plain keys the present is a number, except in what is quoted."""
     asked = "SELECT 'CURRENT_TIMESTAMP' FROM plugin_kv_storage WHERE expires_at < current_timestamp"
     changed = sqlite_statement(asked)

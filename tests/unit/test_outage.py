@@ -86,8 +86,8 @@ def test_a_short_outage_is_no_alarm(
     assert levels(caplog) == [(logging.INFO, "the storage is available again after 290 s")] * 2
 
 
-def test_silence_ends_what_is_known(outage: Outage, clock: ManualClock) -> None:
-    """Two failures far apart are not one long outage: between them nobody has looked."""
+def test_failures_far_apart_are_no_outage(outage: Outage, clock: ManualClock) -> None:
+    """Two failures far apart are not one long outage, because nobody called in between."""
     outage.failed("it is away")
     clock.advance(60)
     assert outage.seconds == 60
@@ -126,7 +126,7 @@ def engine() -> Faulty:
     return Faulty()
 
 
-async def test_an_embedded_store_tells_too(
+async def test_embedded_store_logs_the_outage(
     store: Store, engine: Faulty, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A program that goes on writing has the alert in its log, and word of the end with the first success."""

@@ -132,7 +132,7 @@ async def test_a_piece_of_a_request_is_short(store: holdfast.Store, pieces: list
     assert max(pieces) <= LONGEST
 
 
-async def test_control_a_request_in_one_piece(
+async def test_request_without_pauses_is_one_long_piece(
     store: holdfast.Store, pieces: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If nothing pauses, the same removes are one piece that is too long."""

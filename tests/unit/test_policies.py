@@ -165,7 +165,7 @@ async def test_all_items_that_have_expired_make_room(store: holdfast.Store, cloc
     assert (await store.stats("table/p")).keys == 600
 
 
-async def test_a_policy_is_kept_and_can_be_lifted(store: holdfast.Store) -> None:
+async def test_policy_is_stored_and_can_be_lifted(store: holdfast.Store) -> None:
     """A policy is part of the store; setting an empty one lifts every bound."""
     assert await store.policy("kv/p") == holdfast.Policy()
     await store.set_policy("kv/p", {"quota_keys": 0})
@@ -177,7 +177,7 @@ async def test_a_policy_is_kept_and_can_be_lifted(store: holdfast.Store) -> None
 
 
 @pytest.mark.parametrize("policy", [{"quota_keys": -1}, {"quota_keys": True}, {"audit": 1}, {"nothing": 1}])
-async def test_a_policy_is_checked(store: holdfast.Store, policy: dict[str, object]) -> None:
+async def test_illegal_policy_is_refused(store: holdfast.Store, policy: dict[str, object]) -> None:
     """A policy that makes no sense is refused, with the field."""
     with pytest.raises(holdfast.ValidationError) as refused:
         await store.set_policy("kv/p", policy)

@@ -20,7 +20,7 @@ HOSTS = "postgresql://u:p@h1:1,h2:2/db"
         (f"{HOSTS}?target_session_attrs=primary", f"{HOSTS}?target_session_attrs=primary"),
     ],
 )
-def test_only_a_server_that_accepts_writes(given: str, used: str) -> None:
+def test_address_means_a_server_that_accepts_writes(given: str, used: str) -> None:
     """Without a word about it an address means the server that accepts writes."""
     assert writable(given) == used
 

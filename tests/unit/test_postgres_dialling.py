@@ -63,7 +63,7 @@ async def test_the_one_found_last_is_tried_first() -> None:
     assert servers.tried == ["a", "b", "b", "b"]
 
 
-async def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unresponsive_server_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is gone costs a moment, and the attempt at it is ended."""
     monkeypatch.setattr(connections, "HEAD_START", 0.01)
     servers = Servers(a=asyncio.Event(), b=None)
@@ -71,7 +71,7 @@ async def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) ->
     assert servers.cancelled == ["a"]
 
 
-async def test_two_that_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_surplus_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is not needed is closed."""
     monkeypatch.setattr(connections, "HEAD_START", 0.01)
     gate = asyncio.Event()
@@ -83,21 +83,21 @@ async def test_two_that_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.ended for line in servers.lines if line is not kept] == [True] * (len(servers.lines) - 1)
 
 
-async def test_none_accepts_writes() -> None:
+async def test_error_names_the_reason_for_each_server() -> None:
     """The message says of each server why it can't be used."""
     servers = Servers(a=Unavailable("a is down"), b=Unavailable("b is a standby"))
     with pytest.raises(Unavailable, match=r"^a is down; b is a standby$"):
         await connections.Servers(BOTH, servers.dial).connection()
 
 
-async def test_a_server_that_does_not_suit() -> None:
+async def test_permanent_reasons_come_first() -> None:
     """What only an operator can mend is said before what may pass by itself."""
     servers = Servers(a=Unavailable("a is down"), b=Unsupported("b is too old"))
     with pytest.raises(Unsupported):
         await connections.Servers(BOTH, servers.dial).connection()
 
 
-async def test_a_caller_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_caller_leaves_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller that gives up leaves no attempt behind."""
     monkeypatch.setattr(connections, "HEAD_START", 0.001)
     servers = Servers(a=asyncio.Event(), b=asyncio.Event())

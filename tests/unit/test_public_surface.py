@@ -130,8 +130,8 @@ def parameters(call: object) -> str:
     return str(inspect.Signature(bare))[1:-1]
 
 
-def test_the_names() -> None:
-    """These names are public, each is there, and no other is."""
+def test_public_names() -> None:
+    """Exactly these names are public, and each exists."""
     assert set(holdfast.__all__) == NAMES
     assert len(holdfast.__all__) == len(NAMES)
     for name in NAMES:
@@ -139,7 +139,7 @@ def test_the_names() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS | RECIPES)
-def test_the_verbs(verb: str) -> None:
+def test_signatures_of_verbs_and_recipes(verb: str) -> None:
     """Each verb and each recipe takes what it is promised to take, under these names."""
     assert parameters(getattr(KV, verb)) == (VERBS | RECIPES)[verb]
 
@@ -150,24 +150,24 @@ def test_there_are_no_other_verbs() -> None:
     assert methods == set(VERBS | RECIPES)
 
 
-def test_request_ids_are_made() -> None:
+def test_request_id_takes_a_workflow_and_a_time() -> None:
     """A request id is made of a workflow and a time."""
     assert parameters(holdfast.request_id) == "workflow_id, timestamp"
 
 
-def test_the_provenance() -> None:
+def test_provenance_fields_of_writing_verbs() -> None:
     """Every writing verb takes these beside its own fields."""
     assert set(Provenance.__annotations__) == {"request_id", "writer", "spec_ref", "fence", "timeout"}
     assert Provenance.__required_keys__ == frozenset()
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_the_fields(name: str) -> None:
+def test_fields_of_public_values(name: str) -> None:
     """Each noun has these fields, in this order."""
     assert getattr(holdfast, name).__struct_fields__ == tuple(FIELDS[name].split())
 
 
-def test_opening() -> None:
+def test_signature_of_open() -> None:
     """A store is opened by its URL; everything else is optional."""
     assert parameters(holdfast.open) == (
         "url, *, clock=None, writer=None, sweep_interval=300, reap=True, audit_key=None, defaults=None"

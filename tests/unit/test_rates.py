@@ -24,7 +24,7 @@ def test_a_bucket_holds_a_second_s_worth() -> None:
     assert [bucket.take(9.0) for _ in range(5)] == [0, 0, 0, 0, 0.25]
 
 
-def test_a_rate_below_one() -> None:
+def test_rate_below_one_lets_one_through() -> None:
     """A slow bucket still lets one through."""
     bucket = Bucket(0.5, 0.0)
     assert [bucket.take(0.0), bucket.take(0.0), bucket.take(2.0)] == [0, 2.0, 0]

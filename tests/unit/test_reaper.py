@@ -99,7 +99,9 @@ async def test_expiry_is_noticed_within_a_second(store: Store, time: Time) -> No
     assert change.lag_ms <= 1000
 
 
-async def test_one_line_for_each_interval(store: Store, time: Time, caplog: pytest.LogCaptureFixture) -> None:
+async def test_reaper_logs_one_line_for_each_interval(
+    store: Store, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
     """What was removed in an interval is told once, at INFO; that nothing was, at DEBUG."""
     for number in range(3):
         await store.kv("a").set(f"{number}", 1, ttl=10 + number)
@@ -146,7 +148,7 @@ async def test_the_pause_is_the_interval_if_that_is_shorter(
 
 
 @pytest.mark.unmeasured
-async def test_upkeep_once_an_interval(store: Store, time: Time) -> None:
+async def test_upkeep_runs_once_an_interval(store: Store, time: Time) -> None:
     """The journal, the trash and the memory of requests are looked through every interval."""
     kv = store.kv("a")
     await kv.set("k", 1, request_id="r")
@@ -159,7 +161,7 @@ async def test_upkeep_once_an_interval(store: Store, time: Time) -> None:
     assert (await kv.changes()).gap is True
 
 
-async def test_somebody_else_sweeps(engine: Engine, clock: ManualClock, time: Time) -> None:
+async def test_reaper_is_idle_where_the_storage_reaps(engine: Engine, clock: ManualClock, time: Time) -> None:
     """Where the other side notices expiry by itself, the reaper does nothing."""
     engine.capabilities = Capabilities(durable=False, owns_reaper=True)
     async with Store(engine, clock=clock, reap=False) as store:
@@ -199,7 +201,7 @@ async def test_many_are_removed_bit_by_bit(
     assert await store.sweep() == 0
 
 
-async def test_a_crowd_goes_in_runs(
+async def test_many_plain_entries_expire_in_runs(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many plain entries of a namespace go together; few, and those with semantics, go one by one."""
@@ -278,7 +280,7 @@ def _stale(engine: Engine, name: str, found: Any, monkeypatch: pytest.MonkeyPatc
     return looks
 
 
-async def test_a_sweep_that_can_not_be_done(
+async def test_failed_sweep_raises(
     store: Store, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever asks for a sweep is told if what is due could not be removed, whatever else was."""
@@ -300,7 +302,7 @@ async def test_a_sweep_that_can_not_be_done(
     assert [namespace.keys for namespace in await store.namespaces()] == [0, 0]
 
 
-async def test_only_so_many_requests_are_remembered(
+async def test_remembered_requests_are_limited(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A namespace remembers its last requests up to a number; the oldest are forgotten first."""
@@ -318,7 +320,7 @@ async def test_only_so_many_requests_are_remembered(
     assert (await kv.incr("n", request_id="r6")).value == 11
 
 
-async def test_only_so_many_changes_are_known(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_journal_length_is_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal holds the last changes up to a number, also when they are all of today."""
     monkeypatch.setattr(rules, "MAX_JOURNAL", 5)
     monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 4)
@@ -331,7 +333,7 @@ async def test_only_so_many_changes_are_known(store: Store, monkeypatch: pytest.
     assert (page.gap, page.oldest) == (True, 8)
 
 
-async def test_requests_that_can_not_be_forgotten(
+async def test_wrong_request_count_does_not_trap_upkeep(
     store: Store, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A count that is too high for what is there does not keep upkeep going for ever."""

@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_memory() -> None:
+def test_memory_url_opens_the_reference_engine() -> None:
     """`memory://` is the reference engine; it has no name to give."""
     assert isinstance(engine_for("memory://"), MemoryEngine)
     with refusal(ValidationError, field="url", says="memory://name"):
@@ -38,7 +38,7 @@ def test_memory() -> None:
 @pytest.mark.parametrize(
     "url", ["state.db", "sqlite:///state.db", "sqlite+aiosqlite:///state.db", "./state.db"]
 )
-async def test_relative_files(url: str, here: Path) -> None:
+async def test_relative_paths_are_relative_to_the_current_folder(url: str, here: Path) -> None:
     """A bare path and `sqlite:///path` are relative to the current folder."""
     async with holdfast.open(url, reap=False) as store:
         await store.kv("a").set("k", 1)
@@ -47,7 +47,7 @@ async def test_relative_files(url: str, here: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite+aiosqlite:///{}"])
-async def test_absolute_files(form: str, here: Path) -> None:
+async def test_absolute_path_and_url_name_the_same_file(form: str, here: Path) -> None:
     """A bare absolute path and `sqlite:////path` name the same file."""
     path = here / "folder" / "state.db"
     path.parent.mkdir()
@@ -56,7 +56,7 @@ async def test_absolute_files(form: str, here: Path) -> None:
     assert path.is_file()
 
 
-async def test_paths(here: Path) -> None:
+async def test_path_objects_are_files(here: Path) -> None:
     """A path object is a file, whatever characters are in it."""
     path = here / "sqlite:?#% é.db"
     async with holdfast.open(path, reap=False) as store:
@@ -77,7 +77,7 @@ async def test_memory_urls_leave_no_file(url: str, here: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+asyncpg"])
-def test_postgres(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_postgres_schemes_open_the_same_engine(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both schemes are the same engine, which gets the plain one."""
     asked: list[str] = []
     monkeypatch.setattr(PostgresEngine, "__init__", lambda engine, url, keys: asked.append(url))
@@ -85,7 +85,7 @@ def test_postgres(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["postgresql://user:secret@host:5432/db?x=1"]
 
 
-def test_a_driver_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its driver an engine is unsupported, and the message says what to install."""
     for name in list(sys.modules):
         if name.startswith("holdfast.engines.postgres"):
@@ -100,7 +100,9 @@ def test_a_driver_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     ("module", "url"),
     [("holdfast.engines.postgres", "postgresql://host/db"), ("holdfast.engines.remote", "nats://host")],
 )
-def test_an_engine_that_is_broken(module: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_engine_is_not_taken_for_a_missing_driver(
+    module: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A module that is missing for another reason is not taken for a missing driver."""
     broken: Any = None
     monkeypatch.setitem(sys.modules, module, broken)
@@ -126,14 +128,14 @@ def test_an_engine_that_is_broken(module: str, url: str, monkeypatch: pytest.Mon
         ("postgresql:/db", "postgresql://"),
     ],
 )
-def test_other_urls(url: str, words: str, here: Path) -> None:
+def test_unknown_urls_are_refused(url: str, words: str, here: Path) -> None:
     """What is none of these is refused, and nothing is made."""
     with refusal(ValidationError, field="url", says=words):
         holdfast.open(url)
     assert files(here) == []
 
 
-async def test_a_file_with_the_name_of_a_scheme(here: Path) -> None:
+async def test_path_like_a_scheme_is_a_file(here: Path) -> None:
     """A path that cannot be mistaken for a URL is a file."""
     for url in ("./memory:", Path("nats:x")):
         async with holdfast.open(url, reap=False):
@@ -149,7 +151,7 @@ def test_open_rejects_objects_that_are_no_url_or_path(url: Any, here: Path) -> N
     assert not list(here.iterdir())
 
 
-def test_the_drivers_belong_to_engines() -> None:
+def test_driver_suffix_needs_a_known_engine() -> None:
     """A scheme that names a driver is accepted only of an engine that there is."""
     assert {scheme.partition("+")[0] for scheme in DRIVERS} <= set(ENGINES)
 
@@ -161,7 +163,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("registered")
-async def test_an_engine_of_ones_own() -> None:
+async def test_registered_engine_gets_the_whole_url() -> None:
     """A registered scheme is opened with the whole URL, and with the keys that the caller has given."""
     asked: list[tuple[str, Keyring]] = []
 
@@ -186,13 +188,13 @@ async def test_an_engine_of_ones_own() -> None:
 
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("scheme", ["sqlite", "nats", "", "Mine", "mine+x", "1st", "a b"])
-def test_schemes_that_can_not_be_registered(scheme: str) -> None:
+def test_reserved_and_illegal_schemes_are_refused(scheme: str) -> None:
     """Nothing takes the place of an engine of Holdfast, and what no URL can begin with is refused."""
     with refusal(ValidationError, field="scheme", says=repr(scheme)):
         holdfast.register_engine(scheme, lambda url, keys: MemoryEngine(keys))
 
 
-def test_an_engine_of_an_installed_package(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_point_engine_is_imported_on_demand(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that names its engine as an entry point is imported when a URL of the scheme is opened."""
     (here / "theirs.py").write_text(
         "from holdfast.engines.memory import MemoryEngine\n"
