@@ -14,17 +14,18 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCom
 
 import holdfast
 from holdfast.declare import DECLARED
-from holdfast.edges.cli import verbs
 from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.fast_parser import leading
 from holdfast.edges.cli.options import EVERY, Long
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from cyclopts.help import DefaultFormatter, HelpPanel, PlainFormatter
     from rich.console import Console, ConsoleOptions
+
+    from holdfast.declare import Declaration
 
 _WIDE = 10_000
 """Longer than any line of help, so that lines are never wrapped in output for programs."""
@@ -192,8 +193,43 @@ get.__annotations__["long"] = Annotated[bool, Long]
 
 def add_verbs() -> None:
     """Register the commands of verbs on one key that no command above performs."""
-    several = [verb for verb, declaration in DECLARED.items() if "key" not in declaration.own]
-    verbs.KEYS.register(app, verbs.__name__, without=several, group=KEYS)
+    several = [name for name, declared in DECLARED.items() if "key" not in declared.kind.__struct_fields__]
+    register_verbs(app, DECLARED, holdfast.KV, "holdfast.edges.cli.verbs", without=several, group=KEYS)
+
+
+def register_verbs(
+    parent: App,
+    verbs: Mapping[str, Declaration],
+    handle: type,
+    module: str,
+    *,
+    nouns: Collection[str] = (),
+    without: Collection[str] = (),
+    **shown: Any,
+) -> None:
+    """Give `parent` a command for every verb that a handle has and no command of it performs yet.
+
+    `set_ttl` becomes `ttl set` where there is a group `ttl`.
+
+    Args:
+        parent: The command line or a group of it.
+        verbs: The declarations of the verbs, by name.
+        handle: The class whose methods they are.
+        module: The module of which the parser gets a command, by the name of its verb.
+        nouns: Last words of verbs that the command line leaves out, as `item` of `put_item`.
+        without: Verbs that have no command of their own.
+        **shown: How help shows the commands.
+    """
+    for verb, declaration in verbs.items():
+        if verb in without or declaration.several or not hasattr(handle, verb):
+            continue
+        action, _, noun = verb.rpartition("_")
+        grouped = bool(action) and noun in parent
+        name = (action if grouped or noun in nouns else verb).replace("_", "-")
+        group = parent[noun] if grouped else parent
+        if name not in group:
+            more = {"alias": ["ls"]} if name == "list" else {}
+            group.command(f"{module}:{verb}", name=name, **more, **({} if grouped else shown))
 
 
 add_verbs()

@@ -8,7 +8,6 @@ script passes `--yes`, or nothing is done.
 
 from __future__ import annotations
 
-import json
 import re
 import select
 import signal
@@ -291,8 +290,14 @@ def parse(text: str, *, hint: str = TEXT) -> Any:
 
 
 def _parse_slowly(text: str, hint: str) -> Any:
+    # late: it takes 2 ms, and such values are rare
+    import json
+
+    def refuse(constant: str) -> NoReturn:
+        raise json.JSONDecodeError(constant, "", 0)
+
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError:
         shown = ascii(text[:40]) + ("..." if len(text) > 40 else "")
         raise ValidationError(f"value {shown} is not JSON: {hint}", field="value") from None
@@ -302,10 +307,6 @@ def _parse_slowly(text: str, hint: str) -> Any:
         raise ValidationError(
             f"value holds an integer with more than {MAX_DIGITS} digits", field="value"
         ) from None
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise json.JSONDecodeError(constant, "", 0)
 
 
 def _too_deep() -> ValidationError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
@@ -33,8 +33,6 @@ from holdfast.edges.cli.target import HERE
 from holdfast.replies import EnvelopeReply
 
 if TYPE_CHECKING:
-    from cyclopts import App
-
     from holdfast.declare import Declaration
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -81,37 +79,6 @@ class Family(NamedTuple):
     keywords: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     complete: Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
-
-    def register(
-        self,
-        parent: App,
-        module: str,
-        *,
-        nouns: Collection[str] = (),
-        without: Collection[str] = (),
-        **shown: Any,
-    ) -> None:
-        """Give `parent` a command for every verb that the handle has and no command of it performs yet.
-
-        `set_ttl` becomes `ttl set` where there is a group `ttl`.
-
-        Args:
-            parent: The command line or a group of it.
-            module: The module of which the parser gets a command, by the name of its verb.
-            nouns: Last words of verbs that the command line leaves out, as `item` of `put_item`.
-            without: Verbs that have no command of their own.
-            **shown: How help shows the commands.
-        """
-        for verb, declaration in self.verbs.items():
-            if verb in without or declaration.several or not hasattr(self.handle, verb):
-                continue
-            action, _, noun = verb.rpartition("_")
-            grouped = bool(action) and noun in parent
-            name = action if grouped or noun in nouns else verb
-            group, name = parent[noun] if grouped else parent, name.replace("_", "-")
-            if name not in group:
-                alias = ["ls"] if name == "list" else []
-                group.command(f"{module}:{verb}", name=name, alias=alias, **({} if grouped else shown))
 
     def command(self, name: str) -> Callable[..., Any]:
         """Make the command of a verb."""

@@ -16,6 +16,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 import holdfast
+from holdfast.edges.cli.app import register_verbs
 from holdfast.edges.cli.options import (
     OWNER,
     UNNAMED,
@@ -551,8 +552,10 @@ def _cells(change: holdfast.ItemChange) -> tuple[Any, ...]:
     return change.at, change.op, change.version, msgspec.json.encode(key).decode(), change.last_writer
 
 
-FAMILY.register(
+register_verbs(
     app,
+    VERBS,
+    Tables,
     __name__,
     nouns=("table", "tables", "item"),
     without=("sweep_expired_ttl",),  # `sweep` does it
