@@ -206,19 +206,21 @@ def _postgres(url: str, rest: str, keys: Keyring | None) -> Engine:
 def _remote(url: str, rest: str, keys: Keyring | None) -> Engine:
     """Make an engine for a service. It ignores the keys, because the service signs with its own."""
     # late: it takes 13 ms, and a program uses one engine
+    from holdfast.client.addresses import nats_address
+    from holdfast.client.nats import NatsClient
     from holdfast.engines.remote import RemoteEngine
-    from holdfast.engines.remote.address import remote_address
 
-    return RemoteEngine(remote_address(url))
+    return RemoteEngine(NatsClient(nats_address(url)))
 
 
 def _http(url: str, rest: str, keys: Keyring | None) -> Engine:
     """Make an engine for a service over HTTP. It ignores the keys, because the service signs with its own."""
     # late: a program uses one engine
-    from holdfast.engines.http import HttpEngine
-    from holdfast.engines.http.address import http_address
+    from holdfast.client.addresses import http_address
+    from holdfast.client.http import HttpClient
+    from holdfast.engines.remote import RemoteEngine
 
-    return HttpEngine(http_address(url))
+    return RemoteEngine(HttpClient(http_address(url)))
 
 
 def _cluster(url: str, rest: str, keys: Keyring | None) -> Engine:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.addresses import nats_address
 from holdfast.edges.settings.addresses import public_url, service_url
 from holdfast.edges.settings.read import read_config
-from holdfast.engines.remote.address import remote_address
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from holdfast.engines.remote.address import remote_address
 def test_the_url_of_a_service(settings: dict[str, Any], servers: str, url: str) -> None:
     """What a service logs in with, a command logs in with too."""
     assert service_url(read_config(environment={}, **settings), servers) == url
-    remote_address(url)
+    nats_address(url)
 
 
 def test_what_everybody_may_know() -> None:

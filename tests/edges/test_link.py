@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.bus.connection import Connection
-    from holdfast.engines.remote.mailbox import Mailbox
+    from holdfast.client.nats import NatsTransport
     from tests.nats_fixtures import StartServer
 
 CERTIFICATE = """\
@@ -199,14 +199,14 @@ async def test_a_server_that_is_no_longer_trusted(
         link(server.url, nats_tls_ca=str(certificate)) as connection,
         holdfast.open(f"{server.url}?tls_ca={certificate}") as store,
     ):
-        mailbox: Mailbox = store._engine._mailbox  # type: ignore[attr-defined]
-        for client in (connection.client, mailbox._client):
+        transport: NatsTransport = store._engine._client.transport  # type: ignore[attr-defined]
+        for client in (connection.client, transport._client):
             client._login = Login(tls=ssl.create_default_context())
         await server.stop()
         await until(lambda: not connection.client.is_connected)
         await server.start()
         await until(lambda: "self-signed" in caplog.text)
-        await until(lambda: mailbox._refused is not None)
+        await until(lambda: transport._refused is not None)
         with pytest.raises(Unavailable, match=r"no connection .*: its certificate is not trusted: self-sig"):
             await store.kv("trivia").get("k")
     told = [record for record in caplog.records if "can't be used" in record.message]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.engines.http import courier
-from holdfast.engines.http.address import http_address
+from holdfast.client import http
+from holdfast.client.addresses import http_address
 from holdfast.masking import shown
 from tests.edges.http.ground import served
 from tests.nats import lasting_nats_server
@@ -150,7 +150,7 @@ async def test_an_answer_of_something_else(answer: bytes, error: type[Exception]
 
 async def test_a_request_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request larger than a service accepts is refused before it is sent."""
-    monkeypatch.setattr(courier, "MOST_PAYLOAD", 100)
+    monkeypatch.setattr(http, "MOST_PAYLOAD", 100)
     async with answering() as (url, heard), holdfast.open(url) as store:
         with pytest.raises(holdfast.ValueTooLarge):
             await store.kv("trivia").set("a", "x" * 200)
@@ -169,12 +169,12 @@ async def test_unused_connections_are_ended(
     bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client of many namespaces keeps a bounded number of connections."""
-    monkeypatch.setattr(courier, "MOST_LINES", 3)
+    monkeypatch.setattr(http, "MOST_LINES", 3)
     async with served(tmp_path / "state.db", bus) as here, holdfast.open(here.url) as store:
         for number in range(12):
             assert await store.kv(f"p{number}").get("a") is None
-        engine = store._engine
-        assert len(engine._courier._ways) <= 4  # type: ignore[attr-defined]
+        client = store._engine._client  # type: ignore[attr-defined]
+        assert len(client._http._ways) <= 4
 
 
 @pytest.mark.parametrize(

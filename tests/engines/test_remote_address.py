@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast.bus.login import Login
+from holdfast.client.addresses import NATS_OPTIONS, nats_address
 from holdfast.edges.nats.server import NatsServer
-from holdfast.engines.remote.address import OPTIONS, remote_address
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from holdfast.testing.exact import refusal
 from tests.edges.nats.ground import calling, serving
@@ -46,7 +46,7 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
     """Everything that a client can be told is in the URL; a missing file is refused by its option."""
     seed = tmp_path / "seed"
     seed.write_text("SUAM")
-    address = remote_address(
+    address = nats_address(
         f"nats://me:pw@one:4222, nats://two?prefix=rosey.db&inbox=_INBOX.trivia&timeout=2.5&nkey={seed}"
     )
     assert address.servers == ["nats://me:pw@one:4222", "nats://two"]
@@ -55,13 +55,13 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
     assert address.login() == Login(nkey_file=str(seed))
     for option in ("creds", "nkey", "tls_ca", "tls_cert"):
         with refusal(ValidationError, field="url", says=option):
-            remote_address(f"nats://h?{option}={tmp_path}/none").login()
+            nats_address(f"nats://h?{option}={tmp_path}/none").login()
     with refusal(ValidationError, field="url", says="tls_ca"):
-        remote_address(f"tls://h?tls_ca={seed}").login()
+        nats_address(f"tls://h?tls_ca={seed}").login()
     with refusal(ValidationError, field="url", says="needs tls_cert"):
-        remote_address(f"nats://h?tls_key={seed}").login()
-    assert remote_address("nats://h?tls_first=true").login() == Login(tls_first=True)
-    assert remote_address("nats://h?tls_first=false").login() == Login()
+        nats_address(f"nats://h?tls_key={seed}").login()
+    assert nats_address("nats://h?tls_first=true").login() == Login(tls_first=True)
+    assert nats_address("nats://h?tls_first=false").login() == Login()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_bad_url_says_what_is_wrong(url: str, says: str) -> None:
     with refusal(ValidationError, field="url", says=says) as caught:
         holdfast.open(url)
     if "unknown option" in caught.value.message:
-        assert all(name in caught.value.message for name in OPTIONS)
+        assert all(name in caught.value.message for name in NATS_OPTIONS)
 
 
 async def test_another_prefix_is_another_service(nats_server: NatsServer) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.engines.remote import mailbox, service_time
-from holdfast.engines.remote.address import remote_address
+from holdfast.client import nats, transport
+from holdfast.client.addresses import nats_address
 
 if TYPE_CHECKING:
     import pytest
@@ -25,8 +25,8 @@ class Time:
 async def test_a_quick_reply_says_more_than_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The offset is that of the quickest reply of late: half of a slow one's way is anybody's guess."""
     time = Time()
-    monkeypatch.setattr(service_time, "TICKS", time.ticks)
-    box = mailbox.Mailbox(remote_address("nats://127.0.0.1:4222"))
+    monkeypatch.setattr(transport, "TICKS", time.ticks)
+    box = nats.NatsTransport(nats_address("nats://127.0.0.1:4222"))
 
     def reply(took: float, offset: int) -> float:
         sent = time.ticks()

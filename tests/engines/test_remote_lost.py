@@ -11,8 +11,8 @@ from nats.aio.msg import Msg
 
 import holdfast
 from holdfast.bus import connection as connection_module
+from holdfast.client.nats import NatsTransport
 from holdfast.edges.nats.server import NatsServer
-from holdfast.engines.remote.mailbox import Mailbox
 from holdfast.errors import OutcomeUnknown, Unavailable
 from holdfast.testing.exact import refusal
 from tests.edges.nats.ground import PATIENCE, Gated, serving, until
@@ -105,14 +105,14 @@ async def test_a_read_waits_for_a_service_that_lost_its_connection_too(
 ) -> None:
     """The client may be back before the service is: it asks until somebody answers."""
     engine, asked = Gated(), 0
-    repeat = Mailbox._repeat
+    repeat = NatsTransport._repeat
 
-    def count(mailbox: Mailbox, token: str, pending: Any) -> None:
+    def count(transport: NatsTransport, token: str, pending: Any) -> None:
         nonlocal asked
         asked += 1
-        repeat(mailbox, token, pending)
+        repeat(transport, token, pending)
 
-    monkeypatch.setattr(Mailbox, "_repeat", count)
+    monkeypatch.setattr(NatsTransport, "_repeat", count)
     async with (
         middle(nats_server.port) as other,
         serving(other.url, engine=engine) as running,

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 
 import holdfast
+from holdfast.client.addresses import http_address
+from holdfast.client.http import HttpConnection, HttpRequest
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
-from holdfast.engines.http.address import http_address
-from holdfast.engines.http.line import HttpAsked, HttpLine
 from holdfast.store import Store
 from tests.edges.http.ground import served
 from tests.edges.nats.ground import calling, serving
@@ -89,9 +89,9 @@ async def test_over_http(
     settings = Settings(deadline_ms=60_000)
     async with served(tmp_path / "state.db", nats_server.url, settings=settings) as here:
         await prepare(here.store)
-        line = await HttpLine.to(http_address(here.url), None)
+        line = await HttpConnection.to(http_address(here.url), None)
         asked = [(f"{path}:{verb}", json.dumps(fields).encode()) for verb, _, fields in made]
-        replies = await asyncio.gather(*(line.ask(HttpAsked("POST", where, body)) for where, body in asked))
+        replies = await asyncio.gather(*(line.ask(HttpRequest("POST", where, body)) for where, body in asked))
         line.end()
     for (verb, place, _), reply in zip(made, replies, strict=True):
         told = json.loads(reply.body)

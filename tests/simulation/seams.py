@@ -252,7 +252,16 @@ from holdfast.edges import serve as _serving  # noqa: E402
 from holdfast.edges.settings.table import Config  # noqa: E402
 
 PACKAGES: Final = (
-    *("decide", "engines.sqlite", "engines.remote", "engines.cluster", "operators", "pipeline", "wire"),
+    *(
+        "decide",
+        "engines.sqlite",
+        "client",
+        "engines.remote",
+        "engines.cluster",
+        "operators",
+        "pipeline",
+        "wire",
+    ),
 )
 """Where the library has modules that it imports when they are needed."""
 

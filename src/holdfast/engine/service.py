@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.commands import Command, Result
+    from holdfast.commands import Command
 
 
 @runtime_checkable
@@ -21,12 +21,8 @@ class ServiceEngine(Protocol):
     Verbs of operators are refused by a service that does not permit them to its caller.
     """
 
-    async def call(self, command: Command, now: Callable[[], int]) -> Result:
-        """Have a command answered that reads keys. `now` returns the time, from which its deadline counts."""
-        ...
-
-    async def table(self, command: Command, now: Callable[[], int]) -> Any:
-        """Return the result of a command on tables."""
+    async def call(self, command: Command, now: Callable[[], int]) -> Any:
+        """Have a command answered. `now` returns the time, from which its deadline counts."""
         ...
 
     async def operator(self, verb: str, fields: dict[str, Any], *, writes: bool = False) -> Mapping[str, Any]:

@@ -114,7 +114,7 @@ class ServiceTables:
 
     def call(self, command: Command) -> Awaitable[Any]:
         """See `TableCaller.call`."""
-        return self._service.table(command, self._now)
+        return self._service.call(command, self._now)
 
 
 class TableCalls:

@@ -320,7 +320,8 @@ class Pipeline:
         answer = self._answers.get(type(command))
         if answer is not None:
             service = self.service
-            return await (answer(command) if service is None else service.call(command, self.now))
+            result: Result = await (answer(command) if service is None else service.call(command, self.now))
+            return result
         return await self._execute(command)
 
     async def _execute(self, command: Command) -> Result:

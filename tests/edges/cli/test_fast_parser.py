@@ -171,7 +171,7 @@ def test_what_a_remote_store_imports() -> None:
     """What decides is the service's business, and tables are for those who have any."""
     needless = ("holdfast.decide.decision", "holdfast.tables", "holdfast.wire.tables", "sqlite3")
     code = (
-        "import sys; before = set(sys.modules); import holdfast.engines.remote; "
+        "import sys; before = set(sys.modules); import holdfast.client.nats; "
         f"print([name for name in {needless!r} if name in sys.modules.keys() - before])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from holdfast import masking
-from holdfast.engines.remote.address import RemoteAddress
+from holdfast.client.addresses import NatsAddress
 from holdfast.errors import ValidationError
 
 OPTIONS: Final = {
@@ -44,7 +44,7 @@ _LOGIN: Final = ("creds", "nkey", "tls_ca", "tls_cert", "tls_key")
 class ClusterAddress(msgspec.Struct, frozen=True, kw_only=True):
     """The servers and the login, the name of the store, and the options of this node."""
 
-    remote: RemoteAddress
+    remote: NatsAddress
     name: str
     data: Path
     local_reads: bool = False
@@ -107,7 +107,7 @@ def cluster_address(url: str) -> ClusterAddress:
             )
     login: dict[str, Any] = {option: options[option] for option in _LOGIN if option in options}
     return ClusterAddress(
-        remote=RemoteAddress(
+        remote=NatsAddress(
             servers=servers,
             timeout=_number(options, "timeout", 10, 1, 3600),
             tls_first=_choice(options, "tls_first", ("false", "true")) == "true",

@@ -1,16 +1,12 @@
-"""The remote engine: a Holdfast service over NATS, as an engine.
+"""A service as an engine, for a pipeline that asks a client.
 
 Each command is a separate message, and the service groups the messages that it receives. The service owns the
 clock and sweeps. The conformance suite that certifies an engine therefore certifies the service too.
-
-Law: this engine translates. It stores nothing and decides nothing. `operators` has the verbs of operators,
-and `exchange` sends a request and waits for its reply.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,38 +14,29 @@ import msgspec
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.clock import Reading
-from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.decide import Outcome
 from holdfast.engine import LATER, Capabilities, JournalPage, Scanned, Totals
-from holdfast.engines.remote.address import RemoteAddress
-from holdfast.engines.remote.exchange import Exchange
-from holdfast.errors import HoldfastError, PermissionDenied, Timeout, Unavailable, Unsupported
+from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, Unsupported
 from holdfast.families import has_blobs
 from holdfast.model import Parts, Policy
-from holdfast.origin import origin_fields
 from holdfast.rows import KV, OVERHEAD, PARTS, Namespace
-from holdfast.stored import entry_of
-from holdfast.wire.blobs import blob_message, blob_result, part_fields, part_of
-from holdfast.wire.reads import READS
-from holdfast.wire.replies import entry_fields, ms_of, row_of
-from holdfast.wire.subjects import event_pattern, ready_subject
-from holdfast.wire.writes import message_of, result_of
+from holdfast.wire.blobs import part_fields, part_of
+from holdfast.wire.replies import ms_of, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from holdfast.commands import Command, Result
+    from holdfast.client.client import Client
+    from holdfast.commands import Command
     from holdfast.engine import Due, JournalQuery, Later, Scan
-    from holdfast.engines.remote.post import Post
     from holdfast.rows import Address, Row
 
 
-class RemoteEngine(Exchange):
+class RemoteEngine:
     """See `holdfast.engine.Engine`.
 
     Args:
-        address: The address of the service and the login.
-        post: Carries requests and replies; a connection to NATS if not given.
+        client: The client of the service.
     """
 
     keys = NO_KEYS
@@ -57,17 +44,22 @@ class RemoteEngine(Exchange):
         multi_process=True, batching=False, owns_clock=True, owns_reaper=True
     )
 
-    def __init__(self, address: RemoteAddress, post: Post | None = None) -> None:
-        super().__init__(address, post)
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self.defaults: Policy | None = None
 
     async def start(self) -> None:
         """Connect to the NATS server. Only the first call shows whether a service answers there."""
-        await self._mailbox.open()
+        await self._client.transport.open()
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Send each command as a separate message. Each takes effect by itself."""
-        results = [await self._do(command, now) for command in commands]
+        results: list[Any] = []
+        for command in commands:
+            try:
+                results.append(await self._client.call(command, now))
+            except HoldfastError as error:
+                results.append(error)
         return Outcome(results=results, namespaces=[], rows={}, journal=[], trims={})
 
     def glance(self, addresses: Sequence[Address], now: int) -> Later:
@@ -80,34 +72,26 @@ class RemoteEngine(Exchange):
             return await asyncio.gather(*map(self._part, addresses))
         if any(address.space != KV for address in addresses):
             raise Unsupported("a service exposes entries only, not the rows of other spaces")
-        return await asyncio.gather(*map(self._entry, addresses))
+        return [await self._entry(address) for address in addresses]  # in the order of calls: no tasks
 
     async def _entry(self, address: Address) -> Row | None:
         """Read an entry."""
         verb = "head" if has_blobs(address.namespace) else "get"
-        reply = await self._ask(address.namespace, verb, {"key": address.key})
+        reply = await self._client.ask(address.namespace, verb, {"key": address.key})
         return row_of(reply) if reply["exists"] else None
 
     async def _part(self, address: Address) -> Row | None:
         """Read a part of a blob."""
-        reply = await self._ask(address.namespace, "get_part", part_fields(address))
+        reply = await self._client.ask(address.namespace, "get_part", part_fields(address))
         return part_of(reply) if reply["exists"] else None
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """Raise `Unsupported`: the service exposes only entries."""
         raise Unsupported("a service exposes entries only, not the rows of other spaces")
 
-    async def call(self, command: Command, now: Callable[[], int]) -> Result:
+    async def call(self, command: Command, now: Callable[[], int]) -> Any:
         """See `ServiceEngine.call`."""
-        declaration = command.declared
-        fields, late, seconds = declaration.fields_of(command), None, None
-        if isinstance(command, WriteCommand):
-            seconds = self._left(command.origin, now)
-            fields |= origin_fields(command.origin)
-            late = None if fields.get("dry_run") else self._unknown(declaration.name, seconds)
-        reply = await self._ask(command.namespace, declaration.name, fields, late, seconds)
-        result: Result = READS[declaration.reply].read(command, reply)
-        return result
+        return await self._client.call(command, now)
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
@@ -115,7 +99,7 @@ class RemoteEngine(Exchange):
 
     async def operator(self, verb: str, fields: dict[str, Any], *, writes: bool = False) -> Mapping[str, Any]:
         """See `ServiceEngine.operator`. The service decides whether its caller may use these verbs."""
-        return await self._ask_operator(verb, fields, self._unknown(verb) if writes else None)
+        return await self._client.operator(verb, fields, writes=writes)
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """Raise `Unsupported`: the service sweeps by itself."""
@@ -142,7 +126,7 @@ class RemoteEngine(Exchange):
         found: list[Mapping[str, Any]] = []
         fields: dict[str, Any] = {"limit": rules.MAX_LIMIT}
         while True:
-            page = await self._ask_operator("namespaces", fields)
+            page = await self._client.ask_operator("namespaces", fields)
             found += page["namespaces"]
             if page["cursor"] is None:
                 return found
@@ -151,95 +135,31 @@ class RemoteEngine(Exchange):
     async def _stats(self, namespace: str) -> Mapping[str, Any]:
         """Fetch the stats of a namespace. If the owner's verb is refused, try the operators' verb."""
         try:
-            return await self._ask(namespace, "stats", {})
+            return await self._client.ask(namespace, "stats", {})
         except (PermissionDenied, Unavailable) as refused:
             try:
-                return await self._ask_operator("stats", {"namespace": namespace})
+                return await self._client.ask_operator("stats", {"namespace": namespace})
             except HoldfastError:
                 raise refused from None
 
-    async def table(self, command: Command, now: Callable[[], int]) -> Any:
-        """See `ServiceEngine.table`."""
-        # late: tables take 5 ms to import, and few programs have any
-        from holdfast.wire import tables
-
-        verb, fields = command.declared.name, tables.message_of(command)
-        if not isinstance(command, WriteCommand):
-            return tables.result_of(command, await self._ask(command.namespace, verb, fields))
-        seconds = self._left(command.origin, now)
-        late = self._unknown(verb, seconds)
-        return tables.result_of(command, await self._ask(command.namespace, verb, fields, late, seconds))
-
     async def ready(self) -> None:
-        """See `Engine.ready`: ask the service whether its store is ready.
-
-        The inbox tells which plugin this client belongs to, and so which subject it may use. The server may
-        deny it all other subjects.
-        """
-        dialect, subject = ready_subject(self._address.prefix, self._address.inbox)
-        late = partial(Unavailable, f"no Holdfast service answers at {subject}")
-        await self._exchange(dialect, subject, {}, late, repeat=True)
+        """See `Engine.ready`: ask the service whether its store is ready."""
+        await self._client.ready()
 
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `SharedStorage.hint`: the service publishes every change."""
-
-        pattern = event_pattern(self._address.prefix, namespace)
-        return self._mailbox.listen(pattern, lambda message: ring()).cancel
+        return self._client.hint(namespace, ring)
 
     def figures(self) -> None:
         """Return None: the service knows its cluster."""
 
     async def clock(self, ticks: Callable[[], float]) -> Reading | None:
         """See `SharedStorage.clock`: the estimate from the replies so far."""
-        return Reading(self._mailbox.time(), ticks()) if self._mailbox.told else None
+        return Reading(self._client.transport.time(), ticks()) if self._client.transport.knows_time else None
 
     async def aclose(self) -> None:
         """Disconnect."""
-        await self._mailbox.close()
-
-    async def _do(self, command: Command, now: Callable[[], int]) -> Any:
-        if not isinstance(command, WriteCommand):
-            raise Unsupported("the service itself does the upkeep")
-        try:
-            seconds = self._left(command.origin, now)
-        except Timeout as passed:
-            return passed
-        if isinstance(command, Load):
-            return await self._load(command, seconds)
-        if isinstance(command, SetPolicy):
-            return await self._set_policy(command, seconds)
-        of_blobs = has_blobs(command.namespace)
-        verb, fields = blob_message(command) if of_blobs else message_of(command)
-        late = self._unknown(verb, seconds)
-        try:
-            return (blob_result if of_blobs else result_of)(
-                command, await self._ask(command.namespace, verb, fields, late, seconds)
-            )
-        except HoldfastError as error:
-            return error
-
-    async def _load(self, command: Load, seconds: float) -> Written | HoldfastError:
-        entries = [entry_fields(entry_of(key, row)) for key, row in command.entries]
-        fields = {
-            "namespace": command.namespace,
-            "entries": entries,
-            "keep_versions": command.keep_versions,
-        } | origin_fields(command.origin)
-        try:
-            late = self._unknown("load", seconds)
-            return Written((await self._ask_operator("load", fields, late, seconds))["written"])
-        except HoldfastError as error:
-            return error
-
-    async def _set_policy(self, command: SetPolicy, seconds: float) -> Done | HoldfastError:
-        fields = {"namespace": command.namespace, "policy": msgspec.Raw(command.policy.encode())}
-        fields |= origin_fields(command.origin)
-        try:
-            late = self._unknown("set_policy", seconds)
-            await self._ask_operator("set_policy", fields, late, seconds)
-        except HoldfastError as error:
-            return error
-        return Done()
+        await self._client.transport.close()
 
 
 def _totals(stats: Mapping[str, Any]) -> Totals:

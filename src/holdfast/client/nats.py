@@ -1,6 +1,6 @@
-"""Requests and their replies over one NATS connection.
+"""A client over NATS, and the one connection over which its requests and their replies travel.
 
-Law: a request that was not sent raises `Unavailable`. A request that the server refused raises
+A request that was not sent raises `Unavailable`. A request that the server refused raises
 `PermissionDenied`, even if the server only reports no responders although a service answers other users. A
 request whose reply does not arrive in time raises the error that its caller chose. When the connection is
 lost, a sent write raises `OutcomeUnknown` at once and is never resent; a read is resent after reconnecting,
@@ -12,26 +12,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
 from holdfast.bus.protocol import block
+from holdfast.client.client import Client
+from holdfast.client.transport import ServiceTime
 from holdfast.clock import TICKS
-from holdfast.engines.remote.service_time import ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.families import is_semantic
 from holdfast.wire.blobs import FIELDS
-from holdfast.wire.subjects import asked_at, ready_subject
+from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC
+from holdfast.wire.subjects import asked_at, event_pattern, ready_subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.bus.connection import Subscription
     from holdfast.bus.protocol import Message
-    from holdfast.engines.remote.address import RemoteAddress
-    from holdfast.errors import HoldfastError
-
-    Late: TypeAlias = Callable[[], HoldfastError]
+    from holdfast.client.addresses import NatsAddress
+    from holdfast.client.transport import Late
+    from holdfast.wire.dialects import Dialect
 
 AGAIN_SECONDS: Final = 0.1
 """The interval between retries of a read while the service is reconnecting."""
@@ -67,10 +69,14 @@ class _Pending:
         self.sent = TICKS()
 
 
-class Mailbox(ServiceTime):
-    """Sends requests and delivers their replies."""
+class NatsTransport(ServiceTime):
+    """Sends requests and delivers their replies.
 
-    def __init__(self, address: RemoteAddress) -> None:
+    Args:
+        address: The servers and the login.
+    """
+
+    def __init__(self, address: NatsAddress) -> None:
         super().__init__()
         self._address = address
         self._client = Connection(
@@ -113,7 +119,7 @@ class Mailbox(ServiceTime):
         late: Late,
         repeat: bool = False,
         served: bool = False,
-        told: str | None = None,
+        fields: str | None = None,
     ) -> Message:
         """Send a request and wait for the reply.
 
@@ -124,7 +130,7 @@ class Mailbox(ServiceTime):
             late: Makes the error to raise if the reply does not arrive in time.
             repeat: Whether the request may be resent after a lost connection. Never set it for a write.
             served: Whether a service is known to run, so that a missing responder means a denied subject.
-            told: The fields of the request, if its body is bytes.
+            fields: The fields of the request, if its body is bytes.
 
         Raises:
             PermissionDenied: The server does not let this user send to the subject.
@@ -137,7 +143,7 @@ class Mailbox(ServiceTime):
         if not self._client.is_connected:
             reason = "" if self._refused is None else f": {self._refused}"
             raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}{reason}")
-        head = b"" if told is None else block({FIELDS: told})
+        head = b"" if fields is None else block({FIELDS: fields})
         if len(head) + len(payload) > self._client.max_payload:
             size = len(head) + len(payload)
             raise ValueTooLarge(f"the request has {size} bytes, more than the NATS server accepts")
@@ -160,7 +166,7 @@ class Mailbox(ServiceTime):
         await self._require_service(subject, seconds)
         # The request was not delivered, so it is safe to resend: a service may have started meanwhile.
         return await self.ask(
-            subject, payload, seconds=seconds, late=late, repeat=repeat, served=True, told=told
+            subject, payload, seconds=seconds, late=late, repeat=repeat, served=True, fields=fields
         )
 
     async def _require_service(self, subject: str, seconds: float) -> None:
@@ -249,6 +255,40 @@ class Mailbox(ServiceTime):
             if (self._denied or pending.subject.lower() == subject) and not pending.reply.done():
                 message = self._denied or f"the NATS server does not let this user send to {pending.subject}"
                 pending.reply.set_exception(PermissionDenied(message))
+
+
+class NatsClient(Client):
+    """A client of a service over NATS.
+
+    Args:
+        address: The address of the service and the login.
+    """
+
+    def __init__(self, address: NatsAddress) -> None:
+        super().__init__(NatsTransport(address), address.timeout)
+        self._address = address
+
+    def _place(self, namespace: str, verb: str) -> tuple[Dialect, str]:
+        dialect = SEMANTIC if is_semantic(namespace) else PLUGIN
+        return dialect, f"{self._address.prefix}.{namespace.replace('/', '.')}.{verb}"
+
+    def _operators_place(self, verb: str) -> tuple[Dialect, str]:
+        return ADMIN, f"{self._address.prefix}.admin.{verb}"
+
+    async def ready(self) -> None:
+        """Ask the service whether its store is ready.
+
+        The inbox tells which plugin this client belongs to, and so which subject it may use. The server may
+        deny it all other subjects.
+        """
+        dialect, subject = ready_subject(self._address.prefix, self._address.inbox)
+        late = partial(Unavailable, f"no Holdfast service answers at {subject}")
+        await self._exchange((dialect, subject), {}, late, repeat=True)
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call a function whenever the service publishes a change. Returns the function that ends this."""
+        pattern = event_pattern(self._address.prefix, namespace)
+        return self.transport.listen(pattern, lambda message: ring()).cancel
 
 
 def _unreached(where: str, error: Exception) -> str:

@@ -1,0 +1,505 @@
+"""A client over HTTP, and the few connections over which its requests and their replies travel.
+
+The service begins the requests of a connection in the order in which they were sent, without waiting for the
+answers to earlier ones, and answers in this order. So one connection keeps the order of its calls, as one to
+NATS does.
+
+A request that was not sent raises `Unavailable`. When a
+connection is lost, a sent write raises `OutcomeUnknown` and is never resent; a read is sent again within its
+own timeout. An answer that does not come from Holdfast, but from a proxy, says nothing about a write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from holdfast.client.client import Client
+from holdfast.client.transport import ServiceTime
+from holdfast.clock import TICKS
+from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.wire.blobs import FIELDS, HEADER, in_ascii
+from holdfast.wire.dialects import PLUGIN
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from holdfast.client.addresses import HttpAddress
+    from holdfast.client.transport import Late
+    from holdfast.wire.dialects import Dialect
+
+MOST_HEAD: Final = 65_536
+MOST_BODY: Final = 64 * 1024 * 1024
+"""Maximum number of bytes of the head and of the body of a response."""
+IDLE_SECONDS: Final = 30.0
+"""Seconds after which an idle connection is not used again. The service ends it after 60."""
+JSON: Final = "Content-Type: application/json"
+MOST_PAYLOAD: Final = 1_048_576
+"""Maximum number of bytes of a request."""
+MOST_LINES: Final = 64
+"""Number of connections from which on unused ones are ended. Each namespace has one of its own."""
+AGAIN_SECONDS: Final = 0.2
+"""The interval between attempts to send a read again or to follow changes again."""
+PROBLEM: Final = "application/problem+json"
+TOLD: Final = FIELDS.lower()
+
+
+class Broken(Exception):
+    """The connection ended, or what came over it is not HTTP."""
+
+
+class HttpRequest(NamedTuple):
+    """A request. `told` is the header line for a body that is not JSON but bytes."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    told: str = ""
+
+
+class HttpReply(NamedTuple):
+    """A response. The names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class HttpConnection:
+    """An open connection that speaks HTTP/1.1.
+
+    Only what a Holdfast service answers is understood: a status, headers, and a body of a given length or in
+    chunks. Everything is bounded. A connection on which anything went wrong is not used again.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._head = head
+        self._pending: deque[asyncio.Future[HttpReply]] = deque()
+        self._reading: asyncio.Task[None] | None = None
+        self._used = TICKS()
+
+    @classmethod
+    async def to(cls, address: HttpAddress, tls: ssl.SSLContext | None) -> HttpConnection:
+        """Connect.
+
+        Raises:
+            OSError: The host can't be reached, or is not trusted.
+        """
+        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=MOST_HEAD)
+        token = f"Authorization: Bearer {address.token}\r\n" if address.token else ""
+        return cls(reader, writer, f"Host: {address.netloc}\r\n{token}")
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests may be sent: the other side has not ended the connection, and is not about to."""
+        if self._writer.is_closing() or self._reader.at_eof():
+            return False
+        return bool(self._pending) or self._used > TICKS() - IDLE_SECONDS
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is awaited."""
+        return not self._pending
+
+    def ask(self, asked: HttpRequest) -> asyncio.Future[HttpReply]:
+        """Send a request. Returns the response to come, or `Broken`."""
+        answer: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
+        self._pending.append(answer)
+        self._send(asked)
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read(), name="holdfast http line")
+        return answer
+
+    async def drained(self) -> None:
+        """Wait until the other side has taken most of what was sent."""
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+
+    async def _read(self) -> None:
+        """Read responses while some are awaited."""
+        try:
+            while self._pending:
+                reply = await self._one()
+                self._used = TICKS()
+                answer = self._pending.popleft()
+                if not answer.done():  # its caller may have given up
+                    answer.set_result(reply)
+                if reply.headers.get("connection", "").lower() == "close":
+                    raise Broken
+        except Broken:
+            self.end()
+        finally:
+            for answer in self._pending:
+                if not answer.done():
+                    answer.set_exception(Broken())
+            self._pending.clear()
+
+    async def _one(self) -> HttpReply:
+        status, headers = await self._answered()
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            body = b"".join([piece async for piece in self._chunks()])
+        else:
+            body = await self._exactly(_length(headers))
+        return HttpReply(status, headers, body)
+
+    async def follow(self, path: str) -> AsyncIterator[bytes]:
+        """Send a request and yield the pieces of a response without end.
+
+        Raises:
+            Broken: The connection ended, or the response is no stream.
+        """
+        self._send(HttpRequest("GET", path))
+        status, headers = await self._answered()
+        if status != 200 or headers.get("transfer-encoding", "").lower() != "chunked":
+            raise Broken
+        async for piece in self._chunks():
+            yield piece
+
+    def end(self) -> None:
+        """End the connection at once. What was not answered is `Broken`."""
+        self._writer.transport.abort()
+
+    def _send(self, asked: HttpRequest) -> None:
+        body = asked.body
+        head = f"{asked.method} {asked.path} HTTP/1.1\r\n{self._head}"
+        if body is not None:
+            kind = asked.told + "Content-Type: application/octet-stream" if asked.told else JSON
+            head += f"{kind}\r\nContent-Length: {len(body)}\r\n"
+        self._writer.write(f"{head}\r\n".encode() + (body or b""))
+
+    async def _answered(self) -> tuple[int, dict[str, str]]:
+        try:
+            head = await self._reader.readuntil(b"\r\n\r\n")
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            raise Broken from None
+        first, *lines = head.decode("latin-1").split("\r\n")[:-2]
+        parts = first.split(" ", 2)
+        if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdecimal():
+            raise Broken
+        headers = {}
+        for line in lines:
+            name, _, said = line.partition(":")
+            headers[name.strip().lower()] = said.strip()
+        return int(parts[1]), headers
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                size = int((await self._reader.readuntil(b"\r\n")).strip(), 16)
+            except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+                raise Broken from None
+            piece = (await self._exactly(size + 2))[:-2]
+            if not size:
+                return
+            yield piece
+
+    async def _exactly(self, size: int) -> bytes:
+        if size > MOST_BODY:
+            raise Broken
+        try:
+            return await self._reader.readexactly(size)
+        except (asyncio.IncompleteReadError, OSError):
+            raise Broken from None
+
+
+class HttpAnswer(NamedTuple):
+    """A reply as NATS would spell it. `head` says whether its fields are in `told` and its data is bytes."""
+
+    data: bytes
+    head: bytes = b""
+    told: str | None = None
+
+    def header(self, name: str) -> str | None:
+        """Return the header with the fields."""
+        return self.told if name == FIELDS else None
+
+
+class HttpRoute:
+    """The connection for the calls of one namespace, which are sent in the order in which they are begun."""
+
+    def __init__(self) -> None:
+        self.order: asyncio.Lock = asyncio.Lock()
+        self.connection: HttpConnection | None = None
+
+
+class Following:
+    """A stream that is followed."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    def cancel(self) -> None:
+        """Follow it no longer."""
+        self._task.cancel()
+
+
+class HttpTransport(ServiceTime):
+    """Sends requests and returns their replies.
+
+    Args:
+        address: The place of the service, and the token for it.
+    """
+
+    def __init__(self, address: HttpAddress) -> None:
+        super().__init__()
+        self._address = address
+        self._tls: ssl.SSLContext | None = None
+        self._ways: dict[str, HttpRoute] = {}
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._closed = True
+        self._following: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: No service can be reached.
+        """
+        self._tls = self._address.context()
+        self._closed = False
+        try:
+            (await self._connected()).end()
+        except Unavailable:
+            self._closed = True
+            raise
+
+    async def close(self) -> None:
+        """Wait until every pending request has ended, then disconnect."""
+        self._closed = True
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
+        await self._quiet.wait()
+        for way in self._ways.values():
+            if way.connection is not None:
+                way.connection.end()
+        self._ways.clear()
+
+    async def ask(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        seconds: float,
+        late: Late,
+        repeat: bool = False,
+        fields: str | None = None,
+    ) -> HttpAnswer:
+        """Post a request to a path and wait for the reply, as the plugin dialect of NATS would spell it.
+
+        Args:
+            subject: The path.
+            payload: The body of the request.
+            seconds: The timeout.
+            late: Makes the error to raise if the reply does not arrive in time.
+            repeat: Whether the request may be sent again after a lost connection. Never set it for a write.
+            fields: The fields of the request, if its body is bytes.
+
+        Raises:
+            Unavailable: The service can't be reached.
+            ValueTooLarge: The payload is larger than a service accepts.
+            OutcomeUnknown: The connection was lost before the reply to a write arrived.
+        """
+        if len(payload) > MOST_PAYLOAD:
+            raise ValueTooLarge(f"the request has {len(payload)} bytes, more than {MOST_PAYLOAD}")
+        reply = await self.exchange(
+            "POST", subject, payload, seconds=seconds, late=late, repeat=repeat, fields=fields
+        )
+        return self._understood(subject, reply, repeat=repeat)
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        payload: bytes | None,
+        *,
+        seconds: float,
+        late: Late,
+        repeat: bool,
+        fields: str | None = None,
+    ) -> HttpReply:
+        """Send a request and return the response; see `ask`."""
+        if self._closed:
+            raise Unavailable(f"there is no connection to {self._address.shown}")
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._attempts(
+                    HttpRequest(method, path, payload, _headed(fields)), repeat=repeat
+                )
+        except TimeoutError:
+            raise late() from None
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+
+    async def _attempts(self, asked: HttpRequest, *, repeat: bool) -> HttpReply:
+        lost = False
+        while True:
+            try:
+                return await self._once(asked)
+            except Unavailable:
+                if not lost:
+                    raise
+                await asyncio.sleep(AGAIN_SECONDS)  # the service may be restarting
+            except Broken:
+                lost = True
+                if not repeat:
+                    raise OutcomeUnknown(
+                        f"the connection to {self._address.shown} was lost before a reply to {asked.path} "
+                        "came: it may or may not have been done"
+                    ) from None
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _once(self, asked: HttpRequest) -> HttpReply:
+        path = asked.path
+        way = self._ways.setdefault(path.partition(":")[0], HttpRoute())
+        async with way.order:  # waiting tasks get it in the order in which they came
+            if way.connection is None or not way.connection.usable:
+                self._make_room()
+                way.connection = await self._connected()
+            sent = TICKS()
+            answer = way.connection.ask(asked)
+            await way.connection.drained()
+        reply = await answer
+        self._learn_time(reply.headers.get("holdfast-time"), sent)
+        if "holdfast-warning" in reply.headers:
+            self._warn(path, reply.headers["holdfast-warning"])
+        return reply
+
+    def _make_room(self) -> None:
+        """End a connection that is not in use, if there are too many."""
+        if len(self._ways) <= MOST_LINES:
+            return
+        for place, way in self._ways.items():
+            if way.connection is not None and way.connection.idle and not way.order.locked():
+                way.connection.end()
+                del self._ways[place]
+                return
+
+    async def _connected(self) -> HttpConnection:
+        try:
+            return await HttpConnection.to(self._address, self._tls)
+        except ssl.SSLCertVerificationError as error:
+            raise Unavailable(
+                f"the service at {self._address.shown} can't be trusted: {error.verify_message}; name the "
+                "authority that signed its certificate in the URL, as ?tls_ca=<file>"
+            ) from None
+        except OSError:
+            raise Unavailable(f"no Holdfast service can be reached at {self._address.shown}") from None
+
+    def _understood(self, path: str, reply: HttpReply, *, repeat: bool) -> HttpAnswer:
+        """Return a reply as NATS would spell it."""
+        kind = reply.headers.get("content-type", "")
+        if reply.status == 200 and kind == "application/json" and reply.body[:1] == b"{":
+            rest = reply.body[1:]
+            return HttpAnswer(b'{"success":true' + (b"" if rest == b"}" else b",") + rest)
+        if reply.status == 200 and TOLD in reply.headers:
+            return HttpAnswer(reply.body, HEADER, reply.headers[TOLD])
+        if kind != PROBLEM:
+            raise self._strange(path, reply, repeat=repeat)
+        fields: dict[str, Any] = msgspec.json.decode(reply.body)
+        fields |= {"success": False, "error_code": fields.pop("code"), "message": fields.pop("detail")}
+        return HttpAnswer(msgspec.json.encode(fields))
+
+    def _strange(self, path: str, reply: HttpReply, *, repeat: bool) -> Exception:
+        """Return the error for an answer that a proxy or another program gave."""
+        said = f"{self._address.shown} answered {path} with the status {reply.status}"
+        if reply.status >= 500 and not repeat:
+            return OutcomeUnknown(
+                f"{said}, which does not come from Holdfast: it may or may not have been done"
+            )
+        if reply.status in (401, 403, 421):
+            return PermissionDenied(f"{said}: {reply.body[:200].decode('ascii', 'replace')}")
+        return Unavailable(f"{said}, which does not come from Holdfast")
+
+    def listen(self, subject: str, heard: Callable[[Any], None]) -> Following:
+        """Follow the stream of events at a path, and call a function whenever something comes."""
+        task = asyncio.get_running_loop().create_task(self._follow(subject, heard))
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+        return Following(task)
+
+    async def _follow(self, path: str, heard: Callable[[Any], None]) -> None:
+        while True:
+            line = None
+            try:
+                line = await self._connected()
+                async for piece in line.follow(path):
+                    heard(piece)
+            except (Broken, Unavailable):
+                pass
+            finally:
+                if line is not None:
+                    line.end()
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+class HttpClient(Client):
+    """A client of a service over HTTP.
+
+    Args:
+        address: The address of the service, and the token for it.
+    """
+
+    def __init__(self, address: HttpAddress) -> None:
+        self._http = HttpTransport(address)
+        super().__init__(self._http, address.timeout)
+        self._address = address
+
+    def _place(self, namespace: str, verb: str) -> tuple[Dialect, str]:
+        return PLUGIN, f"{_path(namespace)}:{verb}"
+
+    def _operators_place(self, verb: str) -> tuple[Dialect, str]:
+        return PLUGIN, f"/v1/admin:{verb}"
+
+    async def ready(self) -> None:
+        """Ask the service whether it is ready."""
+        late = partial(Unavailable, f"no Holdfast service answers at {self._address.shown}")
+        reply = await self._http.exchange(
+            "GET", "/readyz", None, seconds=self._address.timeout, late=late, repeat=True
+        )
+        if reply.status != 200:
+            raise Unavailable(f"the service is not ready: {_trouble(reply.body)}")
+
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call a function whenever the service streams a change. Returns the function that ends this."""
+        return self._http.listen(f"{_path(namespace)}?watch", lambda piece: ring()).cancel
+
+
+def _path(namespace: str) -> str:
+    return f"/v1/{namespace}"
+
+
+def _trouble(body: bytes) -> str:
+    """Return what a service says that is not ready."""
+    try:
+        report: dict[str, Any] = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return "it does not say why"
+    parts = ("service", "store", "nats")
+    return "; ".join(f"{name}: {report[name]}" for name in parts if report.get(name) not in (None, "ok"))
+
+
+def _headed(told: str | None) -> str:
+    """Return the header that tells the fields of a body that is bytes."""
+    return "" if told is None else f"{FIELDS}: {in_ascii(told)}\r\n"
+
+
+def _length(headers: dict[str, str]) -> int:
+    said = headers.get("content-length", "0")
+    if not said.isdecimal() or len(said) > 12:
+        raise Broken
+    return int(said)
