@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.audit.keyring import Keyring, parse_keys
+from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
 from holdfast.testing.conformance.blobs import BlobEntryRules
 from holdfast.testing.conformance.keys import VersionRules
 from holdfast.testing.conformance.policies import UpkeepRules
 from holdfast.testing.conformance.tables import TableRules
+from tests.conformance.spread import Spread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +60,21 @@ class TestPrivateSqlite(VersionRules, TableRules, BlobEntryRules, UpkeepRules):
     def make_store(self) -> MakeStore:
         """Another file each time."""
         return open_private
+
+
+class TestSharedSqlite(Conformance):
+    """One file, opened three times as by three processes; each call goes to the next of them."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        """The same file each time."""
+
+        async def make(clock: Clock) -> Store:
+            keys = Keyring(parse_keys(AUDIT_KEY))
+            store = holdfast.Store(Spread([tmp_path / "store.db"] * 3, keys), clock=clock, reap=False)
+            await store.start()
+            return store
+
+        return make
