@@ -24,6 +24,11 @@ CAMPAIGNS: Final = {
         {"HOLDFAST_KILL_CYCLES": "{rounds}"},
         500,
     ),
+    "shared": (
+        ["tests/robustness/test_shared_file.py", "--timeout=0", "-s"],
+        {"HOLDFAST_SHARED_ROUNDS": "{rounds}"},
+        100,
+    ),
     "blobs": (
         ["tests/robustness/test_blobs_kill.py", "--timeout=0"],
         {"HOLDFAST_BLOB_CYCLES": "{rounds}"},

@@ -23,7 +23,7 @@ async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:
     acknowledged: dict[str, int] = {}
     for cycle in range(CYCLES):
         acknowledged |= _write_and_kill(path, f"life{cycle}", after_lines=seed.randint(20, 400))
-        assert await _lost(path, acknowledged) == {}
+        assert await lost(path, acknowledged) == {}
     assert len(acknowledged) > CYCLES * 20
 
 
@@ -31,7 +31,7 @@ async def test_acknowledging_before_the_commit_is_noticed(tmp_path: Path) -> Non
     """Negative control: an engine that answers before it commits loses writes, and the check sees it."""
     path = tmp_path / "store.db"
     acknowledged = _write_and_kill(path, "early", "early", after_lines=50)
-    assert await _lost(path, acknowledged) != {}
+    assert await lost(path, acknowledged) != {}
 
 
 def _write_and_kill(path: Path, life: str, *plant: str, after_lines: int) -> dict[str, int]:
@@ -40,7 +40,7 @@ def _write_and_kill(path: Path, life: str, *plant: str, after_lines: int) -> dic
     return {key: int(version) for key, version in said}
 
 
-async def _lost(path: Path, acknowledged: dict[str, int]) -> dict[str, tuple[int, int | None]]:
+async def lost(path: Path, acknowledged: dict[str, int]) -> dict[str, tuple[int, int | None]]:
     """What was acknowledged and is not there, with the version that is there instead."""
     lost: dict[str, tuple[int, int | None]] = {}
     async with holdfast.open(path, reap=False) as store:

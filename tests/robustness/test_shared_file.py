@@ -1,0 +1,90 @@
+"""Several processes write to one SQLite file while some of them are killed and stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import holdfast
+from tests.robustness.test_kill import lost
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROUNDS = int(os.environ.get("HOLDFAST_SHARED_ROUNDS", "3"))
+PROCESSES = 4
+LINES = 200
+PATIENCE = 60.0
+
+
+class Writer:
+    """A `writing_process`, and what it has said."""
+
+    def __init__(self, path: Path, life: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.robustness.writing_process", str(path), life],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.acknowledged: dict[str, int] = {}
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                key, version = line.split()
+                self.acknowledged[key] = int(version)
+
+    def kill(self) -> None:
+        """Kill it, and read what it has said before."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+        self._thread.join(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+async def test_every_acknowledged_write_survives_kills_and_stops(tmp_path: Path) -> None:
+    """What any process was told is there, once, whichever of them were killed or stopped meanwhile."""
+    path = tmp_path / "store.db"
+    chance = random.Random(13)
+    acknowledged: dict[str, int] = {}
+    async with holdfast.open(path):
+        pass
+    for number in range(ROUNDS):
+        writers = [Writer(path, f"{number}-{process}") for process in range(PROCESSES)]
+        _disturb(writers, chance)
+        for writer in writers:
+            writer.kill()
+            acknowledged |= writer.acknowledged
+        assert await lost(path, acknowledged) == {}
+    assert len(set(acknowledged.values())) == len(acknowledged)
+    assert len(acknowledged) >= ROUNDS * LINES
+    print(f"{ROUNDS} rounds, {len(acknowledged)} acknowledged writes, none lost")
+
+
+def _disturb(writers: list[Writer], chance: random.Random) -> None:
+    """Stop and continue one process, kill another in between, and let all of them get on before and after."""
+    _until_said(writers, LINES // 2)
+    stopped, killed = chance.sample(writers, 2)
+    stopped.process.send_signal(signal.SIGSTOP)
+    time.sleep(chance.uniform(0, 0.2))
+    killed.process.kill()
+    time.sleep(chance.uniform(0, 0.2))
+    stopped.process.send_signal(signal.SIGCONT)
+    _until_said([writer for writer in writers if writer is not killed], LINES)
+
+
+def _until_said(writers: list[Writer], lines: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while any(len(writer.acknowledged) < lines for writer in writers):
+        assert time.monotonic() < until
+        time.sleep(0.005)
