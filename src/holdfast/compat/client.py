@@ -192,8 +192,8 @@ def _subject(subject: str) -> str:
 def _headers(head: bytes) -> dict[str, str] | None:
     """Return the headers of a message, as nats-py shows them."""
     lines = head.decode(errors="replace").split("\r\n")[1:]
-    found = (line.partition(":") for line in lines if line)
-    return {name: value.strip() for name, _, value in found} or None
+    fields = (line.partition(":") for line in lines if line)
+    return {name: value.strip() for name, _, value in fields} or None
 
 
 class Reply(Protocol):
@@ -285,9 +285,9 @@ class PluginKeys:
         return value
 
     async def _ask(self, verb: str, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        given = {name: field for name, field in fields.items() if field is not None}
+        present = {name: field for name, field in fields.items() if field is not None}
         subject = f"{self._subject}.{verb}"
-        payload = PLUGIN.request({**given, "deadline_ms": int(self._timeout * 1000)})
+        payload = PLUGIN.request({**present, "deadline_ms": int(self._timeout * 1000)})
         try:
             reply = PLUGIN.answer((await self._nats.request(subject, payload, timeout=self._timeout)).data)
         except TimeoutError:

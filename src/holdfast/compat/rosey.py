@@ -256,10 +256,10 @@ class BotDatabase:
 
     def _new_storage(self) -> Engine:
         with builtin_errors():
-            found = engine_for(self._url)
-        if isinstance(found, SqliteEngine):
-            return SharedFile(found.path if found.capabilities.durable else None, self._turns)
-        return found
+            engine = engine_for(self._url)
+        if isinstance(engine, SqliteEngine):
+            return SharedFile(engine.path if engine.capabilities.durable else None, self._turns)
+        return engine
 
     def _sessions_engine(self) -> AsyncEngine:
         scheme, _, rest = str(self._url).partition("://")

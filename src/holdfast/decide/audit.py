@@ -180,12 +180,12 @@ def head_now(draft: Draft) -> Head:
     known, signed = draft.heads.get(draft.name, (None, None))
     if signed is not None and row is known:
         return signed
-    found = head_to_follow(draft.name, draft.keys, row)
-    if isinstance(found, Head):
-        return found
+    head_or_reason = head_to_follow(draft.name, draft.keys, row)
+    if isinstance(head_or_reason, Head):
+        return head_or_reason
     ends = draft.ends(AUDIT)
     if ends is not None:
-        return head_behind(draft.name, ends, found)
+        return head_behind(draft.name, ends, head_or_reason)
     draft.keys.confirm()
     # The namespace's own row still counts the bytes of an audit that was removed with SQL.
     return Head(last=GONE) if draft.namespace.audit_bytes > 0 else Head()
@@ -220,8 +220,13 @@ def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
     """Request the rows for records of namespaces whose policy, now loaded, turns the audit on."""
     names = set()
     for name in wanted.namespaces:
-        found = loaded.namespaces.get(name)
-        if found is not None and found.policy is not None and not audited_unasked(name) and audited(found):
+        namespace = loaded.namespaces.get(name)
+        if (
+            namespace is not None
+            and namespace.policy is not None
+            and not audited_unasked(name)
+            and audited(namespace)
+        ):
             names.add(name)
     if names:
         _need(more, wanted, names)

@@ -148,10 +148,10 @@ def _require_whole(record: Upload, command: StoreBlob) -> None:
 
 
 def _copy(draft: Draft, command: CopyBlob) -> Stored:
-    found = live(draft, command.source)
-    if found is None:
+    row = live(draft, command.source)
+    if row is None:
         raise KeyNotFound(f"blob {command.source!r} does not exist", field="source")
-    manifest = manifest_of(command.source, found.value)
+    manifest = manifest_of(command.source, row.value)
     before = _expected(draft, command)
     refer(draft, manifest.upload, 1)
     return _swap(draft, command, before, manifest, deadline(draft, command.ttl))

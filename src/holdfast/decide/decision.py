@@ -74,8 +74,8 @@ def _weighed(apply: Callable[[Draft, Any], Any]) -> Callable[[Draft, Any], Any]:
 def _weigh(draft: Draft, command: Command) -> None:
     wanted = needs([command])
     more = further([command], wanted, draft.known)
-    asked = wanted.rows | (more.rows if more is not None else {})
-    if draft.bytes_of(asked) > rules.MAX_LOADED_BYTES:
+    rows = wanted.rows | (more.rows if more is not None else {})
+    if draft.bytes_of(rows) > rules.MAX_LOADED_BYTES:
         raise too_much_loaded()
 
 
@@ -293,8 +293,8 @@ def _reply(command: WriteCommand, result: Any) -> Any:
     if command.parts is not None:
         return ReplyParts(
             tuple(
-                None if isinstance(found, Exception) else _reply(part, found)
-                for part, found in zip(command.parts, result.items, strict=True)
+                None if isinstance(item, Exception) else _reply(part, item)
+                for part, item in zip(command.parts, result.items, strict=True)
             )
         )
     if isinstance(command, Set | PutItem):

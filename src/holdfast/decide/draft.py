@@ -269,8 +269,8 @@ class Draft(msgspec.Struct, eq=False):
 
     def bytes_of(self, wanted: Mapping[Address, bool]) -> int:
         """Return the total size of the values loaded because they were wanted or have a deadline."""
-        found = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
-        return sum(row.size for row, value in found if row and (value or row.expires_at is not None))
+        rows = [(self._loaded.rows.get(address), value) for address, value in wanted.items()]
+        return sum(row.size for row, value in rows if row and (value or row.expires_at is not None))
 
     @property
     def unchanged(self) -> bool:
@@ -468,8 +468,8 @@ class Draft(msgspec.Struct, eq=False):
 
     def _found(self, name: str) -> Namespace:
         """Return the namespace as loaded, or as it is before its first change."""
-        found = self._loaded.namespaces.get(name)
-        return Namespace(name=name, created_at=self._group_now) if found is None else found
+        namespace = self._loaded.namespaces.get(name)
+        return Namespace(name=name, created_at=self._group_now) if namespace is None else namespace
 
     def _take_back(self, length: int) -> None:
         while len(self._undo) > length:

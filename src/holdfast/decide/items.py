@@ -220,9 +220,9 @@ def _named(
 
     `known` caches that, with the command, so that no other gets its identity, and with the table.
     """
-    found = known.get(id(command))
-    if found is not None and found[0] is command and found[1] is schema:
-        return found[2], found[3]
+    cached = known.get(id(command))
+    if cached is not None and cached[0] is command and cached[1] is schema:
+        return cached[2], cached[3]
     if isinstance(command, PutItem):
         key, item = keyed_item(known_part(command.item, schema), schema)
     else:
@@ -507,10 +507,10 @@ def _needs_due(wanted: Needs, command: ExpireItems) -> None:
 
 def need_item(more: Needs, command: OnItem, loaded: Loaded) -> None:
     """Request the item, now that its table is known. A wrong key is reported when the command is applied."""
-    found = loaded.rows.get(schema_address(command.namespace, command.table))
-    if found is None:
+    row = loaded.rows.get(schema_address(command.namespace, command.table))
+    if row is None:
         return
-    schema = schema_of(found.value or "")
+    schema = schema_of(row.value or "")
     try:
         key, _ = _named(schema, command, loaded.named)
     except ValidationError:

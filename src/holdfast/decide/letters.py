@@ -52,7 +52,7 @@ def _escalate(draft: Draft, command: Escalate) -> LetterStored:
     )
     _hold(draft, letters=1, size=row.size)
     draft.put(letter_address(draft.name, version), row)
-    told = Escalation(
+    escalation = Escalation(
         error_code=command.code, attempts=command.attempts, value_hash=_hash(draft, command.value)
     )
     draft.record(
@@ -64,7 +64,7 @@ def _escalate(draft: Draft, command: Escalate) -> LetterStored:
             at=draft.now,
             last_writer=origin.writer,
             request_id=command.request,
-            detail=msgspec.json.encode(told).decode(),
+            detail=msgspec.json.encode(escalation).decode(),
         )
     )
     return LetterStored(version)

@@ -44,8 +44,8 @@ def policy_of(text: str | None) -> Policy:
 
 def audited(namespace: Namespace) -> bool:
     """Return whether a namespace is audited: by its policy, else if it is in the semantic family."""
-    asked = None if namespace.policy is None else policy_of(namespace.policy).audit
-    return is_semantic(namespace.name) if asked is None else asked
+    setting = None if namespace.policy is None else policy_of(namespace.policy).audit
+    return is_semantic(namespace.name) if setting is None else setting
 
 
 def audited_unasked(name: str) -> bool:
@@ -147,8 +147,8 @@ def _without_journal(namespace: Namespace) -> int:
 
 def quota_of(namespace: Namespace, defaults: Policy | None) -> int | None:
     """Return how many bytes a namespace may keep; None if there is no quota."""
-    asked = policy_of(namespace.policy).quota_bytes
-    return defaults.quota_bytes if asked is None and defaults is not None else asked
+    quota = policy_of(namespace.policy).quota_bytes
+    return defaults.quota_bytes if quota is None and defaults is not None else quota
 
 
 def journal_yields(namespace: Namespace) -> bool:

@@ -79,7 +79,7 @@ def _tell(draft: Draft, command: Revealing, row: Row, *, key: str) -> None:
     """Record who looked at a row and why, if the policy wants it and the namespace has an audit."""
     if reveals(draft.namespace) != "audited" or not audited(draft.namespace):
         return
-    told = Record(
+    record = Record(
         namespace=draft.name,
         version=draft.version(),
         op=REVEALED,
@@ -89,7 +89,7 @@ def _tell(draft: Draft, command: Revealing, row: Row, *, key: str) -> None:
         request_id=command.origin.request_id,
         purpose=purpose_of(row.semantics),
     )
-    add_record(draft, told, row, row, spec_ref=command.why)
+    add_record(draft, record, row, row, spec_ref=command.why)
 
 
 def _needs_key(wanted: Needs, command: Reveal) -> None:

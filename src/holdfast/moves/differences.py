@@ -68,16 +68,16 @@ async def ranges(
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[HashedRange]:
     """Return the ranges of a section, or of the part between two positions, in order, up to its end."""
-    found: list[HashedRange] = []
+    hashed: list[HashedRange] = []
     current = _Sum(after)
     async for page in walk(snapshot, namespace, section, after=after, upto=upto):
         for held in page:
             current.add(held)
             if zlib.crc32(_encode(held.position)) % USUAL == 0:
-                found.append(current.range(held.position))
+                hashed.append(current.range(held.position))
                 current = _Sum(held.position)
         advance(len(page))
-    return [*found, current.range(upto)]
+    return [*hashed, current.range(upto)]
 
 
 class Difference(NamedTuple):

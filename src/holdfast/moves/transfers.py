@@ -109,10 +109,10 @@ class Copier:
         done = Pass()
         async with self._source.snapshot() as theirs, self._target.snapshot() as ours:
             wanted = {one.name: one for one in await theirs.namespaces()}
-            found = {one.name: one for one in await ours.namespaces()}
+            held = {one.name: one for one in await ours.namespaces()}
             names = set(await theirs.names())
             for name in sorted(names):
-                new, old = wanted.get(name), found.get(name)
+                new, old = wanted.get(name), held.get(name)
                 if thorough or new is None or new != old or name in (since or ()):
                     done.namespaces += 1
                     done.put += new != old
@@ -123,7 +123,7 @@ class Copier:
                     else:
                         await work.follow(new, old, before)
                     await work.flush(new)
-            strays = sorted((set(await ours.names()) | found.keys()) - names)
+            strays = sorted((set(await ours.names()) | held.keys()) - names)
             if strays:
                 done.dropped += len(strays)
                 await self.load(lambda loader: loader.drop_namespaces(strays))
@@ -219,8 +219,8 @@ class _Work:
         for part in parts:
             await self._mend(differences(self._theirs, self._ours, self._name, section, part))
 
-    async def _mend(self, found: AsyncIterator[Difference]) -> None:
-        async for one in found:
+    async def _mend(self, differences: AsyncIterator[Difference]) -> None:
+        async for one in differences:
             if one.one is None:
                 await self._drop(one.section, one.position)
             else:
@@ -234,8 +234,8 @@ class _Work:
             added += await self._renew(section, await self._theirs.find(self._name, section, some), some)
         return added
 
-    async def _renew(self, section: Section, found: list[Positioned], positions: list[Position]) -> int:
-        theirs = {one.position: one for one in found}
+    async def _renew(self, section: Section, held: list[Positioned], positions: list[Position]) -> int:
+        theirs = {one.position: one for one in held}
         ours = {one.position: one for one in await self._ours.find(self._name, section, positions)}
         for position in positions:
             if position in theirs and theirs[position] != ours.get(position):
@@ -575,8 +575,8 @@ class StoreTransfer:
 
 def place_in(reason: str) -> str | None:
     """Return the place to which a store has moved, or is moving, from the reason why it is closed."""
-    found = _MOVED.search(reason)
-    return None if found is None else found["place"]
+    match = _MOVED.search(reason)
+    return None if match is None else match["place"]
 
 
 async def _replace(loader: RawLoader, ours: StoreInfo, facts: StoreInfo) -> None:

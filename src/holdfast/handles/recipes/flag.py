@@ -172,10 +172,10 @@ class Flag(Generic[T]):
             raise KeyNotFound(f"flag {self.name!r} is not set", field="name")
         value = self._checked(self._among(state.variants, variant))
         content = self._content(value, variant, state.variants, state.metadata)
-        given: Provenance = self._owner | provenance
+        origin: Provenance = self._owner | provenance
         version = state.entry.version
         return await self._kv.set(
-            self.key, content, ttl=KEEP, expected_version=version, semantics=self._semantics, **given
+            self.key, content, ttl=KEEP, expected_version=version, semantics=self._semantics, **origin
         )
 
     async def clear(self, **provenance: Unpack[Provenance]) -> bool:
@@ -238,14 +238,14 @@ class Flag(Generic[T]):
     ) -> Any:
         """Return what is stored: the bare value, or an object around it if there is more to say."""
         more = {"variant": variant, "variants": variants, "metadata": metadata}
-        given = {name: part for name, part in more.items() if part}
-        if not given and not _is_wrapped(value):
+        fields = {name: part for name, part in more.items() if part}
+        if not fields and not _is_wrapped(value):
             return value
-        return {_WRAPPED: {"value": value, **given}}
+        return {_WRAPPED: {"value": value, **fields}}
 
     async def _put(self, content: Any, ttl: int | None, provenance: Provenance) -> Entry:
-        given: Provenance = self._owner | provenance
-        return await self._kv.set(self.key, content, ttl=ttl, semantics=self._semantics, **given)
+        origin: Provenance = self._owner | provenance
+        return await self._kv.set(self.key, content, ttl=ttl, semantics=self._semantics, **origin)
 
     def _among(self, variants: Mapping[str, Any], name: str) -> Any:
         if name not in variants:

@@ -67,8 +67,8 @@ class FollowedFlags(Mapping[str, Any]):
     def __init__(self, kv: KV, on_change: Callable[[str, Entry | None], None] | None) -> None:
         self._kv = kv
         self._on_change = on_change
-        told = None if on_change is None else self._tell
-        self._mirrors = [Mirror(kv, f"{kind}/", on_change=told) for kind in (FLAG, CASED)]
+        callback = None if on_change is None else self._tell
+        self._mirrors = [Mirror(kv, f"{kind}/", on_change=callback) for kind in (FLAG, CASED)]
         self._blocks = AsyncExitStack()
         self._known: dict[str, tuple[Any, FlagState[Any]]] = {}
 

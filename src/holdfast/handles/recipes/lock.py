@@ -410,10 +410,10 @@ class QueuePlace:
             if self._due <= 0 and not await self._kept():
                 return
             if (rest := self._seconds_to(entry)) <= 0:
-                found = await self.patience().insist(partial(self._kv.get, entry.key))
-                if found is None:
+                current = await self.patience().insist(partial(self._kv.get, entry.key))
+                if current is None:
                     return
-                entry, rest = found, max(self._seconds_to(found), FIRST_PAUSE)
+                entry, rest = current, max(self._seconds_to(current), FIRST_PAUSE)
             await asyncio.wait({left}, timeout=min(rest, max(self._due, 0)))
         left.result()
 

@@ -82,7 +82,7 @@ def flag_key(kv: KV, name: object) -> str:
             f"them, not {name!a}",
             field="name",
         )
-    capitals = _SPELLED.sub(lambda found: f"_{found[0].lower()}", name)
+    capitals = _SPELLED.sub(lambda match: f"_{match[0].lower()}", name)
     spelled = "/".join(f"x{part}" for part in capitals.split("/"))
     root = rules.semantic_root(kv.namespace) or ""
     room = rules.MAX_SEMANTIC_KEY_CHARACTERS - len(root) - len(CASED) - 1
@@ -99,7 +99,7 @@ def flag_name(kv: KV, key: str) -> str | None:
     """Return the name of the flag with a full key, or None if it is no flag's."""
     kind, _, name = key.removeprefix(rules.semantic_root(kv.namespace) or "").partition("/")
     if kind == CASED:
-        cased = _CAPITAL.sub(lambda found: found[1].upper(), name)
+        cased = _CAPITAL.sub(lambda match: match[1].upper(), name)
         name = "/".join(part.removeprefix("x") for part in cased.split("/"))
     try:
         return name if flag_key(kv, name) == key else None

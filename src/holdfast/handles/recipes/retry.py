@@ -76,8 +76,8 @@ class Attempts:
         most = next(self._transients, None)
         if most is None:
             return None
-        asked = error.retry_after if isinstance(error, Transient) else None
-        return max(self._random() * most, asked or 0.0)
+        retry_after = error.retry_after if isinstance(error, Transient) else None
+        return max(self._random() * most, retry_after or 0.0)
 
 
 class Retry(KeyWrites):
@@ -313,12 +313,12 @@ def require_progress(
     if conflict.reason is not None:
         raise conflict
     current = conflict.current
-    expected, found = 0 if entry is None else entry.version, None if current is None else current.version
-    refusals.append((expected, found))
-    unchanged = found == (None if entry is None else expected)
-    if unchanged or refusals.count((expected, found)) > UNCHANGED:
+    expected, actual = 0 if entry is None else entry.version, None if current is None else current.version
+    refusals.append((expected, actual))
+    unchanged = actual == (None if entry is None else expected)
+    if unchanged or refusals.count((expected, actual)) > UNCHANGED:
         wanted = "no entry" if entry is None else f"version {expected}"
-        stands = "there is none" if found is None else f"it is at version {found}"
+        stands = "there is none" if actual is None else f"it is at version {actual}"
         raise VersionConflict(
             f"the update of key {key!r} is given up, since its conflict does not change between attempts: "
             f"{wanted} was expected, and {stands}",
