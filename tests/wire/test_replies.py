@@ -11,14 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import DatabaseError
-from holdfast.model import Change, Entry, Parts, Semantics, Stats
+from holdfast.commands import GetMany, ReadChanges, Records, Rows
+from holdfast.errors import DatabaseError, ValidationError
+from holdfast.model import Entry, Parts, Semantics, Stats
+from holdfast.replies import ChangesReply, GetManyReply
 from holdfast.rows import Record, Row
 from holdfast.stored import change_of, look_over
 from holdfast.testing.exact import refusal
+from holdfast.verbs.fields import Several
+from holdfast.wire.reads import READS
 from holdfast.wire.replies import (
     change_fields,
-    changes_fields,
     entry_fields,
     entry_of_fields,
     ms_of,
@@ -191,14 +194,26 @@ def test_the_fields_of_a_change() -> None:
     assert (expired["lag_ms"], expired["expired_version"]) == (7, 4)
 
 
-def test_a_page_of_changes_says_where_a_gap_ends() -> None:
-    """`next` and `gap` are always there, `oldest` only with a gap."""
-    change = Change(op="set", key="k", version=5, at=datetime(2026, 1, 1, tzinfo=UTC))
-    page = changes_fields([change_fields(change)], next=5, oldest=None)
-    assert set(page) == {"changes", "next", "gap"}
-    assert page["changes"] == [change_fields(change)]
-    gap = changes_fields([], next=5, oldest=3)
-    assert (gap["gap"], gap["oldest"]) == (True, 3)
+async def test_one_of_several_entries_that_cannot_be_read() -> None:
+    """Its error has its place among the replies to `get_many`, and so in what a client returns."""
+    codec, command = READS[GetManyReply], GetMany(namespace="kv/p", keys=("a", "b", "c"))
+    broken = msgspec.structs.replace(PLAIN, value="no JSON")
+    several = Several(list(command.keys), {1: ValidationError("key must be text", field="keys")})
+    shown = over(await codec.show(command, Rows([PLAIN, broken, None]), several))
+    assert [member["success"] for member in shown["results"]] == [True, False, False, True]
+    row, refused, error, nothing = codec.read(command, shown).rows
+    assert (row.version, type(refused), type(error), nothing) == (3, ValidationError, DatabaseError, None)
+
+
+async def test_a_page_of_changes_says_where_a_gap_ends() -> None:
+    """`next`, `gap` and the bounds are always there, `oldest` only with a gap. A client reads the same."""
+    codec, command = READS[ChangesReply], ReadChanges(namespace="kv/p", prefix="")
+    bounds: dict[str, Any] = {"next": 5, "head": 5, "epoch": "e"}
+    for page in (Records([record()], floor=0, **bounds), Records([], gap=True, floor=2, **bounds)):
+        shown = await codec.show(command, page, None)
+        assert set(shown) == {"changes", "next", "gap", "floor", "head", "epoch", *(["oldest"] * page.gap)}
+        assert shown.get("oldest") == (3 if page.gap else None)
+        assert codec.read(command, over(shown)) == page
 
 
 def test_the_stats_of_a_namespace() -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
 from holdfast.engine import Filter, Selected, row_size
 from holdfast.stored import semantics_of
 
@@ -29,20 +28,6 @@ STEPS: Final = 5
 
 Writes submitted to the namespace after the listing wait until it ends, so it must end soon.
 """
-
-
-def filter_of(
-    *, purpose: object, producer: object, writer: object, spec_ref: object, expires_before: object
-) -> Filter | None:
-    """Validate the filter that a caller asks for. Returns None if no criterion is given."""
-    wanted = Filter(
-        purpose=None if purpose is None else rules.purpose(purpose, field="purpose"),
-        producer=None if producer is None else rules.identity(producer, field="producer"),
-        writer=None if writer is None else rules.identity(writer, field="last_writer"),
-        spec_ref=rules.spec_ref(spec_ref),
-        expires_before=None if expires_before is None else rules.time(expires_before, field="expires_before"),
-    )
-    return None if wanted == Filter() else wanted
 
 
 async def select(engine: Engine, query: Scan, wanted: Filter | None, now: Callable[[], int]) -> Selected:

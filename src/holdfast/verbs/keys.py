@@ -24,7 +24,6 @@ from holdfast.commands import (
     Guard,
     Incr,
     Load,
-    Many,
     Set,
     SetPolicy,
 )
@@ -60,15 +59,6 @@ class Verbs(LetterVerbs):
     def deletes(self, keys: object, origin: Origin) -> Several[Delete]:
         """Return the commands of the keys of `delete_many`, each of which may be refused."""
         return Several.of(partial(self._delete, origin.asked), several(keys, field="keys"))
-
-    def delete_seen(self, origin: Origin, keys: Sequence[str], versions: Sequence[int]) -> Many:
-        """Make a command that removes keys, each only if it still has the version given.
-
-        A key that was written past the triggers of the store has version 0, which is not checked.
-        """
-        part, seen = origin.asked, zip(keys, versions, strict=True)
-        deletes = tuple(self._delete(part, key, version or None) for key, version in seen)
-        return Many(namespace=self.namespace, origin=origin, items=deletes)
 
     def checks(self, checks: object, origin: Origin) -> tuple[Check, ...]:
         """Return the checks of a batch."""
@@ -135,8 +125,8 @@ class Verbs(LetterVerbs):
         )
         return self.key(entry.key), row
 
-    def _delete(self, origin: Origin, key: object, expected: int | None = None) -> Delete:
-        return Delete(namespace=self.namespace, origin=origin, key=self.key(key), expected=expected)
+    def _delete(self, origin: Origin, key: object) -> Delete:
+        return Delete(namespace=self.namespace, origin=origin, key=self.key(key))
 
     def _write(self, write: Any, origin: Origin) -> Set | Delete | Incr | Guard:
         kinds = [] if write.value is UNSET else ["value"]

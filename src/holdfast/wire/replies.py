@@ -19,7 +19,6 @@ from holdfast.stored import Escalation, SeenEntry, change_of, entry_of, look_ove
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast.engine import Filter
     from holdfast.model import Change, Policy, Stats, TrashPage
 
 
@@ -114,20 +113,6 @@ def entry_of_fields(fields: Mapping[str, Any] | None) -> Entry | None:
     )
 
 
-def filter_fields(wanted: Filter | None) -> dict[str, Any]:
-    """Convert a filter to the fields of a listing."""
-    if wanted is None:
-        return {}
-    before = wanted.expires_before
-    return {
-        "purpose": wanted.purpose,
-        "producer": wanted.producer,
-        "last_writer": wanted.writer,
-        "spec_ref": wanted.spec_ref,
-        "expires_before": None if before is None else moment(before),
-    }
-
-
 _instant: Final = lru_cache(maxsize=16)(moment)
 """`moment` with a cache: nearly all records of a commit have the same time."""
 
@@ -163,14 +148,6 @@ def change_fields(change: Change) -> dict[str, Any]:
             "attempts": change.attempts,
             "value_hash": change.value_hash,
         }
-    return fields
-
-
-def changes_fields(changes: list[dict[str, Any]], *, next: int, oldest: int | None) -> dict[str, Any]:
-    """Convert a page of the journal to fields: its changes, where to continue, and where a gap ends."""
-    fields: dict[str, Any] = {"changes": changes, "next": next, "gap": oldest is not None}
-    if oldest is not None:
-        fields["oldest"] = oldest
     return fields
 
 
