@@ -114,6 +114,12 @@ def _only_if_exists(given: object) -> bool | UnsetType:
     return rules.boolean(given, field="only_if_exists") or UNSET
 
 
+def _switch(given: object, *, field: str) -> bool:
+    if not isinstance(given, bool):
+        raise ValidationError(f"{field} must be true or false", field=field)
+    return given
+
+
 def _guard(name: object) -> str:
     return rules.lock_name(name, field="guard")
 
@@ -229,7 +235,7 @@ class ListKeys(Read, frozen=True, kw_only=True, gc=False):
     after: Annotated[str | None, _CURSOR] = None
     values: Annotated[
         bool,
-        Says(rule=partial(rules.boolean, field="values"), help="Return the entries of the keys as well."),
+        Says(rule=partial(_switch, field="values"), help="Return the entries of the keys as well."),
     ] = False
     purpose: Annotated[str | None, Says(rule=partial(rules.purpose, field="purpose"), form=Purpose)] = None
     producer: Annotated[
@@ -663,7 +669,7 @@ class DeletePrefix(WriteCommand, frozen=True, kw_only=True, gc=False):
     limit: Annotated[int, _LIMIT] = rules.DEFAULT_LIMIT
     after: Annotated[str | None, _CURSOR] = None
     dry_run: Annotated[
-        bool, Says(rule=partial(rules.boolean, field="dry_run"), help="Return the keys and remove nothing.")
+        bool, Says(rule=partial(_switch, field="dry_run"), help="Return the keys and remove nothing.")
     ] = False
 
 
