@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.postgres_stores import Stores
 
 OPERATIONS: Final = int(os.environ.get("HOLDFAST_LINEAR_OPERATIONS", "1500"))
-"""How many operations are judged in all: two thirds on SQLite, the rest on PostgreSQL."""
+"""How many operations are judged: a third each on SQLite, on a shared SQLite file and on PostgreSQL."""
 ROUND: Final = 25_000
 """How many of them make a round, which has each of its faults once."""
 SEED: Final = int(os.environ.get("HOLDFAST_LINEAR_SEED", "1"))
@@ -47,12 +47,20 @@ def totals() -> Iterator[collections.Counter[str]]:
 async def test_one_service_on_sqlite(tmp_path: Path, totals: collections.Counter[str]) -> None:
     """Every operation on a key took effect once, between its call and its end, and as it was answered."""
     last = None
-    for number, operations in enumerate(_rounds(OPERATIONS * 2 // 3)):
+    for number, operations in enumerate(_rounds(OPERATIONS // 3)):
         with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
             last = await _play(f"{folder}/store.db", operations, number)
         _look_at(last, number, totals)
     assert last is not None
     assert _caught(last.history) == PLANTED
+
+
+async def test_two_services_on_one_file(tmp_path: Path, totals: collections.Counter[str]) -> None:
+    """The same holds for services that share a SQLite file, of which one is killed or paused."""
+    for number, operations in enumerate(_rounds(OPERATIONS // 3)):
+        with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
+            one = await _play(f"{folder}/store.db", operations, number, services=2)
+        _look_at(one, number, totals)
 
 
 async def test_two_services_on_postgresql(pg_stores: Stores, totals: collections.Counter[str]) -> None:
