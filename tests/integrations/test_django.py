@@ -98,7 +98,7 @@ def blobs_of(store: Store, plugin: str) -> int:
     return len(store.blobs(plugin).list().blobs)
 
 
-def test_values_of_all_kinds(url: str) -> None:
+def test_cache_returns_values_of_all_kinds(url: str) -> None:
     """Whatever can be pickled comes back as it was, under any key; a missing key is told from None."""
     cache = cache_at(url)
     values = [1, -(2**70), True, None, HTTPStatus.OK, Decimal("1.10"), "é", b"\x00", {"a": [1, (2,)]}, LARGE]
@@ -113,7 +113,7 @@ def test_values_of_all_kinds(url: str) -> None:
     assert cache.get("a", version=2) is None
 
 
-def test_removing(url: str) -> None:
+def test_removed_values_leave_no_bytes(url: str) -> None:
     """What is deleted or replaced is gone with its bytes; clear removes all, of every version."""
     cache, store = cache_at(url, TIMEOUT=None), stores.opened(url)
     cache.set_many({"small": "s", "large": LARGE, "other": LARGE})
@@ -132,7 +132,7 @@ def test_removing(url: str) -> None:
     assert (store.kv("cache").list().keys, blobs_of(store, "cache")) == ([], 0)
 
 
-def test_threads_that_race(url: str) -> None:
+def test_racing_threads_lose_no_add_and_no_count(url: str) -> None:
     """Of threads that add a key one succeeds; threads that count lose no count."""
     cache = cache_at(url)
     with ThreadPoolExecutor(8) as pool:
@@ -143,7 +143,7 @@ def test_threads_that_race(url: str) -> None:
         assert sorted(pool.map(lambda _: cache.incr("count"), range(16))) == list(range(1, 17))
 
 
-def test_timeouts(url: str, clock: ManualClock) -> None:
+def test_cache_timeouts_follow_django(url: str, clock: ManualClock) -> None:
     """Timeouts are rounded up to whole seconds; one of 0 or less stores nothing; None means for ever."""
     cache = cache_at(url, TIMEOUT=10)
     cache.set("half", 1, 0.5)
@@ -169,7 +169,7 @@ def test_timeouts(url: str, clock: ManualClock) -> None:
 
 
 @pytest.mark.usefixtures("configured")
-def test_a_session_is_kept(url: str, clock: ManualClock) -> None:
+def test_session_lasts_for_its_lifetime(url: str, clock: ManualClock) -> None:
     """A session is there for its lifetime, under a key that the store does not show."""
     first = session_at(url)
     first["user"] = "ada"
@@ -191,7 +191,7 @@ def test_a_session_is_kept(url: str, clock: ManualClock) -> None:
 
 
 @pytest.mark.usefixtures("configured")
-def test_keys_of_sessions(url: str) -> None:
+def test_login_changes_and_logout_ends_the_session_key(url: str) -> None:
     """A login gives a session a new key; a logout ends it, and no other request brings it back."""
     session = session_at(url)
     session["user"] = "ada"
@@ -228,7 +228,7 @@ def test_a_session_that_has_expired_is_not_saved(here: str) -> None:
     type(session).clear_expired()
 
 
-def test_counting_other_values(here: str) -> None:
+def test_incr_works_on_all_numbers(here: str) -> None:
     """incr works on what can be added to, keeps the timeout, and says what is missing or wrong."""
     cache = cache_at(here)
     cache.set("price", Decimal("1.5"), 100)
@@ -244,7 +244,7 @@ def test_counting_other_values(here: str) -> None:
         cache.incr("text")
 
 
-def test_many_keys(here: str) -> None:
+def test_many_keys_are_read_and_removed_in_one_call(here: str) -> None:
     """More keys than one call takes, and more bytes, are read and removed in one go."""
     cache = cache_at(here)
     values: dict[str, Any] = {f"key {number}": number for number in range(1_100)}
@@ -256,7 +256,7 @@ def test_many_keys(here: str) -> None:
     assert cache.get_many(values) == {}
 
 
-def test_caches_do_not_meet(here: str) -> None:
+def test_caches_keep_their_keys_apart(here: str) -> None:
     """Caches with other prefixes, versions or namespaces have keys of their own."""
     caches = [
         cache_at(here),
@@ -271,7 +271,7 @@ def test_caches_do_not_meet(here: str) -> None:
     assert [cache.get("k") for cache in caches] == [None, None, None, 3]
 
 
-async def test_with_await(here: str) -> None:
+async def test_cache_has_asynchronous_methods(here: str) -> None:
     """Django's methods for asynchronous views work too."""
     cache = cache_at(here)
     await cache.aset("k", 1)
@@ -279,7 +279,7 @@ async def test_with_await(here: str) -> None:
 
 
 @pytest.mark.usefixtures("configured")
-def test_settings_that_are_missing() -> None:
+def test_missing_settings_are_named() -> None:
     """A cache or session without a URL says which setting it needs."""
     with pytest.raises(ImproperlyConfigured, match="LOCATION"):
         HoldfastCache("", {})

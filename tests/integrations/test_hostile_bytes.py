@@ -186,7 +186,7 @@ async def test_a_hostile_checkpoint_runs_nothing(opened: Store, canary: Path, pa
             assert [one async for one in HoldfastSaver(opened).alist(THREAD)] == []
 
 
-async def test_an_entry_that_is_no_checkpoint(opened: Store) -> None:
+async def test_foreign_entry_is_refused_as_a_checkpoint(opened: Store) -> None:
     """An entry that no checkpointer has written is refused as such."""
     saver, kv = HoldfastSaver(opened), opened.kv("langgraph")
     config = await saver.aput(THREAD, empty_checkpoint(), {"step": 1}, {})
@@ -374,7 +374,7 @@ def test_a_page_comes_back_from_the_cache() -> None:
 
 
 @pytest.mark.usefixtures("configured")
-def test_pickles_are_asked_for_by_name() -> None:
+def test_pickles_need_their_setting() -> None:
     """An object of another class is refused, naming the setting that allows it. That one reads both forms."""
     safe = HoldfastCache("memory://", {})
     with pytest.raises(holdfast.ValidationError, match=r'Order as JSON.*"serializer".*"pickle"'):
@@ -466,7 +466,7 @@ async def test_planted_conversations_are_refused(opened: Store, canary: Path) ->
             await HoldfastConversationStore(kv).read_record("c")
 
 
-async def test_planted_flags_and_windows(opened: Store, canary: Path) -> None:
+async def test_planted_flags_and_windows_are_wrong_values(opened: Store, canary: Path) -> None:
     """A flag or a window that holds something else is a wrong value, and no more."""
     for value in hostile_json(canary):
         await opened.kv("flags").set("flag", value)

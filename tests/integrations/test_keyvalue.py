@@ -55,7 +55,7 @@ def test_store_takes_a_handle_or_a_url() -> None:
         HoldfastStore()
 
 
-async def test_put_get_delete(keyvalue: HoldfastStore) -> None:
+async def test_put_get_and_delete(keyvalue: HoldfastStore) -> None:
     """A value comes back until it is deleted; collections keep their keys apart."""
     value = {"text": "é", "number": 2**70, "nested": {"list": [1.5, None, True]}}
     await keyvalue.put("k", value, collection="one")
@@ -67,7 +67,7 @@ async def test_put_get_delete(keyvalue: HoldfastStore) -> None:
     assert await keyvalue.get("k", collection="one") is None
 
 
-async def test_bulk(keyvalue: HoldfastStore) -> None:
+async def test_bulk_calls_take_any_number_of_keys(keyvalue: HoldfastStore) -> None:
     """Many keys are put, read and deleted in one call each, whatever their number and size."""
     keys = [f"key {number}" for number in range(1_200)]
     values = [{"n": number, "filler": "x" * (40_000 if number % 60 == 0 else 10)} for number in range(1_200)]
@@ -80,7 +80,7 @@ async def test_bulk(keyvalue: HoldfastStore) -> None:
         await keyvalue.put_many(["a"], [], collection="many")
 
 
-async def test_lifetimes(keyvalue: HoldfastStore, clock: ManualClock) -> None:
+async def test_entries_expire_after_their_ttl(keyvalue: HoldfastStore, clock: ManualClock) -> None:
     """An entry is there for its ttl, fractions rounded up, and then gone from reads and listings."""
     await keyvalue.put("half", {"v": 1}, ttl=0.5)
     await keyvalue.put("long", {"v": 2}, ttl=100)
@@ -100,7 +100,7 @@ async def test_lifetimes(keyvalue: HoldfastStore, clock: ManualClock) -> None:
             await keyvalue.put("k", {}, ttl=illegal)
 
 
-async def test_strange_names(keyvalue: HoldfastStore) -> None:
+async def test_any_text_is_a_key_and_a_collection(keyvalue: HoldfastStore) -> None:
     """Any text is a key and a collection; listings give each back as it was, and none is mixed up."""
     for collection in STRANGE:
         await keyvalue.put_many(
@@ -118,7 +118,7 @@ async def test_strange_names(keyvalue: HoldfastStore) -> None:
     assert len(await keyvalue.keys(STRANGE[0], limit=3)) == 3
 
 
-async def test_destroy(store: Store, keyvalue: HoldfastStore) -> None:
+async def test_destroy_removes_only_its_own_collection(store: Store, keyvalue: HoldfastStore) -> None:
     """Destroying removes a collection or everything of this store, and nothing else of the namespace."""
     await store.kv("keyvalue").set("other", 1)
     for collection in ("a", "ab", "b"):
@@ -131,7 +131,7 @@ async def test_destroy(store: Store, keyvalue: HoldfastStore) -> None:
     assert await store.kv("keyvalue").exists("other")
 
 
-async def test_put_if_absent(keyvalue: HoldfastStore, clock: ManualClock) -> None:
+async def test_put_if_absent_succeeds_once(keyvalue: HoldfastStore, clock: ManualClock) -> None:
     """Of callers that race for a key exactly one puts its value; an expired entry counts as absent."""
     results = await asyncio.gather(
         *(keyvalue.put_if_absent("k", {"by": number}, collection="c", ttl=5) for number in range(8))
@@ -159,7 +159,9 @@ async def test_values_that_cannot_be_stored_are_refused(
     assert (await store.blobs("keyvalue").list()).blobs == []
 
 
-async def test_large_values(store: Store, keyvalue: HoldfastStore, clock: ManualClock) -> None:
+async def test_large_values_behave_like_small_ones(
+    store: Store, keyvalue: HoldfastStore, clock: ManualClock
+) -> None:
     """A value of any size is put, replaced, expired and destroyed as a small one, and leaves nothing."""
     long: dict[str, Any] = {"text": "é" * 200_000}
     await keyvalue.put("k", long, collection="c")
@@ -181,13 +183,13 @@ async def test_large_values(store: Store, keyvalue: HoldfastStore, clock: Manual
     assert (await store.kv("keyvalue").list()).keys == []
 
 
-async def test_seeds(store: Store) -> None:
+async def test_seed_is_stored_before_the_first_read(store: Store) -> None:
     """A seed is there before the first read."""
     keyvalue = HoldfastStore(store.kv("seeded"), seed={"c": {"k": {"v": 1}}})
     assert await keyvalue.get("k", collection="c") == {"v": 1}
 
 
-async def test_a_store_of_its_own(ground: Ground) -> None:
+async def test_store_from_a_url_opens_on_first_use(ground: Ground) -> None:
     """A store made from a URL opens at its first use, and what it keeps is there after a restart."""
     first = HoldfastStore(url=ground.url, plugin="own")
     await first.put("k", {"v": 1})

@@ -56,7 +56,7 @@ def thread(name: str) -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-async def test_conformance(store: Store) -> None:
+async def test_langgraph_conformance_suite_passes(store: Store) -> None:
     """All capabilities of the project's own conformance suite hold, the extended ones included."""
 
     async def savers() -> AsyncGenerator[HoldfastSaver]:
@@ -96,7 +96,7 @@ async def test_large_states_are_blobs(store: Store) -> None:
     assert (await store.kv("langgraph").list()).keys == []
 
 
-async def test_writes_of_a_task_are_kept_once(store: Store) -> None:
+async def test_writes_of_a_task_are_stored_once(store: Store) -> None:
     """A task that reports its writes again changes none of them; an error replaces the error before."""
     saver = HoldfastSaver(store)
     config = await saver.aput(
@@ -135,7 +135,7 @@ async def test_an_asynchronous_store_says_what_it_lacks(store: Store) -> None:
         await HoldfastSaver(store).aprune(["t"], strategy="some")
 
 
-async def test_a_plain_function_in_an_asynchronous_graph(store: Store) -> None:
+async def test_plain_node_of_an_asynchronous_graph_may_use_the_saver(store: Store) -> None:
     """A node without await, which LangGraph runs in a thread, may run a graph that uses the same saver."""
     inner = graph(HoldfastSaver(store))
 
@@ -149,7 +149,7 @@ async def test_a_plain_function_in_an_asynchronous_graph(store: Store) -> None:
     assert await outer.ainvoke({"steps": ["0"]}, thread("outer")) == {"steps": ["0", "a", "b", "c"]}
 
 
-async def test_checkpoints_of_another_checkpointer(tmp_path: Path) -> None:
+async def test_copied_checkpoints_continue(tmp_path: Path) -> None:
     """A thread whose checkpoints were copied from LangGraph's own checkpointer goes on where it was."""
     theirs, failing = InMemorySaver(), [True]
     with pytest.raises(RuntimeError, match="killed"):
@@ -164,7 +164,7 @@ async def test_checkpoints_of_another_checkpointer(tmp_path: Path) -> None:
         assert await graph(ours).ainvoke(None, thread("t")) == {"steps": ["a", "b", "c"]}
 
 
-def test_without_asyncio(tmp_path: Path) -> None:
+def test_graph_runs_without_asyncio(tmp_path: Path) -> None:
     """With a store of holdfast.sync a graph runs without asyncio, and its state can be managed so."""
     with holdfast.sync.open(str(tmp_path / "state.db")) as store:
         saver = HoldfastSaver(store)
@@ -181,7 +181,7 @@ def test_without_asyncio(tmp_path: Path) -> None:
         assert [one.config["configurable"]["thread_id"] for one in saver.list(None)] == ["u"] * 5
 
 
-async def test_both_sides_of_a_store_without_await(tmp_path: Path) -> None:
+async def test_saver_on_a_sync_store_serves_asynchronous_graphs(tmp_path: Path) -> None:
     """A saver on a store of holdfast.sync also serves a graph that runs with await."""
     with holdfast.sync.open(str(tmp_path / "state.db")) as store:
         done = await graph(HoldfastSaver(store)).ainvoke({"steps": []}, thread("t"))

@@ -67,7 +67,7 @@ async def test_put_get_delete(memories: HoldfastGraphStore, clock: ManualClock) 
     await memories.adelete(("users", "ada"), "food")
 
 
-async def test_names_do_not_meet(memories: HoldfastGraphStore) -> None:
+async def test_items_of_strange_names_stay_apart(memories: HoldfastGraphStore) -> None:
     """Whatever the labels and keys hold and however long they are, items keep apart and come back by name."""
     for number, namespace in enumerate(STRANGE):
         for key in ("k", "", "k/#", LONG * 3):
@@ -86,7 +86,7 @@ async def test_names_do_not_meet(memories: HoldfastGraphStore) -> None:
     assert await memories.aget(("ok",), "k") is None
 
 
-async def test_search(memories: HoldfastGraphStore, clock: ManualClock) -> None:
+async def test_search_filters_and_orders_items(memories: HoldfastGraphStore, clock: ManualClock) -> None:
     """A search gives the items below a namespace that meet its filter, those that were put last first."""
     people: dict[str, dict[str, Any]] = {
         "ada": {"age": 36, "on": True, "tags": ["a"], "home": {"city": "London"}},
@@ -130,7 +130,7 @@ async def test_vector_search_is_refused(memories: HoldfastGraphStore) -> None:
     assert await memories.aget(("docs",), "k") is None
 
 
-async def test_namespaces(memories: HoldfastGraphStore) -> None:
+async def test_namespaces_are_listed_by_conditions(memories: HoldfastGraphStore) -> None:
     """Namespaces are listed by conditions at both ends, with wildcards, cut to a depth, a page at a time."""
     every = [("a", "b", "c"), ("a", "b", "d", "e"), ("a", "b", "d", "i"), ("a", "x", "c"), ("ab", "c")]
     await memories.abatch([PutOp(namespace, key, {}) for namespace in every for key in "kl"])
@@ -184,7 +184,7 @@ async def test_writes_of_a_batch_are_all_or_none(store: Store, memories: Holdfas
     assert (await store.kv("langgraph").list()).keys == []
 
 
-async def test_lifetimes(store: Store, clock: ManualClock) -> None:
+async def test_items_expire_after_their_minutes(store: Store, clock: ManualClock) -> None:
     """An item expires after its minutes, rounded up to seconds; reading it begins them anew, if asked to."""
     memories = HoldfastGraphStore(store, ttl={"default_ttl": 0.2, "refresh_on_read": True})
     for key, value in (("small", {"v": 1}), ("large", {"v": "x" * 70_000})):
@@ -229,7 +229,7 @@ async def test_a_read_leaves_a_later_put_alone(
     assert item.value == {"v": 2}
 
 
-async def test_large_values(store: Store, memories: HoldfastGraphStore) -> None:
+async def test_large_values_behave_like_small_ones(store: Store, memories: HoldfastGraphStore) -> None:
     """A value far beyond the size of an entry is found, filtered and replaced as a small one."""
     await memories.aput(("n",), "k", {"text": "é" * 200_000, "kind": "book"})
     await memories.aput(("n",), "k", {"text": "é" * 200_001, "kind": "book"})
@@ -242,7 +242,7 @@ async def test_large_values(store: Store, memories: HoldfastGraphStore) -> None:
     assert (await store.kv("langgraph").list()).keys == []
 
 
-async def test_without_asyncio(ground: Ground) -> None:
+async def test_store_works_without_asyncio(ground: Ground) -> None:
     """With a store of holdfast.sync the methods without await work, and so do the others."""
 
     def use() -> None:

@@ -73,7 +73,7 @@ async def test_a_crowd_gets_no_more_than_the_limit(storage: HoldfastStorage, str
     assert not await limiter.hit(item, "ada", cost=6)
 
 
-async def test_fixed_window(storage: HoldfastStorage, clock: ManualClock) -> None:
+async def test_fixed_window_counts_from_its_first_hit(storage: HoldfastStorage, clock: ManualClock) -> None:
     """A window begins with its first hit and ends after its length; then the next begins."""
     limiter = FixedWindowRateLimiter(storage)
     assert [await limiter.hit(FIVE, "ada") for _ in range(6)] == [True] * 5 + [False]
@@ -83,7 +83,9 @@ async def test_fixed_window(storage: HoldfastStorage, clock: ManualClock) -> Non
     assert await limiter.hit(FIVE, "ada")
 
 
-async def test_moving_window(storage: HoldfastStorage, wall: ManualClock) -> None:
+async def test_moving_window_counts_each_hit_for_its_length(
+    storage: HoldfastStorage, wall: ManualClock
+) -> None:
     """Each hit counts for the length of the window from its own time, also after the first has gone."""
     for _ in range(3):
         assert await storage.acquire_entry("k", 3, 10)
@@ -100,7 +102,7 @@ async def test_moving_window(storage: HoldfastStorage, wall: ManualClock) -> Non
     assert await storage.get_moving_window("k", 3, 10) == (wall.now() / 1000, 0)
 
 
-async def test_sliding_window(storage: HoldfastStorage, wall: ManualClock) -> None:
+async def test_sliding_window_weights_the_one_before(storage: HoldfastStorage, wall: ManualClock) -> None:
     """The window before counts in proportion to what of it is left."""
     wall.advance(10 - wall.now() / 1000 % 10)
     assert await storage.acquire_sliding_window_entry("k", 10, 10, amount=10)
@@ -116,7 +118,7 @@ async def test_sliding_window(storage: HoldfastStorage, wall: ManualClock) -> No
     assert (await storage.get_sliding_window("k", 10))[:3] == (0, 0, 0)
 
 
-async def test_reset(store: Store, storage: HoldfastStorage) -> None:
+async def test_reset_forgets_only_limits(store: Store, storage: HoldfastStorage) -> None:
     """Resetting forgets all limits and nothing else of the namespace."""
     await store.kv("limits").set("other", 1)
     await storage.incr("a", 1)

@@ -49,7 +49,7 @@ async def test_items_come_back_in_order(store: Store) -> None:
     assert texts(await other.get_items()) == ["other"]
 
 
-async def test_limits(store: Store) -> None:
+async def test_limit_returns_the_latest_items(store: Store) -> None:
     """A limit gives the latest items, the oldest of them first; a call's limit precedes the settings'."""
     settings = SessionSettings(limit=2)
     session = HoldfastSession("s", store.kv("desk"), session_settings=settings)
@@ -60,7 +60,7 @@ async def test_limits(store: Store) -> None:
     assert await session.get_items(0) == []
 
 
-async def test_pop_and_clear(store: Store) -> None:
+async def test_pop_takes_the_latest_and_clear_takes_all(store: Store) -> None:
     """Popping takes the latest item; after clearing a session begins anew and leaves nothing behind."""
     kv = store.kv("desk")
     session = HoldfastSession("s", kv)
@@ -77,7 +77,7 @@ async def test_pop_and_clear(store: Store) -> None:
     assert texts(await session.get_items()) == ["4"]
 
 
-async def test_many_items(store: Store) -> None:
+async def test_more_items_than_a_batch_are_added_in_order(store: Store) -> None:
     """More items than fit into one batch are added in order."""
     session = HoldfastSession("s", store.kv("desk"))
     await session.add_items([item(f"{number} {'x' * 400}") for number in range(1_500)])
@@ -94,7 +94,7 @@ async def test_an_item_that_is_too_large_is_refused(store: Store, monkeypatch: p
     assert (await store.blobs("desk").list()).blobs == []
 
 
-async def test_large_items(store: Store) -> None:
+async def test_large_items_keep_their_places(store: Store) -> None:
     """Items far beyond the size of an entry come back in their places, popped or read, and leave nothing."""
     session, long = HoldfastSession("s", store.kv("desk")), "é" * 200_000
     await session.add_items([item(1), item(long), item(2), item(long + "!")])
@@ -158,7 +158,7 @@ async def test_settings_may_be_a_dictionary(store: Store) -> None:
         HoldfastSession("s", store.kv("desk"), session_settings={"limitt": 1})
 
 
-async def test_an_agent_remembers(store: Store) -> None:
+async def test_agent_sees_earlier_runs_of_its_session(store: Store) -> None:
     """A run sees what earlier runs of its session have said, through another session object."""
     model = ScriptedModel([[assistant_message("San Francisco")], [assistant_message("California")]])
     agent = Agent(name="guide", model=model)

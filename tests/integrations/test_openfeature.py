@@ -36,7 +36,7 @@ def client() -> Iterator[OpenFeatureClient]:
     api.clear_providers()
 
 
-async def test_every_type(store: Store, client: OpenFeatureClient) -> None:
+async def test_flags_of_every_type_are_evaluated(store: Store, client: OpenFeatureClient) -> None:
     """A flag of each type is evaluated with its variant and metadata; the reason is STATIC."""
     kv = store.kv("shop")
     await kv.flag("Boolean-Flag", False).define(
@@ -84,7 +84,7 @@ async def test_missing_flag_or_wrong_type_gives_the_default(
             assert details.value in (True, 7, {"a": 1})
 
 
-async def test_a_flip_is_seen_and_told(store: Store, client: OpenFeatureClient) -> None:
+async def test_changed_flag_is_seen_and_handlers_are_called(store: Store, client: OpenFeatureClient) -> None:
     """A flag that another program flips has its new value in this one, and handlers are told its name."""
     kv = store.kv("shop")
     changed: asyncio.Queue[EventDetails] = asyncio.Queue()
@@ -106,7 +106,9 @@ async def test_a_flip_is_seen_and_told(store: Store, client: OpenFeatureClient) 
         assert client.get_boolean_value("dark", False) is False
 
 
-async def test_offline(store: Store, client: OpenFeatureClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flags_are_stale_while_the_store_is_away(
+    store: Store, client: OpenFeatureClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the store is away, flags keep their values with the reason STALE, and handlers are told once."""
     kv = store.kv("shop")
     await kv.flag("dark", False).set(True)
@@ -123,7 +125,7 @@ async def test_offline(store: Store, client: OpenFeatureClient, monkeypatch: pyt
     assert client.get_boolean_details("dark", False).error_code is ErrorCode.PROVIDER_NOT_READY
 
 
-async def test_a_provider_that_was_not_entered(store: Store, client: OpenFeatureClient) -> None:
+async def test_provider_is_not_ready_before_its_block(store: Store, client: OpenFeatureClient) -> None:
     """A provider on an asynchronous handle whose block has not begun is not ready, and says what to do."""
     provider = HoldfastProvider(store.kv("shop"))
     with pytest.raises(Exception, match="async with"):
@@ -131,7 +133,7 @@ async def test_a_provider_that_was_not_entered(store: Store, client: OpenFeature
     assert provider.resolve_boolean_details("dark", True).error_code is ErrorCode.PROVIDER_NOT_READY
 
 
-def test_without_asyncio(tmp_path: Path, client: OpenFeatureClient) -> None:
+def test_provider_works_without_asyncio(tmp_path: Path, client: OpenFeatureClient) -> None:
     """A program without asyncio gives the provider a handle of holdfast.sync."""
     with holdfast.sync.open(str(tmp_path / "state.db")) as store:
         kv = store.kv("shop")

@@ -52,7 +52,7 @@ async def blobs(store: Store) -> int:
     return len((await store.blobs("p").list()).blobs)
 
 
-async def test_a_value_that_imitates_the_form_of_a_large_one(store: Store) -> None:
+async def test_value_that_imitates_a_blob_name_round_trips(store: Store) -> None:
     """Every value comes back as it was, also one that looks like the name of a blob."""
     kv = store.kv("p")
     large = OverflowValues(kv, stored)
@@ -104,7 +104,7 @@ async def test_writers_of_one_key_do_not_wait_for_each_other(
     assert "conflict" not in caplog.text
 
 
-async def test_readers_among_writers(
+async def test_readers_get_whole_values_among_writers(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader gets a value that was there, whole, however often writers replace it, and no blob stays."""
@@ -130,7 +130,7 @@ async def test_readers_among_writers(
     assert (await kv.list()).keys == ["k"]
 
 
-async def test_a_blob_that_was_replaced_unseen(
+async def test_blob_of_a_lost_race_is_removed_later(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two writers at once the last one stays; the blob of the other one goes after an hour, no other."""

@@ -148,7 +148,7 @@ async def test_store_behaves_like_the_one_in_memory(store: Store, seed: int) -> 
     assert (await kv.list("message/")).keys == []
 
 
-async def test_long_histories(store: Store) -> None:
+async def test_histories_longer_than_a_batch_are_saved_whole(store: Store) -> None:
     """A history longer than a batch is saved whole, read in order, and deleted whole."""
     conversations = HoldfastConversationStore(store.kv("desk"))
     messages = [message for number in range(510) for message in turn(str(number))]
@@ -163,7 +163,7 @@ async def test_long_histories(store: Store) -> None:
     assert (await store.kv("desk").list()).keys == []
 
 
-async def test_large_messages(store: Store) -> None:
+async def test_large_messages_are_saved_forked_and_deleted(store: Store) -> None:
     """Messages and records far beyond the size of an entry are saved, forked and deleted as small ones."""
     conversations = HoldfastConversationStore(store.kv("desk"))
     messages = [*turn("small"), *turn("x" * 200_000), *turn("small again")]
@@ -187,7 +187,7 @@ async def test_large_messages(store: Store) -> None:
     assert (await store.kv("desk").list()).keys == ["forks"]
 
 
-async def test_scopes(store: Store) -> None:
+async def test_scopes_keep_conversations_apart(store: Store) -> None:
     """A conversation of one scope is not there for a caller of another."""
     conversations = HoldfastConversationStore(store.kv("desk"))
     await conversations.save(Conversation(conversation_id="c", messages=turn("hello")), scope="ada")
@@ -225,7 +225,7 @@ async def test_two_writers_lose_nothing(ground: Ground) -> None:
         assert len(entries) == 24
 
 
-async def test_a_fork_beside_a_deletion(ground: Ground) -> None:
+async def test_fork_during_a_deletion_is_whole_or_refused(ground: Ground) -> None:
     """A fork that is made while its source is deleted has its whole history, or is refused."""
     async with two(ground) as stores:
         one, other = (HoldfastConversationStore(store.kv("desk")) for store in stores)
@@ -263,7 +263,7 @@ class Interrupted(HoldfastConversationStore):
         return reached
 
 
-async def test_a_fork_of_what_is_being_deleted(store: Store) -> None:
+async def test_fork_of_a_deleted_source_is_refused(store: Store) -> None:
     """A fork is refused if its source goes while it is made, and keeps its history if it was there first."""
     kv = store.kv("desk")
     plain, messages = HoldfastConversationStore(kv), [*turn("a"), *turn("b")]
@@ -281,7 +281,7 @@ async def test_a_fork_of_what_is_being_deleted(store: Store) -> None:
     assert len((await kv.list("message/")).keys) == 2
 
 
-async def test_an_agent_goes_on(store: Store) -> None:
+async def test_agent_continues_a_saved_conversation(store: Store) -> None:
     """A run continues the conversation that an earlier run has saved."""
     agent = Agent(TestModel(custom_output_text="noted"))
     for turns in (1, 2):

@@ -125,8 +125,8 @@ def test_two_names_have_two_keys(one: tuple[str, str], other: tuple[str, str]) -
         (("é", "c"), ("e\u0301", "c")),
     ],
 )
-def test_names_made_to_meet_do_not(one: tuple[str, str], other: tuple[str, str]) -> None:
-    """KeyNames that imitate separators, escapes and digests keep apart from the names that they imitate."""
+def test_imitated_separators_do_not_collide(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """Names that imitate separators, escapes and digests keep apart from the names they imitate."""
     assert NAMES.key(*one) != NAMES.key(*other)
 
 

@@ -138,7 +138,7 @@ async def test_another_request_with_the_key_is_refused(client: httpx.AsyncClient
     assert (await client.post("/order", content=b"a", headers=KEY)).json() == {"order": 1}
 
 
-async def test_a_request_in_progress(store: Store) -> None:
+async def test_request_in_progress_refuses_repetitions(store: Store) -> None:
     """Of a crowd with one key one request runs; the others are told to come back, and then get its answer."""
     shop = Shop(store)
     async with client_of(shop.app) as client:
@@ -153,7 +153,7 @@ async def test_a_request_in_progress(store: Store) -> None:
         assert shop.runs == 1
 
 
-async def test_large_bodies(client: httpx.AsyncClient) -> None:
+async def test_bodies_of_any_size_are_repeated_exactly(client: httpx.AsyncClient) -> None:
     """Bodies of any size are compared and sent again byte by byte."""
     first = await client.post("/echo", content=MEGABYTES, headers=KEY)
     again = await client.post("/echo", content=MEGABYTES, headers=KEY)
@@ -227,7 +227,7 @@ async def test_the_answer_is_kept_for_its_ttl(here: Store, clock: ManualClock) -
             assert (await client.post("/order", headers=KEY)).json() == {"order": order}
 
 
-async def test_only_the_methods_asked_for(here: Store) -> None:
+async def test_other_methods_ignore_the_key(here: Store) -> None:
     """A key on another method changes nothing, and a request without one is run each time."""
     async with client_of(Shop(here).app) as client, client_of(Shop(here, methods=["put"]).app) as putting:
         for method in ("GET", "PUT", "GET"):
@@ -238,7 +238,7 @@ async def test_only_the_methods_asked_for(here: Store) -> None:
         assert (await putting.post("/order", headers=KEY)).json() == {"order": 2}
 
 
-async def test_callers_do_not_meet(here: Store) -> None:
+async def test_callers_with_the_same_key_stay_apart(here: Store) -> None:
     """Two callers with the same key have an answer each, and no key of the store shows their credentials."""
     async with client_of(Shop(here).app) as client:
         for name, order in (("ada", 1), ("bob", 2), ("ada", 1)):
@@ -267,7 +267,7 @@ async def test_an_empty_key_is_refused(here: Store) -> None:
         assert (await client.post("/order", headers={"Idempotency-Key": ""})).status_code == 400
 
 
-async def test_strange_keys(here: Store) -> None:
+async def test_strange_keys_do_not_collide(here: Store) -> None:
     """A key may be as long and as strange as a header allows; no two of them meet."""
     keys = ["/", "%2F", "#" * 300, "#" * 301, "a/b", "a", b"\xff\xe9".decode("latin-1")]
     async with client_of(Shop(here).app) as client:

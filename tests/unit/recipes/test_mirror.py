@@ -46,7 +46,7 @@ def cut_off(engine: Faulty, monkeypatch: pytest.MonkeyPatch, prefix: str) -> Non
     monkeypatch.setattr(engine, "journal", away)
 
 
-async def test_changes_while_it_is_opened(kv: KV, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mirror_misses_no_change_while_it_opens(kv: KV, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change between the reads that open a mirror, or right after them, is not missed."""
     listed = handles.listed
 
@@ -63,7 +63,7 @@ async def test_changes_while_it_is_opened(kv: KV, monkeypatch: pytest.MonkeyPatc
         await until(lambda: dict(mirror) == {"c:a": 1, "c:b": 2})
 
 
-async def test_a_journal_that_does_not_reach_back(
+async def test_mirror_reloads_after_the_journal_was_pruned(
     kv: KV, store: Store, engine: Faulty, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mirror that was cut off until the journal was pruned loads everything and reports what differs."""
@@ -102,7 +102,7 @@ async def test_stale_for_grows_while_the_storage_is_away(
         await until(lambda: mirror.get("c:a") == 2 and mirror.stale_for < 0.1)
 
 
-async def test_reads_that_fail_for_a_while(
+async def test_mirror_repeats_failed_reads(
     kv: KV, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mirror that can't read a changed entry tries again until it can."""
@@ -121,7 +121,7 @@ async def test_reads_that_fail_for_a_while(
     assert caplog.text.count("the mirror of 'c:' is waiting for the storage") == 2
 
 
-async def test_a_journal_that_fails(
+async def test_mirror_that_cannot_follow_raises(
     kv: KV, engine: Faulty, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mirror that can't follow any more says so, to its reader and to the log."""
@@ -140,7 +140,7 @@ async def test_a_journal_that_fails(
     assert "stopped mirroring 'c:': the journal can't be read" in caplog.text
 
 
-async def test_a_callback_that_fails(kv: KV, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_callback_is_logged(kv: KV, caplog: pytest.LogCaptureFixture) -> None:
     """An error in the callback is logged with the key, and the mirror goes on."""
 
     def fail(key: str, entry: object) -> None:
@@ -153,7 +153,7 @@ async def test_a_callback_that_fails(kv: KV, caplog: pytest.LogCaptureFixture) -
     assert "failed for 'a'" in caplog.text
 
 
-async def test_a_value_that_is_no_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_mirror_leaves_out_unreadable_values(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A value that SQL has written and that can't be read is logged and left out; the rest is there."""
     path = tmp_path / "store.db"
     async with holdfast.open(path) as store:

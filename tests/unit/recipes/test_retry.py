@@ -112,7 +112,7 @@ async def test_a_refused_request_is_logged_without_an_id(
     assert line == "VALIDATION_ERROR in kv/trivia: key must not be empty"
 
 
-async def test_the_schedule_of_conflicts(kv: KV, store: Store, patient: Patient) -> None:
+async def test_conflicts_are_repeated_six_times(kv: KV, store: Store, patient: Patient) -> None:
     """A conflict is repeated after exactly 1, 2, 4, 8, 16 and 32 s, then given up and kept whole."""
     await kv.set("k", "theirs")
     with pytest.raises(Escalated) as caught:
@@ -138,7 +138,7 @@ async def test_the_schedule_of_conflicts(kv: KV, store: Store, patient: Patient)
     }
 
 
-async def test_a_conflict_that_passes(kv: KV, patient: Patient) -> None:
+async def test_conflict_that_passes_is_written(kv: KV, patient: Patient) -> None:
     """The key becomes free while the write waits for its third attempt: then it is written, once."""
     await kv.set("k", "theirs", ttl=3)
     entry = await patient.retry.set("k", "mine", expected_version=0)
@@ -147,7 +147,7 @@ async def test_a_conflict_that_passes(kv: KV, patient: Patient) -> None:
 
 
 @pytest.mark.parametrize("kind", [RateLimited, Busy, Timeout, Unavailable, StorageFull, OutcomeUnknown])
-async def test_the_schedule_of_transient_errors(
+async def test_transient_errors_are_repeated_four_times(
     kind: type[HoldfastError], kv: KV, engine: Refusing, patient: Patient
 ) -> None:
     """Five attempts with a random part of 0.5, 1, 2 and 4 s between them, then it is given up."""
@@ -172,7 +172,7 @@ async def test_retry_waits_at_least_retry_after(engine: Refusing, patient: Patie
     assert patient.slept == [7.5, 0.5, 1]
 
 
-async def test_full_jitter(kv: KV, engine: Refusing) -> None:
+async def test_pauses_are_random_up_to_their_bound(kv: KV, engine: Refusing) -> None:
     """A pause lies anywhere between nothing and its bound, as chance has it."""
     slept: list[float] = []
     chances = iter([0.0, 0.999, 0.5, 0.25])
@@ -249,7 +249,7 @@ async def test_fatal_errors_fail_at_once(
     assert (await kv.changes()).next == 1
 
 
-async def test_an_update_decides_anew(kv: KV, store: Store, patient: Patient) -> None:
+async def test_update_recomputes_after_a_conflict(kv: KV, store: Store, patient: Patient) -> None:
     """A conflict has the entry read again and the value computed from it, under another request id."""
     await kv.set("n", 10, ttl=3_600, semantics={"purpose": "cursor", "ttl_seconds": 3_600})
     seen: list[Any] = []
@@ -283,7 +283,7 @@ async def test_an_update_decides_anew(kv: KV, store: Store, patient: Patient) ->
     assert len(ids) == len(set(ids))
 
 
-async def test_an_update_of_nothing_and_its_own_errors(kv: KV, patient: Patient) -> None:
+async def test_update_of_a_missing_key_gets_none(kv: KV, patient: Patient) -> None:
     """Without an entry the change is given None; what it raises comes out, and nothing is written."""
     assert (await patient.retry.update("k", lambda entry: {"first": entry is None}, ttl=60)).value == {
         "first": True
@@ -298,7 +298,7 @@ async def test_an_update_of_nothing_and_its_own_errors(kv: KV, patient: Patient)
     assert (await kv.changes()).next == 1
 
 
-async def test_an_update_with_lost_answers(kv: KV, engine: Refusing, patient: Patient) -> None:
+async def test_lost_answer_does_not_recompute_an_update(kv: KV, engine: Refusing, patient: Patient) -> None:
     """An answer that is lost does not have the value computed again: the same request is repeated."""
     await kv.set("n", 1)
     engine.faults = ["lost"]
@@ -306,7 +306,7 @@ async def test_an_update_with_lost_answers(kv: KV, engine: Refusing, patient: Pa
     assert (entry.value, (await kv.changes()).next, patient.slept) == (2, 2, [0.25])
 
 
-async def test_an_update_that_is_given_up(kv: KV, store: Store, patient: Patient) -> None:
+async def test_given_up_update_stores_its_last_value(kv: KV, store: Store, patient: Patient) -> None:
     """The letter has the last value that was computed, and the version that it was computed from."""
     await kv.set("n", 1)
     original = store.pipeline.call
@@ -340,7 +340,7 @@ async def test_escalated_error_describes_the_dead_letter(
     assert "request r: given up after 7 attempts and kept as dead letter 2" in error.getMessage()
 
 
-async def test_a_letter_that_can_not_be_kept(
+async def test_unstorable_letter_is_reported(
     kv: KV, engine: Refusing, patient: Patient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the storage away the letter is tried as patiently as a write; then that it is lost is told."""
@@ -355,7 +355,7 @@ async def test_a_letter_that_can_not_be_kept(
     assert "and not kept" in errors[1]
 
 
-async def test_a_letter_whose_answer_is_lost(
+async def test_lost_answer_stores_one_letter(
     kv: KV, store: Store, engine: Refusing, patient: Patient
 ) -> None:
     """Keeping a letter is repeated under a request id too: there is one letter, and its number is known."""
@@ -366,7 +366,7 @@ async def test_a_letter_whose_answer_is_lost(
     assert caught.value.letter == letter.number == 1
 
 
-async def test_reading_that_is_given_up(
+async def test_update_without_a_readable_entry_stores_no_letter(
     kv: KV, store: Store, patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An update whose entry can't be read has nothing to keep, and says so."""
@@ -380,7 +380,7 @@ async def test_reading_that_is_given_up(
     assert (caught.value.letter, caught.value.attempts, patient.slept) == (None, 5, HALVES)
 
 
-async def test_the_handle_has_it(kv: KV) -> None:
+async def test_retry_is_available_on_the_handle(kv: KV) -> None:
     """`kv.retry` is at hand without setting anything up."""
     assert (await kv.retry.set("k", 1, ttl=60)).value == 1
     assert (await kv.retry.set_ttl("k", 90)).expires_at is not None

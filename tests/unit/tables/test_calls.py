@@ -253,7 +253,7 @@ async def test_several_items_must_fit_into_an_answer(tables: Tables) -> None:
     assert caught.value.field == "keys"
 
 
-async def test_a_table_that_keeps_no_images(tables: Tables) -> None:
+async def test_stream_keys_keeps_no_images(tables: Tables) -> None:
     """With the stream `keys` the journal says which items changed and nothing of what they were."""
     await tables.create_table("u", partition_key=("id", "binary"), stream="keys")
     await tables.put_item("u", {"id": b"\x00\xff", "x": 1})

@@ -158,7 +158,7 @@ def test_conditions_hold_as_documented(given: dict[str, Any], drawn: list[dict[s
     assert condition_of(sent) == condition == condition_of(condition)
 
 
-def test_the_words_of_python() -> None:
+def test_python_conditions_equal_json_conditions() -> None:
     """Everything that can be said in JSON can be said in Python."""
     a = attr("a")
     said = {
@@ -190,7 +190,7 @@ def test_the_words_of_python() -> None:
     assert condition_json(a.size().gte(3)) == {"a": {"size": {"gte": 3}}}
 
 
-def test_combining_in_python() -> None:
+def test_conditions_combine_with_and_or_and_not() -> None:
     """Conditions are combined with `&`, `|` and `~`, and what is combined alike stays flat."""
     a, b, c = (attr(name).exists() for name in "abc")
     shown = [{name: {"exists": True}} for name in "abc"]
@@ -202,7 +202,7 @@ def test_combining_in_python() -> None:
     assert not holds(attr("score").gt(5) & ~attr("x").exists(), {"score": 6, "x": None})
 
 
-def test_several_at_once() -> None:
+def test_all_members_of_a_condition_must_hold() -> None:
     """All members of an object and all operators of a path must hold."""
     condition = condition_of({"score": {"gt": 5, "lt": 9}, "meta.closed": {"exists": False}})
     assert holds(condition, {"score": 7})
@@ -213,7 +213,7 @@ def test_several_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["and", "or", "not", "path", "a.b", "a[0]", "size", "eq"])
-def test_awkward_names(name: str) -> None:
+def test_attribute_names_may_be_words_of_the_language(name: str) -> None:
     """An attribute of any name can be asked for, also one that is a word of the language."""
     condition = condition_of(attr([name]).eq(1))
     assert holds(condition, {name: 1})
@@ -221,7 +221,7 @@ def test_awkward_names(name: str) -> None:
     assert condition_of(condition_json(condition)) == condition
 
 
-def test_an_item_that_is_not_there() -> None:
+def test_missing_item_has_no_attributes() -> None:
     """What is not there has no attributes."""
     assert holds(attr("a").not_exists(), None)
     assert not holds(attr("a").ne(1), None)
@@ -288,13 +288,13 @@ for _ in range(64):
         (attr("a").lt(None), "lt takes a number or text"),
     ],
 )
-def test_conditions_that_are_none(wrong: object, words: str) -> None:
+def test_illegal_conditions_are_refused(wrong: object, words: str) -> None:
     """What is no condition is refused with the field and what is wrong, also when it was made in Python."""
     with refusal(ValidationError, field="filter", says=words):
         condition_of(wrong, field="filter")
 
 
-def test_bounds_of_conditions() -> None:
+def test_condition_size_is_limited() -> None:
     """A condition nests 64 levels, has 1,000 comparisons and 64 KB of values, and no more."""
     deepest = NESTED_65["not"]
     assert holds(condition_of(deepest), {"a": 2})

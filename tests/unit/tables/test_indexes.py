@@ -67,7 +67,7 @@ def test_items_without_a_value_are_not_in_the_index(tag: object) -> None:
     assert entry_of(item(), SCHEMA, BY_TAG) is None
 
 
-def test_questions_that_are_none() -> None:
+def test_query_for_an_impossible_value_is_refused() -> None:
     """A query for what no entry can have is refused."""
     with refusal(ValidationError, field="key_value", says="must be a string"):
         index_range(BY_TAG, 5)
@@ -143,7 +143,7 @@ def test_each_index_has_its_space() -> None:
     assert {one.space for one in entry_changes(SCHEMA, None, ranked).put} == {"index/1/2", "index/1/3"}
 
 
-def test_entries_that_can_not_be_read() -> None:
+def test_unreadable_index_entry_is_an_error() -> None:
     """What is no entry is told as such."""
     for value in ("", "5", '"%"', "null"):
         with refusal(DatabaseError, says="can't be read", about=value):

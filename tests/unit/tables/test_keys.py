@@ -50,12 +50,12 @@ def test_numbers_are_ordered_by_their_exact_values(drawn: list[int | float]) -> 
         (5e-324, "83ce00"),
     ],
 )
-def test_encoded_numbers(number: float, encoded: str) -> None:
+def test_encoding_of_numbers_is_fixed(number: float, encoded: str) -> None:
     """The bytes of a number are stored, so they stay as they are."""
     assert key(number, "number").hex() == encoded
 
 
-def test_the_same_number() -> None:
+def test_equal_numbers_have_the_same_key() -> None:
     """1 and 1.0 are the same key and so are 0 and -0.0; whole numbers past the doubles are not rounded."""
     assert key(1, "number") == key(1.0, "number")
     assert key(0, "number") == key(-0.0, "number") == key(0.0, "number")
@@ -64,7 +64,7 @@ def test_the_same_number() -> None:
     assert key(10**23, "number") != key(1e23, "number")
 
 
-def test_order_of_a_long_ladder() -> None:
+def test_numbers_of_all_sizes_are_ordered() -> None:
     """From the longest negative integer to the longest positive one, every step is a step."""
     large = [*(10**digits for digits in (0, 1, 2, 17, 308, 309, 1000, 2150)), 2**14_283]
     ladder = [-number for number in reversed(large)] + [-1e-9, -5e-324, 0, 5e-324, 2e-308, 0.1, 0.5] + large
@@ -83,7 +83,7 @@ def test_texts_and_binaries_are_ordered_by_their_bytes(one: str, other: str, a: 
 
 @EXAMPLES
 @given(st.data())
-def test_keys_come_back(data: st.DataObject) -> None:
+def test_key_values_are_decoded_exactly(data: st.DataObject) -> None:
     """The values of a key can be read from its bytes, exactly, and the key of those is the same."""
     shape = data.draw(st.lists(kinds, min_size=1, max_size=2))
     values = [data.draw(VALUES[kind]) for kind in shape]
@@ -132,7 +132,7 @@ def test_binary_is_base64_in_json() -> None:
         ("binary", [1, None, True, [1], bytearray(b"a")]),
     ],
 )
-def test_wrong_types(kind: KeyType, values: list[object]) -> None:
+def test_key_rejects_values_of_another_type(kind: KeyType, values: list[object]) -> None:
     """A value of another type than the key's is refused, and the field named."""
     for value in values:
         with refusal(ValidationError, field="sort_key", says=f"must be a {kind}", about=value):
@@ -150,7 +150,7 @@ def test_wrong_types(kind: KeyType, values: list[object]) -> None:
     ],
     ids=["surrogate", "nan", "infinity", "long", "long-negative"],
 )
-def test_values_that_json_has_no_form_for(value: object, kind: KeyType, words: str) -> None:
+def test_key_rejects_values_without_a_json_form(value: object, kind: KeyType, words: str) -> None:
     """What no item can hold is no value of a key either."""
     with refusal(ValidationError, field="partition_key", says=words):
         key(value, kind)
@@ -168,7 +168,7 @@ def test_values_that_json_has_no_form_for(value: object, kind: KeyType, words: s
     ],
     ids=["ascii", "wide", "zeros", "binary", "bits", "digits"],
 )
-def test_the_size_of_a_key(most: Any, more: Any, kind: KeyType, size: int) -> None:
+def test_key_value_has_at_most_1024_bytes(most: Any, more: Any, kind: KeyType, size: int) -> None:
     """A value takes at most 1,024 bytes in its encoded form; a larger one is refused with size and limit."""
     assert len(key(most, kind)) <= MAX_KEY_BYTES + (kind != "number")
     with refusal(
@@ -191,7 +191,7 @@ def test_the_size_of_a_key(most: Any, more: Any, kind: KeyType, size: int) -> No
         (b"\x80\x01" + b"\x01" * 300 + b"\x02", "number"),
     ],
 )
-def test_bytes_that_are_no_key(encoded: bytes, kind: KeyType) -> None:
+def test_undecodable_key_bytes_are_an_error(encoded: bytes, kind: KeyType) -> None:
     """Bytes in the store that are no key are told as such."""
     with refusal(DatabaseError, says="can't be read"):
         decode_key(encoded, [kind])

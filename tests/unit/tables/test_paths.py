@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         ("a b.é\n.0", ("a b", "é\n", "0")),
     ],
 )
-def test_paths_as_text(text: str, path: Path) -> None:
+def test_path_text_and_list_mean_the_same(text: str, path: Path) -> None:
     """Dots walk into objects and brackets into lists; a list of steps says the same."""
     assert path_of(text, field="set") == path == path_of(list(path), field="set")
     assert spelled(path) == text
@@ -69,13 +69,13 @@ def test_every_path_can_be_spelled(path: Path) -> None:
         *(None, 5, [], [0], ["a", True], ["a", -1], ["a", 1.5], ["a", None], {"a": 1}, b"a"),
     ],
 )
-def test_no_paths(wrong: object) -> None:
+def test_illegal_paths_are_refused(wrong: object) -> None:
     """What is no path is refused, with the field that holds it."""
     with refusal(ValidationError, field="remove", says="path"):
         path_of(wrong, field="remove")
 
 
-def test_bounds_of_paths() -> None:
+def test_path_length_is_limited() -> None:
     """A path has no more steps than an item can nest, names can be stored, lists are bounded."""
     assert len(path_of(".".join("a" * 64), field="set")) == 64
     with refusal(ValidationError, field="set", says="65 steps; at most 64"):
@@ -136,14 +136,14 @@ def test_missing_parents_are_made() -> None:
         (("a.b", 0, "x"), "is not a list"),
     ],
 )
-def test_places_that_can_not_be(path: Path, words: str) -> None:
+def test_assignment_rejects_impossible_places(path: Path, words: str) -> None:
     """Nothing is put into what is neither object nor list, and a list gets no gap."""
     item = {"n": 1, "list": [0], "object": {}, "null": None, "a.b": "text"}
     with refusal(ValidationError, field="set", says=words):
         assign(item, path, 1, field="set")
 
 
-def test_removing() -> None:
+def test_removal_closes_gaps_and_ignores_missing_paths() -> None:
     """Members of a list close up; a path that leads nowhere removes nothing."""
     item = {"list": [0, 1, 2], "a": {"b": 1, "c": 2}}
     for path in (("list", 1), ("a", "b"), ("x", "y"), ("list", 9), ("list", "x"), ("a", 0)):
@@ -165,7 +165,7 @@ def test_removing() -> None:
         (["a.c[1]", "a.c.x"], {"a": {"c": [11]}}),
     ],
 )
-def test_projections(chosen: list[Any], part: dict[str, Any]) -> None:
+def test_projection_shows_only_its_paths(chosen: list[Any], part: dict[str, Any]) -> None:
     """A projection shows what is at its paths, in objects and lists like those of the item."""
     item = {"a": {"b": 1, "c": [10, 11, {"d": 12, "e": 13}]}, "x.y": 2, "null": None}
     before = copy.deepcopy(item)
@@ -184,7 +184,7 @@ def test_a_projection_has_what_was_asked_for(item: dict[str, Any], chosen: list[
             assert lookup(part, path) == lookup(item, path)
 
 
-def test_projections_that_are_none() -> None:
+def test_empty_projection_is_refused() -> None:
     """A projection names at least one path."""
     wrongs: list[Any] = [[], "a", None]
     for wrong in wrongs:

@@ -110,7 +110,7 @@ def test_successor_is_the_first_key_after_a_prefix(prefix: bytes, following: byt
     assert successor(prefix) == following
 
 
-def test_where_nothing_follows_a_partition() -> None:
+def test_range_reaches_the_end_of_the_space() -> None:
     """A range goes to the end of the space where no bytes follow those of its partition."""
     assert sort_range(b"\xff", "string", {"gt": "a"}) == Range(b"\xffa\x00\x00", None)
 
@@ -134,13 +134,13 @@ def test_where_nothing_follows_a_partition() -> None:
         ("binary", {"begins_with": "a"}, "must be a binary"),
     ],
 )
-def test_conditions_that_are_none(kind: KeyType, condition: object, words: str) -> None:
+def test_condition_of_another_type_is_refused(kind: KeyType, condition: object, words: str) -> None:
     """A condition that the sort key can't meet by its type is refused, with the field."""
     with refusal(ValidationError, field="sort_key_condition", says=words):
         sort_range(b"", kind, condition)
 
 
-def test_base64_in_a_condition() -> None:
+def test_binary_condition_takes_base64() -> None:
     """Over the wire a condition on a binary names base64."""
     for plain in (b"", b"\x00a", b"\xff\xff"):
         for operator in ("eq", "begins_with"):

@@ -34,7 +34,7 @@ from tests.unit.tables.samples import events
     "given",
     [("at", "number"), ["at", "number"], {"name": "at", "type": "number"}, KeyAttribute("at", "number")],
 )
-def test_spellings_of_a_key(given: object) -> None:
+def test_key_is_given_as_pair_or_object(given: object) -> None:
     """The attribute of a key is given as a pair or as an object with name and type."""
     assert key_attribute(given, field="sort_key") == KeyAttribute("at", "number")
 
@@ -65,13 +65,13 @@ def test_a_schema_is_kept_as_json() -> None:
         ({"stream": "all"}, "stream", "one of keys, new, old, both"),
     ],
 )
-def test_schemas_that_are_none(changes: dict[str, Any], field: str, words: str) -> None:
+def test_illegal_schemas_are_refused(changes: dict[str, Any], field: str, words: str) -> None:
     """A table that is not described rightly is refused, with the part that is wrong."""
     with refusal(ValidationError, field=field, says=words):
         events(**changes)
 
 
-def test_names() -> None:
+def test_table_and_index_names_have_1_to_100_characters() -> None:
     """Tables and indexes have names of 1 to 100 letters, digits, `_`, `.` and `-`."""
     for name in ("a", "A-9_.x", "a" * 100):
         assert table_name(name) == index_name(name) == name
@@ -82,7 +82,7 @@ def test_names() -> None:
             index_name(wrong)
 
 
-def test_any_name_of_an_attribute() -> None:
+def test_key_attributes_may_have_any_name() -> None:
     """The attributes of a key may have any name that JSON has; dots in it are dots."""
     schema = table_schema("t", partition_key=("a.b\x00[é", "string"))
     assert key_of({"a.b\x00[é": "x"}, schema) == encode_key("x", "string", field="")
@@ -94,7 +94,7 @@ def test_journal_keeps_both_images_by_default() -> None:
     assert [events(stream=view).stream for view in STREAMS] == ["keys", "new", "old", "both"]
 
 
-def test_indexes_come_and_go() -> None:
+def test_indexes_can_be_added_and_dropped() -> None:
     """A table has several indexes, each of its own name; one that is made again is another one."""
     tag = KeyAttribute("tag", "string")
     schema = with_index(events(), Index(name="a", key=tag, id=1))
@@ -109,7 +109,7 @@ def test_indexes_come_and_go() -> None:
         without_index(schema, "c")
 
 
-def test_the_number_of_indexes() -> None:
+def test_table_has_at_most_20_indexes() -> None:
     """A table has at most 20 indexes."""
     schema = events()
     for number in range(MAX_INDEXES):
@@ -127,7 +127,7 @@ def test_spaces_are_never_used_twice() -> None:
     assert len(set(spaces)) == 6
 
 
-def test_the_key_of_an_item() -> None:
+def test_named_key_equals_the_key_of_its_item() -> None:
     """The key that a caller names is the key of the item with those attributes."""
     schema = events()
     _, item = keyed_item({"user": "alice", "at": 7.0, "score": 1}, schema)
@@ -137,7 +137,7 @@ def test_the_key_of_an_item() -> None:
     assert key.startswith(partition_of(schema, "alice"))
 
 
-def test_bytes_in_a_key() -> None:
+def test_binary_key_accepts_bytes() -> None:
     """Bytes may be given for a binary of a key; the item holds their base64, and the given one stays."""
     schema = table_schema("t", partition_key=("id", "binary"), sort_key=("part", "binary"))
     given = {"id": b"\x00", "part": "/w==", "more": 1}
@@ -160,13 +160,13 @@ def test_bytes_in_a_key() -> None:
         (None, "item", "must be an object"),
     ],
 )
-def test_items_that_are_none(item: object, field: str, words: str) -> None:
+def test_item_without_its_key_is_refused(item: object, field: str, words: str) -> None:
     """An item without the key of its table is refused, and the attribute named."""
     with refusal(ValidationError, field=field, says=words):
         keyed_item(item, events())
 
 
-def test_keys_that_are_none() -> None:
+def test_key_with_wrong_values_is_refused() -> None:
     """A key is named with as many values as the table asks for, each of its type."""
     with refusal(ValidationError, field="partition_key", says="must be a string"):
         named_key(events(), 1, 7)
@@ -179,7 +179,7 @@ def test_keys_that_are_none() -> None:
     assert named_key(events(sort_key=None), "alice") == (b"alice\x00", {"user": "alice"})
 
 
-def test_the_size_of_an_item() -> None:
+def test_item_has_at_most_409600_bytes() -> None:
     """An item has at most 409,600 bytes in its compact form, and nests as deep as a value may."""
     text, size = encode_item({"a": "x" * (409_600 - 8)})
     assert (len(text), size) == (409_600, 409_600)

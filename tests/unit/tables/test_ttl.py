@@ -46,7 +46,7 @@ NOW = 1_700_000_000_000
     ],
     ids=repr,
 )
-def test_when_an_item_is_gone(item: dict[str, Any], deadline: int | None) -> None:
+def test_item_deadline_is_a_number_of_seconds(item: dict[str, Any], deadline: int | None) -> None:
     """A number other than 0 is a deadline in seconds; anything else, and what no calendar has, is none."""
     assert deadline_of(item, events()) == deadline
     assert deadline is None or moment(deadline).year <= 9999
@@ -68,7 +68,7 @@ def test_gone_when_the_attribute_is_not_later_than_now(seconds: float, now: int)
             assert seconds_left(deadline, instant) == max(1, (deadline - instant) // 1000)
 
 
-def test_tables_without_deadlines() -> None:
+def test_item_without_a_ttl_attribute_never_expires() -> None:
     """Where a table names no attribute, no item has a deadline."""
     assert deadline_of({"expires": 1, "None": 1}, events(ttl_attribute=None)) is None
 
@@ -87,7 +87,7 @@ def test_remaining_seconds_of_an_item(deadline: int | None, left: int | None) ->
 @pytest.mark.parametrize(
     ("now", "value"), [(NOW, 1_700_000_060), (NOW + 1, 1_700_000_061), (NOW - 999, 1_700_000_060)]
 )
-def test_the_attribute_for_a_time_to_live(now: int, value: int) -> None:
+def test_ttl_attribute_counts_the_present_second(now: int, value: int) -> None:
     """An item that is given a time to live has at least that: the present second counts as a whole one."""
     assert attribute_for(60, now) == value
     assert seconds_left(value * 1000, now) == 60

@@ -101,12 +101,12 @@ def _under(leaves: dict[Path, Any], path: Path) -> bool:
         ({"set": {"list": {"if_not_exists": 5}}}, [0, 1, 2]),
     ],
 )
-def test_lists(actions: dict[str, Any], wanted: list[Any]) -> None:
+def test_list_positions_are_those_before_the_update(actions: dict[str, Any], wanted: list[Any]) -> None:
     """Positions in a list are those before the update, and a list never gets a gap."""
     assert after(KEY | {"list": [0, 1, 2]}, **actions) == KEY | {"list": wanted}
 
 
-def test_an_item_from_nothing() -> None:
+def test_update_of_a_missing_item_creates_it() -> None:
     """An update of what is not there makes the item from its key, with whatever the paths need."""
     made = after(
         KEY,
@@ -118,7 +118,7 @@ def test_an_item_from_nothing() -> None:
     assert made == KEY | wanted
 
 
-def test_adding_numbers() -> None:
+def test_added_integers_stay_exact() -> None:
     """Integers stay exact, floats may join, and what no number can hold is refused."""
     for before, by, wanted in ((1, 2, 3), (2**60, 1, 2**60 + 1), (1, 0.5, 1.5), (1.0, 1, 2.0), (3, -5, -2)):
         assert same(after({"n": before}, add={"n": by})["n"], wanted)
@@ -188,7 +188,7 @@ def test_sets_keep_their_order() -> None:
         ({"remove": ["a", "a[0]", "b"]}, "remove", "'a[0]' overlaps"),
     ],
 )
-def test_updates_that_are_none(actions: dict[str, Any], field: str, words: str) -> None:
+def test_illegal_updates_are_refused(actions: dict[str, Any], field: str, words: str) -> None:
     """An update that touches the key, one place twice, or makes no sense is refused before it begins."""
     with refusal(ValidationError, field=field, says=words):
         update_of(SCHEMA, **actions)
@@ -203,7 +203,7 @@ def test_update_copies_only_what_it_changes() -> None:
     assert result["a"]["c"] is before["a"]["c"]
 
 
-def test_the_size_of_an_update() -> None:
+def test_update_is_limited_to_the_size_of_an_item() -> None:
     """An update brings no more than an item can hold."""
     half = "x" * 250_000
     with refusal(ValueTooLarge, field="set", says="409600 bytes that an item may have"):
@@ -212,7 +212,7 @@ def test_the_size_of_an_update() -> None:
         update_of(SCHEMA, set={"a": half * 2})
 
 
-def test_an_update_as_json() -> None:
+def test_if_not_exists_is_spelled_alike_in_json() -> None:
     """What is set only where there is nothing looks on the wire as a caller spells it."""
     update = update_of(SCHEMA, set={"a[0]": if_not_exists(1)}, remove=["b"], add={"c": 2})
     sent = msgspec.to_builtins(update)
