@@ -1,4 +1,4 @@
 """Blobs: their manifests and the commands on them.
 
-Law: pure. What a command does is decided in `holdfast.decide.blobs`.
+Nothing here reads or writes. `holdfast.decide.blobs` decides what a command does.
 """

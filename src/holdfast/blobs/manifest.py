@@ -4,7 +4,7 @@ The value of a blob's entry is its manifest. The bytes are in parts: rows of the
 numbered from 0, all of `PART_BYTES` but the last. The row of the upload, in the space `upload`, says which
 parts have arrived and how many manifests refer to them.
 
-Law: pure data and arithmetic. The id of an upload is a version of its namespace, so it is never used twice,
+The id of an upload is a version of its namespace, so it is never used twice,
 and parts are never changed: a manifest therefore always describes the bytes that were put with it.
 """
 

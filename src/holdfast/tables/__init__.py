@@ -1,5 +1,4 @@
-"""Tables as pure functions: keys, schemas, paths, conditions, updates, deadlines, indexes.
+"""Tables: their commands, and pure functions on keys, schemas, conditions, updates, deadlines and indexes.
 
-Law: nothing in this package reads, writes, waits or asks for the time. `holdfast.decide` combines these
-functions.
+Nothing in this package reads, writes, waits or asks for the time. `holdfast.decide` combines these functions.
 """

@@ -3,7 +3,7 @@
     key     the value of the indexed attribute, then the item's key (a long one: its beginning and a digest)
     value   the item's key
 
-Law: an entry depends on the item alone, so entries can be written without reading. An item has no entry
+An entry depends on the item alone, so entries can be written without reading. An item has no entry
 unless it has a value of the index's type that fits into a key. No query could ask for any other.
 """
 

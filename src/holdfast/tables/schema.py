@@ -1,6 +1,6 @@
 """Table schemas: the name, the attributes of the key and of the deadline, and the indexes.
 
-Law: a schema is legal by construction if the functions here made it from a caller's input. It is stored as
+A schema is legal by construction if the functions here made it from a caller's input. It is stored as
 JSON. The attribute names in it are exactly those of an item's own members; they are not paths.
 """
 

@@ -1,6 +1,6 @@
 """Updates: the effects of `set`, `remove` and `add` on an item.
 
-Law: an update reads the item as it was before, so the order of its actions does not matter; two actions on
+An update reads the item as it was before, so the order of its actions does not matter; two actions on
 the same place are refused. It never changes the key. It does not modify the item it is given. The data it
 reads and copies is counted (`holdfast.work`).
 """

@@ -1,6 +1,6 @@
 """The fields that all writes share, and those that are objects or lists of them.
 
-Law: this module knows how fields are combined; `holdfast.rules` knows what each may hold. A function that
+This module knows how fields are combined; `holdfast.rules` knows what each may hold. A function that
 takes several independent members keeps the error of one in its position and continues with the others.
 """
 

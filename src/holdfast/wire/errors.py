@@ -1,6 +1,6 @@
 """Conversion of errors to fields, and of fields to errors.
 
-Law: only what a caller can act on is sent, never an exception's text. Every class with a code can be
+Only what a caller can act on is sent, never an exception's text. Every class with a code can be
 converted back. Stored data is passed on unchanged and never decoded on its way out.
 """
 

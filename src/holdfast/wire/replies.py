@@ -1,6 +1,6 @@
 """Conversion of entries, pages and changes to fields of the plugin dialect, and back.
 
-Law: a value is passed on as its stored JSON text. It is checked on its way out, but never decoded.
+A value is passed on as its stored JSON text. It is checked on its way out, but never decoded.
 """
 
 from __future__ import annotations

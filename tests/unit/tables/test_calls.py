@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -16,9 +18,12 @@ from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan
 from holdfast.errors import Busy, DatabaseError, Unavailable, ValidationError, ValueTooLarge
 from holdfast.handles import table_walks
+from holdfast.handles.tables import Tables as HandleOnTables
 from holdfast.rows import DROPPED, Address
-from holdfast.tables.commands import ExpireItems, FillIndex
+from holdfast.tables.commands import VERBS, ExpireItems, FillIndex
 from holdfast.tables.schema import KeyAttribute
+from holdfast.verbs.fields import Provenance, Viewing
+from holdfast.verbs.tables import Expecting, Walk
 from tests.verbs import TableVerbs
 
 if TYPE_CHECKING:
@@ -323,3 +328,30 @@ async def test_a_reaper_outlives_an_error(
         "sweeping the tables of table/p failed: not now"
     ]
     assert [change.op for change in (await tables.changes("t")).changes][-1] == "expired"
+
+
+OPTIONS: Final[dict[str, Any]] = {
+    "Provenance": Provenance,
+    "Expecting": Expecting,
+    "Viewing": Viewing,
+    "Walk": Walk,
+}
+NAMED: Final = {"sk": "sort_key_condition", "key": "index_key", "writer": "last_writer"}
+"""Arguments of handles that have another name in messages."""
+APART: Final = {"timeout", "deadline", "deadline_ms", "binary"}
+"""What a message says otherwise than a program: when the caller gives up, and which values are bytes."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_program_can_give_what_a_request_can(verb: str) -> None:
+    """A method of the handle has the arguments that its verb declares, and no others."""
+    arguments: set[str] = set()
+    for name, parameter in inspect.signature(getattr(HandleOnTables, verb)).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            [group] = re.findall(r"Unpack\[(\w+)\]", str(parameter.annotation))
+            arguments |= OPTIONS[group].__annotations__.keys()
+        elif name != "self":
+            arguments.add(name)
+    given = {NAMED.get(name, name) for name in arguments}
+    unlike = {"table"} if verb == "transact_write" else {"return_values"} if verb.endswith("_ttl") else set()
+    assert given - APART == VERBS[verb].names - APART - unlike
