@@ -1,4 +1,4 @@
 """Verbs: they turn the fields of a call into a legal command.
 
-Law: callers' commands are made only here, in the same way for every edge.
+Callers' commands are made only here and by the declarations of commands, in the same way for every edge.
 """

@@ -1,6 +1,6 @@
 """The dialects: the spelling of names and errors in each family of subjects.
 
-Law: one table. A dialect changes only spelling, never meaning.
+A dialect changes only spelling, never meaning.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decoding of payloads to fields.
 
-Law: a payload that is not JSON is `INVALID_JSON`. JSON that can't be a value, and JSON with NaN or Infinity,
+A payload that is not JSON is `INVALID_JSON`. JSON that can't be a value, and JSON with NaN or Infinity,
 is left to the rules, which name the field. So the same input gets the same error at every entry point.
 """
 

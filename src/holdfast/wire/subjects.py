@@ -1,6 +1,6 @@
 """Subjects, which name the caller, the dialect and the verb.
 
-Law: the subject determines the caller's identity. Only the payload dialect, which is for trusted callers,
+The subject determines the caller's identity. Only the payload dialect, which is for trusted callers,
 names it in the payload.
 """
 
