@@ -57,7 +57,7 @@ async def assert_mended(up: Up, made: Path, missed: Path, url: object) -> None:
     assert (found["level"], name in found["message"], str(missed) in found["message"]) == ("fail", True, True)
     shutil.copy(made, missed)
     assert (await put(up, value=3))["success"]
-    assert (await doctor(up, url))["signing"]["message"] == f"the key in force, {name}, is at hand"
+    assert (await doctor(up, url))["signing"]["message"] == f"the key in force, {name}, is available"
 
 
 async def test_postgresql_is_audited_out_of_the_box(tmp_path: Path, pg_url: str) -> None:

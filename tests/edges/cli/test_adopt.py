@@ -144,7 +144,7 @@ def test_it_is_safe_to_run_twice(cli: Cli, old: str) -> None:
     """A second run finds nothing to do, and so does one on a store, an empty database or no file."""
     first = cli("adopt", "--db", old)
     assert first.code == 0
-    assert "of 7 rows 2 were brought, 4 left out because they break a rule" in first.err
+    assert "of 7 rows 2 were adopted, 4 left out because they break a rule" in first.err
     assert "the old table is kept as holdfast_adopted" in first.err
     assert first.out.splitlines()[0].startswith("Bad Name\tk\t")
     cli.did("set", "plain", "5", "--plugin", "trivia", "--url", old)

@@ -96,7 +96,7 @@ def test_log_in_parts(cli: Cli, filled: str) -> None:
     """A log that ends before the audit does says where to go on."""
     part = cli("audit", "log", *ON, "--limit", "3")
     assert (part.code, part.out.count("\n")) == (0, 3)
-    assert part.err == "holdfast: there may be more: --all shows everything, --after 3 goes on\n"
+    assert part.err == "holdfast: there may be more: --all shows everything, --after 3 continues\n"
     assert cli.did("audit", "log", *ON, "--after", "3").out.startswith("4\t")
     assert cli("audit", "log", *ON, "--limit", "0").code == 2
     assert cli("audit", "log", "elsewhere").code == 2

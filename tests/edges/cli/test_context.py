@@ -101,7 +101,7 @@ def test_what_is_no_context(cli: Cli, tmp_path: Path) -> None:
         assert cli(*wrong.split()).code == 2, wrong
     cli("context", "add", "prod", "--url", "b.db", "--force")
     assert "b.db" in cli.did("context", "list").out
-    assert "forgotten" in cli("context", "rm", "prod").err
+    assert "is removed" in cli("context", "rm", "prod").err
     assert cli("context", "rm", "prod", "--json").json == {"removed": False}
     (tmp_path / "config" / "holdfast" / "contexts.json").write_text("[]")
     assert cli("-c", "prod", "list").code == 2

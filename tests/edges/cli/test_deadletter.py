@@ -50,7 +50,7 @@ def test_letters_are_listed(cli: Cli, url: str) -> None:
     ]
     first = cli("deadletter", "list", "--limit", 1)
     assert first.out.count("\n") == 1
-    assert first.err == f"holdfast: there are more letters: --all lists them, --after {one} goes on\n"
+    assert first.err == f"holdfast: there are more letters: --all lists them, --after {one} continues\n"
     assert cli.did("deadletter", "list", "--after", one).out.startswith(f"{two}\t")
     assert cli.did("deadletter", "list", "--limit", 1, "--all").out.count("\n") == 2
     documents = cli.did("deadletter", "list", "--json").jsons

@@ -73,19 +73,19 @@ class _InDoubtError(Exception):
 
 
 def _call(command: Any, words: Sequence[str]) -> Call:
-    arguments, given = _split(words, {**command.__kwdefaults__, **_SHARED})
+    arguments, options = _split(words, {**command.__kwdefaults__, **_SHARED})
     if len(arguments) != command.__code__.co_posonlyargcount:
         raise _InDoubtError
-    shared = {name: given.pop(name) for name in _SHARED if name in given}
+    shared = {name: options.pop(name) for name in _SHARED if name in options}
     if "plugin" in shared and ("tenant" in shared or "project" in shared):
         raise _InDoubtError
-    return Call(command, arguments, given | {"target": Target(**shared)})
+    return Call(command, arguments, options | {"target": Target(**shared)})
 
 
 def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """Split words into arguments and options by name. An option that is off by default takes no value."""
     arguments: list[str] = []
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     rest = iter(words)
     for given_word in rest:
         word = _SHORT.get(given_word, given_word)
@@ -93,15 +93,15 @@ def _split(words: Sequence[str], defaults: Mapping[str, Any]) -> tuple[list[str]
         default = defaults.get(name, ...)
         if not word.startswith("--"):
             arguments.append(_certain(word))
-        elif name in given:
+        elif name in options:
             raise _InDoubtError
         elif default is False and not equals:
-            given[name] = True
+            options[name] = True
         elif default is None:
-            given[name] = _certain(value if equals else next(rest, ""))
+            options[name] = _certain(value if equals else next(rest, ""))
         else:
             raise _InDoubtError
-    return arguments, given
+    return arguments, options
 
 
 def _certain(word: str) -> str:

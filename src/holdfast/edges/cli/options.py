@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 def number(_: object, tokens: Sequence[Token]) -> Any:
     """Parse a number as JSON, so that `1.5` reaches the rules unchanged and is not rounded."""
     text = tokens[0].value
-    found = _number_in(text)
-    if found is None:
+    parsed = _number_in(text)
+    if parsed is None:
         # An argument that may be negative accepts every word with a hyphen.
         raise ValueError(f"Unknown option: {text}." if text[:2] == "--" else f"{text!a} is not a number.")
-    return found
+    return parsed
 
 
 def _number_in(text: str) -> float | None:
     try:
-        found = msgspec.json.decode(text)
+        parsed = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    return found if type(found) in (int, float) else None
+    return parsed if type(parsed) in (int, float) else None
 
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -60,8 +60,8 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])", re.ASCII)
 def seconds(_: object, tokens: Sequence[Token]) -> Any:
     """Parse seconds, as a number or with units: `30s`, `90m`, `1h`, `2d`, `1w`, and `1h30m` for a sum."""
     text = tokens[0].value
-    if (found := _number_in(text)) is not None:
-        return found
+    if (parsed := _number_in(text)) is not None:
+        return parsed
     if not text or _PART.sub("", text):
         raise ValueError(
             f"{text!a} is not a duration; give seconds, or write it as 30s, 5m, 1h, 2d, 1w or 1h30m."
@@ -82,8 +82,8 @@ def require_from_one(count: int, field: str) -> None:
 
 def one_namespace(arguments: ArgumentCollection) -> None:
     """Refuse a plugin together with a tenant or project."""
-    given = {argument.name for argument in arguments if argument.tokens}
-    if "--plugin" in given and given & {"--tenant", "--project"}:
+    names = {argument.name for argument in arguments if argument.tokens}
+    if "--plugin" in names and names & {"--tenant", "--project"}:
         raise ValueError("Give --plugin, or --tenant and --project, but not both.")
 
 
@@ -168,7 +168,7 @@ class Owner(Place):
     @property
     def plugin_name(self) -> str:
         """The name of the plugin, from the option, a variable or a context."""
-        plugin = self._spoken().plugin if self.plugin is None else self.plugin
+        plugin = self._default_names().plugin if self.plugin is None else self.plugin
         if not plugin:
             raise MissingField("which plugin? Give --plugin NAME (or set HOLDFAST_PLUGIN)", field="plugin")
         return plugin
@@ -258,21 +258,21 @@ TEXT: Final = "write text in double quotes within single ones, as in '\"hello\"'
 """The hint for a command whose values may be text."""
 
 
-def read_value(given: str, *, text: bool, hint: str = TEXT) -> Any:
+def read_value(argument: str, *, text: bool, hint: str = TEXT) -> Any:
     """Return the value that an argument stands for.
 
     Args:
-        given: The value itself, `-` for stdin, or `@` and the name of a file.
+        argument: The value itself, `-` for stdin, or `@` and the name of a file.
         text: Take it as a string. One line break at the end of stdin or a file is removed.
         hint: Advice for the error about a value that is not JSON.
     """
-    if given == "-":
-        found = _decoded(sys.stdin.buffer.read(), "what is on stdin")
-    elif given.startswith("@"):
-        found = _decoded(_content(given[1:]), given[1:])
+    if argument == "-":
+        content = _decoded(sys.stdin.buffer.read(), "what is on stdin")
+    elif argument.startswith("@"):
+        content = _decoded(_content(argument[1:]), argument[1:])
     else:
-        return given if text else parse(given, hint=hint)
-    return found.removesuffix("\n") if text else parse(found, hint=hint)
+        return argument if text else parse(argument, hint=hint)
+    return content.removesuffix("\n") if text else parse(content, hint=hint)
 
 
 def parse(text: str, *, hint: str = TEXT) -> Any:

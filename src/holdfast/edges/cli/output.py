@@ -168,10 +168,10 @@ def rows(columns: Sequence[str], cells: Iterable[Sequence[Any]]) -> None:
     print(end="", flush=True)
 
 
-def records(columns: str, found: Iterable[object]) -> None:
+def records(columns: str, shown: Iterable[object]) -> None:
     """Print rows of records. A column is a field of them, as in `key`, or has another heading, `time=at`."""
     names = [word.rpartition("=") for word in columns.split()]
-    rows([heading or field for heading, _, field in names], (_cells(one, names) for one in found))
+    rows([heading or field for heading, _, field in names], (_cells(record, names) for record in shown))
 
 
 def _cells(record: object, names: list[tuple[str, str, str]]) -> list[Any]:
@@ -300,12 +300,12 @@ def table(columns: Sequence[str], cells: Iterable[Sequence[Cell]], *, width: int
 def fitted(natural: Sequence[int], width: int) -> list[int]:
     """Return the widths of the leading columns that fit."""
     for kept in range(len(natural), 1, -1):
-        wanted = list(natural[:kept])
-        widest = wanted.index(max(wanted))
-        room = width - EDGES - GAP * (kept - 1) - (sum(wanted) - wanted[widest])
-        if room >= min(wanted[widest], READABLE):
-            wanted[widest] = min(wanted[widest], room)
-            return wanted
+        widths = list(natural[:kept])
+        widest = widths.index(max(widths))
+        room = width - EDGES - GAP * (kept - 1) - (sum(widths) - widths[widest])
+        if room >= min(widths[widest], READABLE):
+            widths[widest] = min(widths[widest], room)
+            return widths
     return [min(one, width - EDGES) for one in natural[:1]]
 
 

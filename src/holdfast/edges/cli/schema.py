@@ -69,14 +69,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.file} is gone, and {process} still has it open: run holdfast rescue NEW_PATH with "
                 "--url of that service before it stops"
             )
-        found = await self.revision()
-        need = needed(None if found == BASE else found)
+        revision = await self.revision()
+        need = needed(None if revision == BASE else revision)
         foreign = await self.foreign() if need is Need.CREATE else None
         if foreign is not None:
             raise refusal(self.place, foreign.rows)
         if need is Need.MIGRATE:
             raise Unavailable(
-                f"{self.place} has the schema {found} and this version needs {SCHEMA_REVISION}: make a "
+                f"{self.place} has the schema {revision} and this version needs {SCHEMA_REVISION}: make a "
                 "backup, then run holdfast migrate up"
             )
         return need is Need.NOTHING

@@ -64,26 +64,26 @@ class Place:
         if self.url is not None:
             return self.url
         if self.context is not None:
-            return _context(self.context).url
-        url, context = said("HOLDFAST_URL"), _spoken_context()
+            return context_of(self.context).url
+        url, context = variable("HOLDFAST_URL"), _context_in_force()
         if url is not None or context is None:
             return url or self._configured()
-        return _context(context).url
+        return context_of(context).url
 
     @property
     def _named(self) -> bool:
         """True if the store was named and is not just the user's own."""
-        named = (self.url, self.context, said("HOLDFAST_URL"), _spoken_context())
+        named = (self.url, self.context, variable("HOLDFAST_URL"), _context_in_force())
         return any(one is not None for one in named)
 
-    def _spoken(self) -> Chosen:
+    def _default_names(self) -> Chosen:
         """Return the namespace from variables or a context. An explicit context takes precedence."""
         if self.context is not None and any(of := _namespace_of(self.context)):
             return of
-        spoken = Chosen(*map(said, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
-        context = _spoken_context() if self.url is None else said("HOLDFAST_CONTEXT")
-        if any(spoken) or context is None or self.context is not None:
-            return spoken
+        names = Chosen(*map(variable, ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")))
+        context = _context_in_force() if self.url is None else variable("HOLDFAST_CONTEXT")
+        if any(names) or context is None or self.context is not None:
+            return names
         return _namespace_of(context)
 
     def _configured(self) -> str:
@@ -222,19 +222,19 @@ class Target(Place):
         """The chosen namespace, as far as it was given anywhere."""
         if self.plugin is not None:
             return Chosen(plugin=self.plugin)
-        spoken = self._spoken()
+        names = self._default_names()
         if self.named:
             return Chosen(
-                tenant=spoken.tenant if self.tenant is None else self.tenant,
-                project=spoken.project if self.project is None else self.project,
+                tenant=names.tenant if self.tenant is None else self.tenant,
+                project=names.project if self.project is None else self.project,
             )
-        if spoken.plugin and (spoken.tenant or spoken.project):
+        if names.plugin and (names.tenant or names.project):
             raise holdfast.ValidationError(
                 "HOLDFAST_PLUGIN names one namespace, and HOLDFAST_TENANT or HOLDFAST_PROJECT another: unset "
                 "one of them, or give --plugin, or --tenant and --project",
                 field="plugin",
             )
-        return spoken
+        return names
 
     def namespace(self, store: holdfast.Store, full_name: str | None) -> str:
         """Return the full name of the namespace, which an operator may also give directly."""
@@ -287,24 +287,19 @@ async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
         ) from None
 
 
-def _context(name: str) -> Context:
-    """Return the context with this name. The import happens only where contexts are used."""
-    return context_of(name)
-
-
-def _spoken_context() -> str | None:
+def _context_in_force() -> str | None:
     """Return the context of the environment, or else the default one unless the environment names a store."""
-    return said("HOLDFAST_CONTEXT") or (default_context() if said("HOLDFAST_URL") is None else None)
+    return variable("HOLDFAST_CONTEXT") or (default_context() if variable("HOLDFAST_URL") is None else None)
 
 
 def _namespace_of(name: str) -> Chosen:
-    context = _context(name)
+    context = context_of(name)
     return Chosen(context.plugin, context.tenant, context.project)
 
 
-def said(variable: str) -> str | None:
+def variable(name: str) -> str | None:
     """Return the value of a variable; None if it is empty or not set."""
-    return os.environ.get(variable) or None
+    return os.environ.get(name) or None
 
 
 HERE: Final = Target()

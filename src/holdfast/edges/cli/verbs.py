@@ -167,28 +167,28 @@ class _Argument:
     def _spelling(self, form: Any) -> Spelling:
         kind: Any = None
         if isinstance(form, Members):
-            said = form.help
+            help = form.help
         else:
             metas = [one for one in get_args(form)[1:] if isinstance(one, msgspec.Meta)]
-            said = next((meta.description for meta in metas if meta.description), "")
+            help = next((meta.description for meta in metas if meta.description), "")
             kind = get_args(form)[0] if get_origin(form) is Annotated else form
-        said = _THOUSANDS.sub("", said)
+        help = _THOUSANDS.sub("", help)
         if kind in (bool, str) or get_origin(kind) is Literal:
-            return self._spelled(kind, Parameter(help=said))
+            return self._spelled(kind, Parameter(help=help))
         if kind in (int, float) or set(get_args(kind)) == {int, float}:
             return self._spelled(
-                float, Parameter(converter=number, allow_leading_hyphen=self._by_position, help=said)
+                float, Parameter(converter=number, allow_leading_hyphen=self._by_position, help=help)
             )
-        json = Parameter(allow_leading_hyphen=self._by_position, help=said + _JSON)
+        json = Parameter(allow_leading_hyphen=self._by_position, help=help + _JSON)
         return self._spelled(str, json)._replace(read=read_json)
 
     def _spelled(self, kind: Any, parameter: Parameter) -> Spelling:
         return Spelling(self.field, Annotated[kind | None if self._optional else kind, parameter])
 
 
-def read_json(given: str | None) -> Any:
+def read_json(text: str | None) -> Any:
     """Return the JSON of an argument, or None if it is not given."""
-    return None if given is None else read_value(given, text=False)
+    return None if text is None else read_value(text, text=False)
 
 
 def _print(declaration: Declaration, fields: dict[str, Any], result: Any, place: Any) -> int:

@@ -130,7 +130,7 @@ async def log(
             elif page.records:
                 records(_COLUMNS, page.records)
     if more is not None and count == limit and not everything:
-        say(f"there may be more: --all shows everything, --after {more} goes on")
+        say(f"there may be more: --all shows everything, --after {more} continues")
 
 
 async def verify(

@@ -71,7 +71,7 @@ async def put(
         Text to keep with the blob, as NAME=TEXT; may be given several times.
     """
     guessed = guess_type(file)[0] if content_type is None else content_type
-    given = dict(map(_named, metadata or ()))
+    texts = dict(map(_named, metadata or ()))
     with ExitStack() as stack:
         data = sys.stdin.buffer if file == "-" else stack.enter_context(_read(file))
         async with owner.open() as store:
@@ -79,7 +79,7 @@ async def put(
                 name,
                 data,
                 content_type=guessed,
-                metadata=given,
+                metadata=texts,
                 ttl=ttl,
                 expected_version=if_version,
                 **origin.fields,
@@ -226,10 +226,10 @@ def _bounds(text: str | None) -> tuple[int, int | None]:
     """Return the first position and the one after the last."""
     if text is None:
         return 0, None
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    bounds = _RANGE.fullmatch(text)
+    if bounds is None:
         raise holdfast.ValidationError(f"--range is FIRST-LAST or FIRST-, not {text!a}", field="range")
-    return int(found[1]), int(found[2]) + 1 if found[2] else None
+    return int(bounds[1]), int(bounds[2]) + 1 if bounds[2] else None
 
 
 def _shown(known: Any) -> str:

@@ -397,27 +397,27 @@ async def offers(text: str, place: Target) -> list[Offer]:
         return _named(options_of(path), word)
     if not rest and not valued and (commands := _named(_within(groups[-1]), word)):
         return commands
-    wanted = _SHORT.get(last, last) if valued else _argument(groups[-1], rest, path)
+    kind = _SHORT.get(last, last) if valued else _argument(groups[-1], rest, path)
     try:
         async with asyncio.timeout(PATIENCE):
-            return await _stored(wanted, word, _narrowed(place, words))
+            return await _stored(kind, word, _narrowed(place, words))
     except (HoldfastError, TimeoutError):
         return []
 
 
-async def _stored(wanted: str, word: str, target: Target) -> list[Offer]:
+async def _stored(kind: str, word: str, target: Target) -> list[Offer]:
     """Return completions from the names in a store."""
-    if wanted in _KEYS:
+    if kind in _KEYS:
         async with target.look() as store:
             page = await target.keys(store).list(word, limit=MOST)
         return [Offer(shlex.quote(key), shown_key(key)) for key in page.keys]
-    if wanted not in _OWNERS and wanted not in _NAMESPACES:
+    if kind not in _OWNERS and kind not in _NAMESPACES:
         return []
     async with target.look() as store:
-        found = [one.namespace for one in await store.namespaces()]
-    if wanted in _OWNERS:
-        found = [owner for name in found if (owner := _owner(name, wanted)) is not None]
-    return _named(found, word)
+        names = [one.namespace for one in await store.namespaces()]
+    if kind in _OWNERS:
+        names = [owner for name in names if (owner := _owner(name, kind)) is not None]
+    return _named(names, word)
 
 
 @lru_cache
@@ -443,28 +443,28 @@ def _argument(command: App, rest: Sequence[str], path: tuple[str, ...]) -> str:
     """Return the name of the argument that the next word without a dash would be; empty if there is none."""
     if command.default_command is None:
         return ""
-    given, after, options = 0, iter(rest), options_of(path)
+    count, after, options = 0, iter(rest), options_of(path)
     for word in after:
         if not word.startswith("-"):
-            given += 1
+            count += 1
         elif options.get(word):
             next(after, None)
     places = inspect.signature(command.default_command).parameters.values()
     free = [place.name for place in places if place.kind is place.POSITIONAL_ONLY]
-    return free[given] if given < len(free) else ""
+    return free[count] if count < len(free) else ""
 
 
 def _narrowed(place: Target, rest: Sequence[str]) -> Target:
     """Return the target that a line names, or else the default one."""
-    said = {_SHORT.get(option, option): value for option, value in pairwise(rest)}
-    if said.keys().isdisjoint({"--url", "--context", *_OWNERS}):
+    options = {_SHORT.get(option, option): value for option, value in pairwise(rest)}
+    if options.keys().isdisjoint({"--url", "--context", *_OWNERS}):
         return place
     return Target(
-        url=said.get("--url"),
-        context=said.get("--context"),
-        plugin=said.get("--plugin"),
-        tenant=said.get("--tenant"),
-        project=said.get("--project"),
+        url=options.get("--url"),
+        context=options.get("--context"),
+        plugin=options.get("--plugin"),
+        tenant=options.get("--tenant"),
+        project=options.get("--project"),
     )
 
 
@@ -479,5 +479,5 @@ def _owner(namespace: str, option: str) -> str | None:
 
 
 def _named(names: Iterable[str], word: str) -> list[Offer]:
-    found = sorted({name for name in names if name.startswith(word)})[:MOST]
-    return [Offer(shlex.quote(name), shown_key(name)) for name in found]
+    matching = sorted({name for name in names if name.startswith(word)})[:MOST]
+    return [Offer(shlex.quote(name), shown_key(name)) for name in matching]

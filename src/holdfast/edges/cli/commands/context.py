@@ -155,15 +155,15 @@ def remove(name: str, /, *, json: Json = False) -> None:
     report(
         json,
         {"removed": removed},
-        f"context {name} is forgotten" if removed else f"there is no context {name}",
+        f"context {name} is removed" if removed else f"there is no context {name}",
     )
 
 
 def _everywhere(url: str, login: LoginFiles) -> str:
     """Return the URL with absolute paths."""
-    given = {field.name: getattr(login, field.name) for field in fields(LoginFiles)}
+    files = {field.name: getattr(login, field.name) for field in fields(LoginFiles)}
     options = [
-        f"{name}={quote(str(Path(path).absolute()))}" for name, path in given.items() if path is not None
+        f"{name}={quote(str(Path(path).absolute()))}" for name, path in files.items() if path is not None
     ]
     if "://" not in url:
         url = str(Path(url).absolute())

@@ -208,7 +208,8 @@ def check_disk(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
     message = f"{free / 1024**3:.1f} GiB free in {folder}"
     if free < LITTLE_ROOM:
-        return Finding("disk", "fail" if free < NO_ROOM else "warn", message, "make room or move the store")
+        level: Level = "fail" if free < NO_ROOM else "warn"
+        return Finding("disk", level, message, "free some space or move the store")
     return Finding("disk", "ok", message)
 
 
@@ -272,7 +273,7 @@ def _key_at_hand(target: Place) -> tuple[Keyring | None, Finding | None]:
     try:
         keys = target.keys_at_hand()
     except HoldfastError as error:
-        return None, Finding("key", "fail", error.message, "mend the setting audit_key or audit_key_file")
+        return None, Finding("key", "fail", error.message, "correct the setting audit_key or audit_key_file")
     return keys, _key_file(target.address, keys)
 
 
@@ -281,7 +282,7 @@ def _key_file(url: str, configured: Keyring | None) -> Finding | None:
     try:
         keys = engine_for(url, configured).keys
     except HoldfastError as error:
-        return Finding("key", "fail", error.message, "mend the setting url")
+        return Finding("key", "fail", error.message, "correct the setting url")
     if not isinstance(keys, FileKeyring):
         return None
     path = keys.path
@@ -313,7 +314,7 @@ async def _access(url: str, config: Config) -> Finding | None:
         return None
     exposed = open_mode(config)
     if exposed is None:
-        return Finding("access", "ok", f"the NATS server keeps callers apart, by {config.reply_mode}")
+        return Finding("access", "ok", f"the NATS server isolates callers by {config.reply_mode}")
     return Finding("access", "warn", f"holdfast up runs in open mode: {exposed}", _ISOLATE)
 
 
@@ -445,7 +446,7 @@ async def _foreign(schema: Schema) -> Finding | None:
         "schema",
         "fail",
         f"there is no store yet, but a table {TABLE} with {table.rows} rows that another program made",
-        "see what can be brought with holdfast adopt --dry-run, then run holdfast adopt",
+        "run holdfast adopt --dry-run to see what it would take over, then holdfast adopt",
     )
 
 
@@ -481,7 +482,7 @@ def check_offset(milliseconds: float) -> Finding:
     """Check that the storage's clock and this machine's agree."""
     message = f"the storage's clock is ahead by {milliseconds:.0f} ms"
     if abs(milliseconds) > OFFSET:
-        return Finding("offset", "warn", message, "look after the time service of both machines")
+        return Finding("offset", "warn", message, "check the time service of both machines")
     return Finding("offset", "ok", message)
 
 
@@ -528,7 +529,7 @@ async def _signable(engine: Engine, store: Store) -> Finding:
     name = await key_in_force(engine, store.now)
     if name is None:
         return Finding("signing", "ok", "nothing was signed yet: the first audited write makes a key")
-    return Finding("signing", "ok", f"the key in force, {name}, is at hand")
+    return Finding("signing", "ok", f"the key in force, {name}, is available")
 
 
 async def _suspected_audits(store: Store) -> Finding:

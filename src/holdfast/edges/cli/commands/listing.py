@@ -122,7 +122,7 @@ async def list_keys(
     _print(gathered, target, long=long)
     if page.truncated and not target.json:
         sure = "are" if filters == ANY else "may be"
-        say(f"there {sure} more keys: --all lists them, --cursor {page.cursor} goes on")
+        say(f"there {sure} more keys: --all lists them, --cursor {page.cursor} continues")
 
 
 async def pages(
@@ -161,13 +161,13 @@ def _left(entry: holdfast.Entry, now: int) -> int | None:
 
 
 def _page(listed: list[Listed], page: holdfast.Page, *, long: bool) -> dict[str, Any]:
-    told = {
+    content = {
         "keys": [row.key for row in listed],
         "count": len(listed),
         "truncated": page.truncated,
         "cursor": page.cursor,
     }
-    return told | {"entries": listed} if long else told
+    return content | {"entries": listed} if long else content
 
 
 def _print(listed: list[Listed], target: Target, *, long: bool) -> None:
@@ -407,7 +407,7 @@ async def list_trash(
             if not paging.everything or cursor is None:
                 break
     if cursor is not None and not target.json:
-        say(f"there is more in the trash: --all lists it, --cursor {cursor} goes on")
+        say(f"there is more in the trash: --all lists it, --cursor {cursor} continues")
 
 
 def _print_trash(page: holdfast.TrashPage, target: Target, *, by_line: bool) -> None:

@@ -124,7 +124,7 @@ def owner_of(target: Target) -> tuple[str, list[str]]:
         return f"{tenant}/{project}", ["--tenant", tenant, "--project", project]
     if not plugin:
         raise holdfast.MissingField(
-            "whom is the server for? Give --plugin NAME, or --project TENANT/PROJECT", field="plugin"
+            "who is the server for? Give --plugin NAME, or --project TENANT/PROJECT", field="plugin"
         )
     return plugin, ["--plugin", plugin]
 

@@ -183,7 +183,7 @@ async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None
     Parameters
     ----------
     dry_run
-        Only say what would be brought and left out, and change nothing.
+        Only say what would be adopted and left out, and change nothing.
     """
     report = await schema_of(database.address).adopt(dry_run=dry_run)
     if database.json:
@@ -197,12 +197,12 @@ async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None
 def _summary(report: Report) -> str:
     if not report.found:
         return f"{report.place} has no table {TABLE} of another program: there was nothing to do"
-    brought, kept = (
+    done, kept = (
         ("would be", "") if report.dry_run else ("were", f"; the old table is kept as {OLD_TABLE}")
     )
     plugins = ", ".join(sorted(report.plugins))
     of_plugins = f" (of the plugins {plugins})" if plugins else ""
     return (
-        f"of {report.rows} rows {report.adopted} {brought} brought, {report.skipped} left out because "
+        f"of {report.rows} rows {report.adopted} {done} adopted, {report.skipped} left out because "
         f"they break a rule{of_plugins}, and {report.expired} left out because they have expired{kept}"
     )

@@ -177,7 +177,7 @@ def _write(permissions: Permissions, kind: Kind, out: Path, *, force: bool, as_j
     if as_json:
         document(_written(permissions, known, files, path))
         return
-    say(f"wrote {path} and {len(files)} files of credentials beside it")
+    say(f"wrote {path} and {len(files)} files of credentials next to it")
     for line in _next_steps(permissions, known, files, path):
         say(line)
 
@@ -304,8 +304,8 @@ def _tls(cert: Path | None, key: Path | None, ca: Path | None, *, verify: bool, 
 
 
 def _address_to_listen_at(text: str) -> str:
-    found = _LISTEN.fullmatch(text)
-    if found is None or not 1 <= int(found[2]) <= 65_535:
+    address = _LISTEN.fullmatch(text)
+    if address is None or not 1 <= int(address[2]) <= 65_535:
         raise ValidationError(f"listen must be host:port, not {text!r}", field="listen")
     return text
 

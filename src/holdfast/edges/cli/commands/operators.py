@@ -104,7 +104,7 @@ async def recount(namespace: FullName = None, /, *, target: Target = HERE) -> No
     async with target.open() as store:
         name = target.namespace(store, namespace)
         corrected = await store.recount(name)
-    message = f"{corrected} counters were wrong and are mended" if corrected else "all counters are right"
+    message = f"{corrected} counters have been corrected" if corrected else "all counters are correct"
     report(target.json, {"namespace": name, "corrected": corrected}, f"{name}: {message}")
 
 
@@ -169,19 +169,19 @@ async def set_policy(
     clear
         Unset one of these fields; may be given several times.
     """
-    given = locals()
-    asked = {name: given[name] for name in FIELDS if given[name] is not None}
+    arguments = locals()
+    changes = {name: arguments[name] for name in FIELDS if arguments[name] is not None}
     cleared = {_field(name) for name in clear}
-    if not asked and not cleared:
+    if not changes and not cleared:
         raise holdfast.MissingField("name a field to set or to clear", field="clear")
-    if both := cleared & asked.keys():
+    if both := cleared & changes.keys():
         raise holdfast.ValidationError(f"{min(both)} is both set and cleared", field="clear")
     if audit_retention is not None and not yes:
         await _ask_to_prune(namespace, audit_retention, target)
     async with target.open() as store:
         name = target.namespace(store, namespace)
         before = msgspec.structs.asdict(await store.policy(name))
-        policy = await store.set_policy(name, before | dict.fromkeys(cleared) | asked, **origin.fields)
+        policy = await store.set_policy(name, before | dict.fromkeys(cleared) | changes, **origin.fields)
     set_now = {field: value for field, value in msgspec.structs.asdict(policy).items() if value is not None}
     message = ", ".join(f"{field} {_word(value)}" for field, value in set_now.items())
     report(target.json, {"namespace": name, "policy": policy}, f"{name}: {message or 'no policy is set'}")
@@ -395,17 +395,17 @@ async def _gathered(
     store: holdfast.Store, most: int, *, slowest: bool, instance: str | None, owner: str | None
 ) -> tuple[list[holdfast.SlowRequest], holdfast.SlowPage]:
     """Return the requests to print, and the last page that was read for them."""
-    found: list[holdfast.SlowRequest] = []
+    requests: list[holdfast.SlowRequest] = []
     before: int | None = None
     while True:
         page = await store.slowlog(before=before, limit=rules.MAX_LIMIT, instance=instance)
-        found += [one for one in page.requests if owner in (None, one.plugin)]
+        requests += [one for one in page.requests if owner in (None, one.plugin)]
         before, instance = page.next, page.instance
-        if before is None or (not slowest and len(found) >= most):
+        if before is None or (not slowest and len(requests) >= most):
             break
     if slowest:
-        found.sort(key=lambda one: one.milliseconds, reverse=True)
-    return found[:most], page
+        requests.sort(key=lambda one: one.milliseconds, reverse=True)
+    return requests[:most], page
 
 
 def _owner(target: Target) -> str | None:
@@ -446,7 +446,7 @@ async def tokens_create(
     plugin, tenant, project = (None, None, None) if operator else target.chosen
     if not (operator or plugin or (tenant and project)):
         raise holdfast.MissingField(
-            "whom is the token for? Give --plugin NAME, --tenant and --project, or --operator", field="plugin"
+            "who is the token for? Give --plugin NAME, --tenant and --project, or --operator", field="plugin"
         )
     async with target.open() as store:
         made = await store.tokens().create(
@@ -484,7 +484,7 @@ async def tokens_revoke(
         raise holdfast.MissingField(
             "which tokens? Give their ids, as holdfast token list shows them", field="id"
         )
-    require_yes(f"callers with the tokens {', '.join(ids)} are let in no longer", yes=yes)
+    require_yes(f"callers with the tokens {', '.join(ids)} will be refused", yes=yes)
     async with place.open() as store:
         for name in ids:
             revoked = await store.tokens().revoke(name)
@@ -537,7 +537,7 @@ async def letters_list(
             if not everything:
                 break
     if following is not None and not target.json:
-        say(f"there are more letters: --all lists them, --after {following} goes on")
+        say(f"there are more letters: --all lists them, --after {following} continues")
 
 
 async def letters_show(
@@ -556,14 +556,14 @@ async def letters_show(
     async with target.look() if why is None else target.open() as store:
         box = _letters(store, target)
         seen = box.get(letter, masked=True) if why is None else box.reveal(letter, why, writer=writer)
-        found = await seen
-    if found is None:
+        read = await seen
+    if read is None:
         raise holdfast.KeyNotFound(f"there is no dead letter {letter}", field="number")
     if target.json:
-        document(found)
+        document(read)
         return
-    shown = {"key": shown_key(found.key), "request": msgspec.json.encode(found.request).decode()}
-    field_rows(msgspec.structs.asdict(found) | shown)
+    shown = {"key": shown_key(read.key), "request": msgspec.json.encode(read.request).decode()}
+    field_rows(msgspec.structs.asdict(read) | shown)
 
 
 async def letters_retry(
@@ -583,7 +583,7 @@ async def letters_retry(
     failed: holdfast.HoldfastError | None = None
     async with target.open() as store:
         box = _letters(store, target)
-        numbers = [found async for found in _numbers(box)] if everything else list(letters)
+        numbers = [number async for number in _numbers(box)] if everything else list(letters)
         for one in numbers:
             try:
                 reply = await box.retry(one)

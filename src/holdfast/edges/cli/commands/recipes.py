@@ -80,8 +80,8 @@ async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
         raise holdfast.KeyNotFound(f"flag {name!a} is not set: programs use their default", field="name")
     if target.json:
         more = {"variant": state.variant, "variants": state.variants, "metadata": state.metadata}
-        told = {field: part for field, part in more.items() if part}
-        document({"name": name, "value": state.value, **told})
+        details = {field: part for field, part in more.items() if part}
+        document({"name": name, "value": state.value, **details})
     else:
         value(state.value)
 
@@ -131,10 +131,10 @@ async def flag_set(
     variant
         A name for the value.
     """
-    given, unset = read_value(content, text=text), _Unset()
+    new_value, unset = read_value(content, text=text), _Unset()
     async with target.open() as store:
         flag: Any = target.keys(store).flag(name, unset)
-        entry = await flag.set(given, variant=variant, ttl=ttl, **origin.fields)
+        entry = await flag.set(new_value, variant=variant, ttl=ttl, **origin.fields)
     print_stored(entry, target)
 
 
@@ -171,11 +171,11 @@ async def checkpoint_set(
     target: Target = HERE,
 ) -> None:
     """Move a checkpoint, and print its version. Fails if another writer has moved it since."""
-    given = read_value(content, text=text)
+    position = read_value(content, text=text)
     async with target.open() as store:
         checkpoint = target.keys(store).checkpoint(name)
         await checkpoint.load()
-        entry = await checkpoint.advance(given, **origin.fields)
+        entry = await checkpoint.advance(position, **origin.fields)
     print_stored(entry, target)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _LEAVE: Final = frozenset({"exit", "quit"})
 _ELSEWHERE: Final = {
-    "up": "holdfast up goes on until Ctrl-C: run it in a terminal of its own",
+    "up": "holdfast up runs until Ctrl-C: run it in a terminal of its own",
     "shell": "this is holdfast shell already: type a command, or exit to leave",
 }
 """Commands that cannot run within another."""
@@ -161,16 +161,16 @@ async def _by_hand(commands: Commands, target: Target) -> int:
 
 async def _by_line(commands: Commands) -> int:
     """Run the lines of stdin, which is empty for the commands. Returns the first exit code that is not 0."""
-    first, given = OK, sys.stdin
+    first, stdin = OK, sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO())
     try:
-        async for line in _lines(given):
+        async for line in _lines(stdin):
             code = await commands.run(line)
             first = first or code
             if commands.left or code == INTERRUPTED:
                 break
     finally:
-        sys.stdin = given
+        sys.stdin = stdin
     return first
 
 
@@ -204,24 +204,24 @@ def _takes_json(path: tuple[str, ...]) -> bool:
 @contextlib.contextmanager
 def _saying(target: Target) -> Iterator[None]:
     """Make the given store and namespace the default of every command."""
-    said: dict[str, str | None] = {}
+    variables: dict[str, str | None] = {}
     if target.url is not None:
-        said["HOLDFAST_URL"] = target.url
+        variables["HOLDFAST_URL"] = target.url
     elif target.context is not None:
-        said |= {"HOLDFAST_URL": None, "HOLDFAST_CONTEXT": target.context}
+        variables |= {"HOLDFAST_URL": None, "HOLDFAST_CONTEXT": target.context}
     if target.named or target.context is not None:
         names = ("HOLDFAST_PLUGIN", "HOLDFAST_TENANT", "HOLDFAST_PROJECT")
-        said |= dict(zip(names, target.chosen, strict=True))
-    before = {name: os.environ.get(name) for name in said}
-    _set_variables(said)
+        variables |= dict(zip(names, target.chosen, strict=True))
+    before = {name: os.environ.get(name) for name in variables}
+    _set_variables(variables)
     try:
         yield
     finally:
         _set_variables(before)
 
 
-def _set_variables(said: Mapping[str, str | None]) -> None:
-    for name, text in said.items():
+def _set_variables(variables: Mapping[str, str | None]) -> None:
+    for name, text in variables.items():
         if text is None:
             os.environ.pop(name, None)
         else:

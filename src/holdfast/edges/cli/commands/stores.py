@@ -120,9 +120,9 @@ async def restore_backup(name: str, *, yes: bool, target: Place) -> None:
         header, held = verified(file)
         file.seek(0)
         async with writing(target.address) as engine:
-            found = await held_by(engine)
-            if found:
-                require_yes(loss(found), yes=yes)
+            namespaces = await held_by(engine)
+            if namespaces:
+                require_yes(loss(namespaces), yes=yes)
             keys = engine.keys
             adopt = keys.adopt if isinstance(keys, Keyring) else lambda secrets: False
             total = held.entries + held.rows + held.parts + held.records
@@ -206,7 +206,7 @@ async def _opened_engine(url: str, *, reads: bool) -> AsyncIterator[Movable]:
         raise Unsupported(
             f"the whole contents of {shown(url)} can't be reached there: give the path of the store's file, "
             "or the URL of its database (postgresql://) or of its cluster (cluster://), and run this where "
-            "that is. A service tells its store at its start, as db"
+            "that is. A service prints its store as db when it starts"
         )
     engine.open_unfinished()
     if reads:
@@ -284,9 +284,9 @@ async def copy(
     if json:
         document(result)
     else:
-        told = "" if result.paused is None else f"; the source refused writes for {result.paused:.1f} s"
+        pause = "" if result.paused is None else f"; the source refused writes for {result.paused:.1f} s"
         done = "moved" if result.switched else "copied"
-        say(f"{done} {shown(from_)} to {shown(to)}: {result.put} rows and records{told}")
+        say(f"{done} {shown(from_)} to {shown(to)}: {result.put} rows and records{pause}")
         if result.switched:
             _tell_of_names(from_, to)
         if not result.complete:

@@ -172,9 +172,9 @@ def _spell(name: str, form: Any) -> Spelling | None:
         annotation = Annotated[str, Parameter(allow_leading_hyphen=True, help=_ITEM)]
         return Spelling(name, annotation, partial(read_value, text=False, hint=_HINT))
     if name == "condition":
-        said = 'Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
+        help = 'Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
         read = partial(json_option, field="where")
-        return Spelling("where", Annotated[str | None, Parameter(help=said)], read)
+        return Spelling("where", Annotated[str | None, Parameter(help=help)], read)
     return _SPELLINGS.get(name)
 
 
@@ -484,8 +484,8 @@ async def index_query(
     async with owner.look() as store:
         tables = store.tables(owner.plugin_name)
         keys = {one["name"]: one["key"] for one in (await tables.describe_table(table))["indexes"]}
-        given = typed(value, keys[index], field="value") if index in keys else value
-        await _print_pages(partial(tables.query_index, table, index, given, **fields), selection, owner)
+        key = typed(value, keys[index], field="value") if index in keys else value
+        await _print_pages(partial(tables.query_index, table, index, key, **fields), selection, owner)
 
 
 async def _print_pages(
@@ -505,7 +505,7 @@ async def _print_pages(
         if cursor is None:
             return
         if not selection.everything:
-            say(f"there may be more items: --all lists them, --cursor {cursor} goes on")
+            say(f"there may be more items: --all lists them, --cursor {cursor} continues")
             return
 
 

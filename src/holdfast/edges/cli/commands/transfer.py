@@ -636,8 +636,8 @@ class Importer:
         """Skip an existing entry. The last version of the namespace must belong to such an entry."""
         self.tally.skipped += 1
         if entry.version == self._after:
-            found = await self._keys.get(entry.key)
-            self._joined = self._over(entry) or (found is not None and found.version == entry.version)
+            current = await self._keys.get(entry.key)
+            self._joined = self._over(entry) or (current is not None and current.version == entry.version)
 
     async def _write(self) -> None:
         if not self._joined:
