@@ -102,7 +102,7 @@ def test_a_prompt(program: Program, tmp_path: Path) -> None:
     with seated(program) as seat:
         seat.at_the_prompt()
         seat.type(b"set k 41\r")
-        assert b"has the right to write" in seat.at_the_prompt()
+        assert b"1\r\n" in seat.at_the_prompt()
         seat.type(b"delete k\x03")
         seat.at_the_prompt()
         seat.type(b" incr k\r")
@@ -220,7 +220,7 @@ def test_without_the_library(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the package that is missing and what installs it; a pipe needs none."""
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     monkeypatch.delitem(sys.modules, "holdfast.edges.cli.prompt", raising=False)
-    commands = shell.Commands(KeptStore("memory://", print), as_json=False, by_hand=True)
+    commands = shell.Commands(KeptStore("memory://"), as_json=False, by_hand=True)
     with pytest.raises(holdfast.Unsupported, match=r"prompt_toolkit: pip install 'holdfast-kv\[cli\]'"):
         asyncio.run(shell._by_hand(commands, HERE))
     assert cli.did("shell", stdin="set a 1\n").out == "1\n"

@@ -197,9 +197,7 @@ async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None
 def _summary(report: Report) -> str:
     if not report.found:
         return f"{report.place} has no table {TABLE} of another program: there was nothing to do"
-    done, kept = (
-        ("would be", "") if report.dry_run else ("were", f"; the old table is kept as {OLD_TABLE}")
-    )
+    done, kept = ("would be", "") if report.dry_run else ("were", f"; the old table is kept as {OLD_TABLE}")
     plugins = ", ".join(sorted(report.plugins))
     of_plugins = f" (of the plugins {plugins})" if plugins else ""
     return (

@@ -21,14 +21,14 @@ from holdfast import extras
 from holdfast.edges.cli.app import app, command_first, obey_within
 from holdfast.edges.cli.commands.commands import options_of
 from holdfast.edges.cli.fast_parser import wants_json
-from holdfast.edges.cli.output import INTERRUPTED, OK, complain, exit_code, say
+from holdfast.edges.cli.output import INTERRUPTED, OK, complain, exit_code
 from holdfast.edges.cli.schema import schema_of
 from holdfast.edges.cli.target import HERE, Target, kept_by
 from holdfast.errors import DatabaseError, HoldfastError, Unavailable, Unsupported, ValidationError
 from holdfast.registry import is_service
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
     from typing import TextIO
 
     import holdfast
@@ -56,7 +56,7 @@ async def shell(*, target: Target = HERE) -> int:
     the first one that failed. Empty lines, and lines that begin with #, are left out.
     """
     by_hand = sys.stdin.isatty() and sys.stdout.isatty()
-    kept = KeptStore(target.address, say if by_hand else _unheard)
+    kept = KeptStore(target.address)
     commands = Commands(kept, as_json=target.json, by_hand=by_hand)
     with _saying(target), kept_by(kept):
         try:
@@ -228,16 +228,6 @@ def _set_variables(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = text
 
 
-def _unheard(text: str) -> None:
-    """Ignore a message that a script does not need."""
-
-
-_HELD = (
-    "this prompt now has the right to write to {}, and keeps it until it ends: "
-    "no other process can write there meanwhile"
-)
-
-
 class KeptStore:
     """Keeps the store of an address open between commands.
 
@@ -246,12 +236,10 @@ class KeptStore:
 
     Args:
         address: The store.
-        tell: Called with messages for the user.
     """
 
-    def __init__(self, address: str, tell: Callable[[str], None]) -> None:
+    def __init__(self, address: str) -> None:
         self._address = address
-        self._tell = tell
         self._open = AsyncExitStack()
         self._store: holdfast.Store | None = None
         self._writes = False
@@ -266,7 +254,6 @@ class KeptStore:
             await self.release()
             self._store = await self._open.enter_async_context(place.open_alone(creates=creates))
             self._writes = True
-            self._tell_if_held()
         return self._store
 
     async def to_look(self, place: Place, *, keys: bool) -> holdfast.Store | None:
@@ -291,12 +278,3 @@ class KeptStore:
             return await schema_of(self._address).holds_store()
         except Unsupported:
             return True
-
-    def _tell_if_held(self) -> None:
-        """Inform the user that writing to a file locks out others, unless a service serves the file."""
-        try:
-            schema = schema_of(self._address)
-        except Unsupported:
-            return
-        if schema.file is not None and schema.served_at() is None:
-            self._tell(_HELD.format(schema.place))
