@@ -54,6 +54,19 @@ def _instead(owner: Any, name: str, simulated: Callable[..., Any]) -> None:
     setattr(owner, name, chosen)
 
 
+def _instead_of_class(owner: Any, name: str, simulated: Callable[..., Any]) -> None:
+    """Make an object of another class, once there is a world. Subclasses stay as they are."""
+    usual = getattr(owner, name)
+
+    def new(cls: type, *args: Any, **fields: Any) -> Any:
+        if _world is None or cls is not chosen:
+            return object.__new__(cls)
+        return simulated(*args, **fields)
+
+    chosen = type(name, (usual,), {"__new__": new})
+    setattr(owner, name, chosen)
+
+
 def _flock(world: World, file: int, how: int) -> None:
     """A lock that blocks its thread, not the world."""
     while True:
@@ -233,11 +246,9 @@ _instead(os, "close", _close)
 _instead(socket, "gethostname", lambda world: world.here.name)
 _instead(fcntl, "flock", _flock)
 _instead(sqlite3, "connect", _connect)
-_instead(threading, "Thread", lambda world, *args, **fields: ThreadOfWorld(*args, **fields))
-_instead(threading, "Timer", lambda world, *args, **fields: TimerOfWorld(*args, **fields))
-_instead(
-    concurrent.futures, "ThreadPoolExecutor", lambda world, *args, **fields: PoolOfWorld(*args, **fields)
-)
+_instead_of_class(threading, "Thread", ThreadOfWorld)
+_instead_of_class(threading, "Timer", TimerOfWorld)
+_instead_of_class(concurrent.futures, "ThreadPoolExecutor", PoolOfWorld)
 _instead(queue, "SimpleQueue", lambda world: SimpleQueue())
 _instead(gc, "collect", lambda world, *generation: 0)
 _instead(gc, "freeze", lambda world: None)

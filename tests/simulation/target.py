@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 CLIENTS: Final = 3
 DRIFT: Final = 200e-6
 """By how much the clock of a machine may be too fast or too slow."""
+LATEST: Final = 2.0
+"""The seconds after which a machine that was switched off is switched on again, if no fault has done it."""
 AGAIN: Final = 0.3
 """The seconds until a service that has stopped is started again."""
 
@@ -64,6 +67,7 @@ class Target:
         for machine in (*self.services, *self.clients):
             machine.rate = 1.0 + chance.uniform(-DRIFT, DRIFT)
             machine.wall_offset = chance.uniform(-0.1, 0.1)
+            machine.after_crash = partial(world.after, world.outside, LATEST, self.start, machine)
         self.workload = Workload(world, self.clients, self.client_url, limits)
         del self.clients[limits.clients :]
 
@@ -116,7 +120,7 @@ class Target:
         if machine.life == life:
             machine.life += 1
             machine.up = False
-            machine.stopping = None
+            machine.stopping = machine.doom = machine.cut = None
             self.world.after(self.world.outside, AGAIN, self.start, machine)
 
     @property

@@ -126,8 +126,9 @@ class Seen(msgspec.Struct):
 
     @property
     def operations(self) -> int:
-        """How many calls were made."""
-        return len(self.history) + len(self.batches) + 3 * len(self.deadlines) + len(self.fenced)
+        """How many calls were made, without those that were refused."""
+        answered = sum(one.outcome != "refused" for one in self.history)
+        return answered + len(self.batches) + 3 * len(self.deadlines) + len(self.fenced)
 
 
 class Workload:
