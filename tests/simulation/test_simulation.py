@@ -47,3 +47,10 @@ def test_the_promises_hold_in_every_world(target: str) -> None:
     said = simulate(str(seeds), "--target", target, "--ops", str(ops), "--again", "10")
     assert f"{seeds} seeds" in said
     assert "0 findings   2 replayed, 2 equal" in said
+
+
+@pytest.mark.timeout(600)
+def test_planted_bugs_are_found() -> None:
+    """A simulation notices that fences are not checked, or that a batch is torn."""
+    said = simulate("3", "--ops", "120", "--bugs", "fences_are_not_checked", "the_disk_has_half_of_a_batch")
+    assert "2 of 2 bugs found" in said

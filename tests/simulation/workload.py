@@ -453,7 +453,15 @@ class Workload:
             await self._patiently(self._journal, kv, namespace)
             await self._patiently(self._list, kv, namespace)
         await self._patiently(self._total, store.kv(BATCHES))
-        await asyncio.sleep(2.5)  # for the watches
+        for _ in range(200):  # a client may take some seconds to notice that its connection is gone
+            await asyncio.sleep(0.1)
+            if all(self._is_whole(watch) for watch in self.seen.watches):
+                break
+
+    def _is_whole(self, watch: Watch) -> bool:
+        """Whether a watch of a living client has shown everything."""
+        dead = watch.life != self._machines[watch.client].life
+        return dead or len(watch.changes) >= len(self.seen.journals.get(watch.namespace, ()))
 
     async def _patiently(self, look: Callable[..., Awaitable[None]], *args: Any) -> None:
         for _ in range(300):
