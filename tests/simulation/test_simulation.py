@@ -50,7 +50,7 @@ def test_the_promises_hold_in_every_world(target: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_planted_bugs_are_found() -> None:
-    """A simulation notices that fences are not checked, or that a batch is torn."""
-    said = simulate("3", "--ops", "120", "--bugs", "fences_are_not_checked", "the_disk_has_half_of_a_batch")
-    assert "2 of 2 bugs found" in said
+def test_a_planted_bug_is_found() -> None:
+    """A simulation notices that a former holder of a lock can write."""
+    said = simulate("3", "--ops", "120", "--bugs", "fences_are_not_checked")
+    assert "1 of 1 bugs found" in said
