@@ -289,7 +289,7 @@ def prepare() -> None:
             package = importlib.import_module(f"holdfast.{name}")
         except ImportError:
             continue
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
             importlib.import_module(module.name)
 
 
