@@ -117,8 +117,8 @@ def any_version_of_a_blob_is_none(patch: Patches) -> None:
     """`If-Match: *` accepts every version."""
 
     def wrong(precondition: Any, transfer: Any, fields: dict[str, Any]) -> Any:
-        if transfer.given.get("if_match") == "*":
-            transfer.given["if_match"] = '"none"'
+        if transfer.fields.get("if_match") == "*":
+            transfer.fields["if_match"] = '"none"'
         return precondition(transfer, fields)
 
     patch.wrap(blobs, "_precondition", wrong)

@@ -188,6 +188,17 @@ def test_open_mode(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(cli("doctor", "--json"), "access")[0] == "warn", "a server without a configuration"
 
 
+def test_a_service_without_nats(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that turn NATS off are named, and what others can do then is said without NATS."""
+    monkeypatch.setenv("HOLDFAST_NO_NATS", "true")
+    outcome = cli.did("doctor", "--json")
+    assert found(outcome, "nats") == ("ok", "holdfast up serves HTTP alone: no_nats is set")
+    level, message = found(outcome, "access")
+    assert level == "warn"
+    assert "any process on this machine can read, write and administer all data" in message
+    assert "take requests" not in message
+
+
 def test_the_audit_key(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key that others can read is a warning; one that can't be used is a failure, since writes fail too."""
     cli.did("set", "k", "1")

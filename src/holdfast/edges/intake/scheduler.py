@@ -154,11 +154,8 @@ class RequestScheduler:
             queue.queued = True
             self._turns.append(queue)
         if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
-            self._schedule()
-
-    def _schedule(self) -> None:
-        self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._pump)
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
         """Start requests within the limits, one of each plugin in turn.
@@ -201,9 +198,9 @@ class RequestScheduler:
                 self._leave(request.queue)
         self._over()
         turns.extend(held)
-        self._scheduled = False
-        if turns and self._under_way < all_most:
-            self._schedule()
+        self._scheduled = bool(turns) and self._under_way < all_most
+        if self._scheduled:
+            asyncio.get_running_loop().call_soon(self._pump)
 
     def _leave(self, owner: str) -> None:
         """Forget a plugin that has no requests left."""
