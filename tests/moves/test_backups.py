@@ -65,6 +65,7 @@ async def test_a_damaged_backup_changes_nothing(tmp_path: Path) -> None:
         whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :]
         for place in range(0, len(whole), step)
     ]
+    damaged.append(whole[:-1] + bytes([whole[-1] ^ 1]))  # in the last checksum, which nothing else covers
     damaged.append(whole + b"x")
     for file in damaged:
         with pytest.raises(holdfast.HoldfastError):
