@@ -146,7 +146,7 @@ def a_watch_skips_what_did_not_fit(patch: Patches) -> None:
 
     async def wrong(records_after: Any, *given: Any, **fields: Any) -> Any:
         found = await records_after(*given, **fields)
-        return found._replace(next=found.page.head)
+        return msgspec.structs.replace(found, next=found.head)
 
     patch.wrap(watch, "records_after", wrong)
 
