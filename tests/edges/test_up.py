@@ -97,14 +97,17 @@ async def test_everything_that_was_accepted_is_answered(tmp_path: Path) -> None:
         assert (await store.stats("kv/trivia")).keys == 500
 
 
-async def test_a_second_up_says_who_has_the_store(tmp_path: Path) -> None:
-    """One SQLite store has one service: the second names the pid in one line, whatever else is taken too."""
-    async with holdfast_up(tmp_path / "one") as up:
-        second = Up(tmp_path, ("--db", up.home / "holdfast" / "holdfast.db"), {})
-        second.nats_port, second.http_port = up.nats_port, up.http_port
-        code, line = await second.ended()
-    assert code == 5
-    assert re.fullmatch(rf"holdfast: .* by process {up.pid}, which serves it at {up.url}: .*", line)
+async def test_two_services_share_a_file(tmp_path: Path) -> None:
+    """What is written through one service is read and extended through another one on the same file."""
+    async with (
+        holdfast_up(tmp_path / "one") as first,
+        holdfast_up(tmp_path / "two", "--db", first.home / "holdfast" / "holdfast.db") as second,
+        plain_client(first.url) as one,
+        plain_client(second.url) as other,
+    ):
+        for number in range(1, 10, 2):
+            assert (await ask(one, "db.kv.shared.incr", key="n"))["value"] == number
+            assert (await ask(other, "db.kv.shared.incr", key="n"))["value"] == number + 1
 
 
 @pytest.mark.parametrize("flag", ["--nats-port", "--http-port"])
