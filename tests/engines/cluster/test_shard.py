@@ -135,6 +135,26 @@ async def test_a_node_that_does_not_serve_shows_nothing(nodes: Nodes, how: str) 
         await store.kv("trivia").get("key")
 
 
+async def test_a_node_that_could_not_save_the_log_is_unavailable(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests to a node whose file has failed in the middle of a commit are refused as UNAVAILABLE."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    shard = shard_of(other)
+
+    async def fail(*_: object, **__: object) -> None:
+        raise OutcomeUnknown("the commit failed half way")
+
+    monkeypatch.setattr(shard.replica.file, "save", fail)
+    await one.kv("trivia").set("key", 1)
+    assert shard._following is not None
+    await shard._following
+    for call in (other.kv("trivia").get("key"), other.kv("trivia").set("key", 2)):
+        with pytest.raises(Unavailable, match="restart it: the commit failed half way"):
+            await call
+    assert await value_of(one, "key") == 1
+
+
 async def test_a_node_that_starts_again_waits_for_the_lease_of_the_last_writer(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,6 +232,10 @@ class Shard:
                 self._halted = Unavailable(f"this node can't follow {self.name}: {error.message}")
                 _log.error("%s; retrying", self._halted.message)
                 await asyncio.sleep(RETRY_SECONDS)
+            except OutcomeUnknown as error:
+                # The file may lack a message of the log. That is no outcome of what is asked from now on.
+                self._halt(Unavailable(f"this node stopped serving {self.name}, restart it: {error.message}"))
+                return
             except HoldfastError as error:
                 self._halt(error)
                 return
