@@ -19,18 +19,22 @@ import fcntl
 import os
 import time
 import weakref
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast import private
+from holdfast.clock import NEVER
 from holdfast.errors import Busy, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 OPENING_SECONDS: Final = 5.0
 """How long a process that opens a store waits for another one that is just creating or migrating it."""
 POLL_SECONDS: Final = 0.01
+CHECK_SECONDS: Final = 0.1
+"""The seconds after which a process that takes its turn looks at the file of the turn again."""
 UPKEEP_PAUSE: Final = 0.5
 """Seconds between two attempts to take over the upkeep, and between two signs of life of its leader."""
 UPKEEP_STOPPED: Final = 3.0
@@ -45,26 +49,22 @@ class LockFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
+        self._flock = _flock
         self.held = False
         """True if this process holds the lock, shared or alone."""
         _files.add(self)
 
     def attempt(self, how: int = fcntl.LOCK_EX) -> bool:
         """Take the lock if that is possible now. If it was held in another way, it may be lost by this."""
-        try:
-            fcntl.flock(self.opened(), how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.held = False
-            return False
-        self.held = True
-        return True
+        self.held = self._flock(self.opened(), how | fcntl.LOCK_NB)
+        return self.held
 
     def release(self) -> None:
         """Release the lock. The file stays open."""
         if self.held:
             self.held = False
             assert self._file is not None
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            self._flock(self._file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Release the lock and close the file."""
@@ -102,6 +102,36 @@ class LockFile:
             if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == inode:
                 pids[int(words[4])] = None
         return [pid for pid in pids if pid > 0 and pid != os.getpid()]
+
+
+def _flock(file: int, how: int) -> bool:
+    """Lock or unlock a file. Return False if another process holds the lock and this one does not wait."""
+    try:
+        fcntl.flock(file, how)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@cache
+def _quick_flock() -> Callable[[int, int], bool]:
+    """Return `_flock` for calls that don't wait, without releasing the interpreter if that is possible.
+
+    Releasing it to the event loop and getting it back takes longer than the call.
+    """
+    try:
+        # late: it takes 3 ms, and only a program that writes needs it
+        import ctypes
+
+        flock = ctypes.PyDLL(None, use_errno=True).flock
+    except (ImportError, OSError, AttributeError):
+        return _flock
+
+    def locked(file: int, how: int) -> bool:
+        # What went wrong is found by asking again.
+        return flock(file, how) == 0 or _flock(file, how)
+
+    return locked
 
 
 def _after_fork_in_child() -> None:
@@ -224,6 +254,8 @@ class Turn(LockFile):
         self.shared = False
         """True if another process has had the store open at the same time as this one."""
         self._untouched = 0
+        self._checked = NEVER
+        self._taken = False
 
     def join(self, *, alone: bool) -> None:
         """Tell the other processes that this one has the store open. `alone` says whether there are any."""
@@ -243,7 +275,12 @@ class Turn(LockFile):
                 finally:
                     self.waiting_since = None
                 self.held = True
-            self._check()
+            if time.monotonic() - self._checked > CHECK_SECONDS:
+                self._check()
+        if not self._taken:
+            self._taken = True
+        elif self._flock is _flock:  # a program that writes once does without what it takes
+            self._flock = _quick_flock()
 
     def attempt(self, how: int = fcntl.LOCK_EX) -> bool:
         """Take the turn if it is free, or if this process has it already."""
@@ -283,7 +320,9 @@ class Turn(LockFile):
     def _check(self) -> None:
         """Notice that the file was replaced, or that another process has opened the store."""
         found = os.fstat(self.opened())
+        self._checked = time.monotonic()
         if not found.st_nlink:
+            self._checked = NEVER
             self.close()
         elif not self.shared and found.st_mtime_ns != self._untouched:
             self.shared = True
