@@ -262,3 +262,26 @@ async def test_audit_without_its_key_does_not_stop_other_sweeps() -> None:
         assert await store.semantic("t", "p").get("k") is None
         engine.keys = Keyring(parse_keys(KEY))
         assert await store.sweep() == 1
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_two_processes_that_make_a_key_agree_on_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool
+) -> None:
+    """If two processes create a store together, the key of the first stays: it may have signed already."""
+    if not links:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(1, "no links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "store.db.audit-key"
+    first, second = FileKeyring(path, make=True), FileKeyring(path, make=True)
+    told: list[str] = []
+    first.tell = second.tell = told.append
+    name = first.choose([])
+    if links:
+        second._make()  # it did not see the file of the first
+    assert second.choose([]) == name
+    assert len(told) == 1
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]

@@ -252,7 +252,10 @@ class FileKeyring(Keyring):
     def _make(self) -> None:
         with _usable(self.path):
             private.make_folder(self.path.parent)
-            _write(self.path, [_new_secret()])
+            try:
+                _write(self.path, [_new_secret()], new=True)
+            except FileExistsError:  # another process that shares the store was first
+                return
         self.tell(
             f"Key   {self.place} was made and signs the audit: copy it to every other machine that serves "
             "this store, and keep a copy apart from the database"
@@ -319,20 +322,42 @@ def _new_secret() -> bytes:
     return os.urandom(32).hex().encode()
 
 
-def _write(path: Path, content: Iterable[bytes]) -> None:
-    """Write secrets to a file that only its owner can read, atomically, and durable on return."""
+def _write(path: Path, content: Iterable[bytes], *, new: bool = False) -> None:
+    """Write secrets to a file that only its owner can read, atomically, and durable on return.
+
+    Raises:
+        FileExistsError: The file exists, and it was to be a new one.
+    """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.unlink(missing_ok=True)
     with os.fdopen(private.create(unfinished), "wb") as file:
         file.writelines(secret + b"\n" for secret in content)
         file.flush()
         os.fsync(file.fileno())
-    unfinished.replace(path)
+    if not new or not _linked(unfinished, path):
+        unfinished.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _linked(unfinished: Path, path: Path) -> bool:
+    """Give a file its name, unless there is one of that name. Return False if the file system has no links.
+
+    Raises:
+        FileExistsError: There is one.
+    """
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        unfinished.unlink()
+        raise
+    except OSError:
+        return False
+    unfinished.unlink()
+    return True
 
 
 def _reason(error: Exception) -> str:
