@@ -1,4 +1,4 @@
-"""The SQLite engine: one file, one writer, many readers."""
+"""The SQLite engine: one file, written by any number of processes of one machine."""
 
 from holdfast.engines.sqlite.engine import SqliteEngine
 
