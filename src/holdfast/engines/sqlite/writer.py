@@ -469,6 +469,8 @@ class Writer:
             if not self._abandoned:
                 self._last()
             self._connection.close()
+        if self._turn is not None:
+            self._turn.close()
 
     def _fits(self) -> bool:
         return self._log_pages <= CHECKPOINT_PAGES and self._cover(self._log_pages * 4096)
