@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pytest
 
 import holdfast
-from holdfast.operators import audit_values
+from holdfast.operators import audit
 from holdfast.testing import AUDIT_KEY
 from tests.unit.audit_ground import Table
 
@@ -170,7 +170,7 @@ async def test_control_without_the_hashes(
     key, chance = entries.keys[0], random.Random(1)
     assert await ATTACKS[name](entries, key, chance) == {key: "changed"}
     assert await entries.found() == {key: "changed"}
-    monkeypatch.setattr(audit_values, "same", lambda one, other: True)
+    monkeypatch.setattr(audit, "same", lambda one, other: True)
     assert await entries.found() == {}
 
 

@@ -56,13 +56,14 @@ async def written(path: Path) -> None:
 
 @pytest.mark.usefixtures("any_umask")
 async def test_every_file_of_a_store_is_private(tmp_path: Path) -> None:
-    """Database, log, lock, ballast, the audit's key and a copy: nobody but the owner can get at one."""
+    """Database, log, locks, ballast, the audit's key and a copy: nobody but the owner can get at one."""
     async with holdfast.open(tmp_path / "s.db") as store:
         await store.set_policy("kv/p", {"audit": True})
         await store.kv("p").set("k", 1)
         await store.rescue(str(tmp_path / "copy.db"))
         found = modes(tmp_path)
-    names = ("copy.db", "s.db", "s.db-shm", "s.db-wal", "s.db.audit-key", "s.db.ballast", "s.db.lock")
+    suffixes = ("", "-shm", "-wal", ".audit-key", ".ballast", ".lock", ".turn", ".upkeep")
+    names = ("copy.db", *(f"s.db{suffix}" for suffix in suffixes))
     assert found == dict.fromkeys(names, "0o600")
 
 
