@@ -49,7 +49,7 @@ class LockFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
-        self._flock = _flock
+        self._flock: Callable[[int, int], bool] = _flock
         self.held = False
         """True if this process holds the lock, shared or alone."""
         _files.add(self)
