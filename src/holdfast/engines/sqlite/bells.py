@@ -48,16 +48,18 @@ class NamespaceBells:
             rings.pop(ring, None)
             if not rings:
                 self._rings.pop(namespace, None)
-            if not self._rings:
-                self.close()
+            if not self._rings and self._task is not None:
+                self._task.cancel()
+                self._task = None
 
         return stop
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop listening."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def _listen(self) -> None:
         heard = asyncio.Event()

@@ -188,6 +188,8 @@ class SqliteEngine:
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
+        if self._bells is not None:
+            await self._bells.aclose()  # on the loop, since it uses a connection that is closed next
         await asyncio.to_thread(self._close)
 
     def _beside(self, suffix: str) -> Path:
@@ -287,8 +289,6 @@ class SqliteEngine:
         return True
 
     def _close(self) -> None:
-        if self._bells is not None:
-            self._bells.close()
         self._examiner.close()
         self._writer.stop(self._leave)
         self._reader.shutdown()
