@@ -6,21 +6,15 @@ this module. Nothing else in the library reads the machine's time.
 
 from __future__ import annotations
 
-import os
-import time
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast import seams
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-TICKS: Final[Callable[[], float]] = (
-    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-)
-"""Seconds of a monotonic clock. Where the platform allows, it also counts while the machine sleeps."""
 
 NEVER: Final = float("-inf")
 UNREMEMBERED: Final = 2_000
@@ -96,12 +90,12 @@ class SystemClock:
     def __init__(
         self,
         *,
-        wall: Callable[[], float] = time.time,
-        ticks: Callable[[], float] = TICKS,
+        wall: Callable[[], float] | None = None,
+        ticks: Callable[[], float] | None = None,
         machine: str | None = None,
     ) -> None:
-        self.wall = wall
-        self.ticks = ticks
+        self.wall = seams.wall if wall is None else wall
+        self.ticks = seams.ticks if ticks is None else ticks
         self._machine = machine
         self._lines: tuple[float, float | None] = (0.0, None)
         self.start(self.look_at_wall())
@@ -121,7 +115,9 @@ class SystemClock:
     @property
     def machine(self) -> str | None:
         """Name of what the ticks belong to: equal if those of two clocks can be compared, None if unknown."""
-        return this_machine() if self._machine is None and self.ticks is TICKS else self._machine
+        if self._machine is None and self.ticks is seams.ticks:
+            return seams.this_machine()
+        return self._machine
 
     def kept(self) -> KeptLine:
         """Return the line of this clock, for a store to keep."""
@@ -193,28 +189,6 @@ class ManualClock:
         if seconds < 0:
             raise ValueError("time does not go back")
         self._now += round(seconds * 1000)
-
-
-def this_machine() -> str | None:
-    """Name what `TICKS` belong to: this machine since it was started, and the time namespace of this process.
-
-    A container may have a time namespace, whose ticks are shifted. Returns None where the system does not
-    tell, which is anywhere but on Linux.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            started = file.read().strip()
-    except (OSError, ValueError):
-        return None
-    try:
-        space = os.readlink("/proc/self/ns/time")
-        with open("/proc/self/timens_offsets", encoding="ascii") as file:
-            shifts = file.read().split()
-    except FileNotFoundError:  # a kernel before 5.6 has no time namespaces
-        return started
-    except (OSError, ValueError):
-        return None
-    return " ".join([started, space, *shifts])
 
 
 def moment(ms: int) -> datetime:

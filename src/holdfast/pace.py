@@ -14,8 +14,9 @@ may import another's modules.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from holdfast import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,10 +154,10 @@ async def turns(count: int) -> None:
 
 async def gather(count: int) -> None:
     """Let other tasks have this many turns, or fewer once they have taken `GATHER_SECONDS` of CPU time."""
-    until = time.thread_time() + GATHER_SECONDS
+    until = seams.cpu() + GATHER_SECONDS
     for _ in range(count):
         await asyncio.sleep(0)
-        if time.thread_time() > until:
+        if seams.cpu() > until:
             return
 
 

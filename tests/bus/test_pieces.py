@@ -124,7 +124,7 @@ async def test_a_session_that_rests_leaves_time_to_others(
 ) -> None:
     """One that shares the loop with others reads nothing for so many times as long as the last piece took."""
     loop, rests = asyncio.get_running_loop(), list[float]()
-    monkeypatch.setattr("time.perf_counter", iter([10.0, 10.5]).__next__)
+    monkeypatch.setattr("holdfast.seams.monotonic", iter([10.0, 10.5]).__next__)
     session = on(socket, [], rest=3.0)
     message = b"MSG a 1 %d\r\n%b\r\n" % (READ_BYTES // 2, b"x" * (READ_BYTES // 2))
 
@@ -148,7 +148,7 @@ async def test_messages_that_take_long_are_delivered_a_few_at_a_time(
     taken: list[Message] = []
     session = on(socket, taken, rest=3.0)
     with monkeypatch.context() as patched:
-        patched.setattr("time.perf_counter", lambda: len(taken) * LONGEST / 6)
+        patched.setattr("holdfast.seams.monotonic", lambda: len(taken) * LONGEST / 6)
         hear(session, b"MSG a 1 1\r\nx\r\n" * (MESSAGES + 8))
     assert len(taken) == 2 * FEW
     for _ in range(4):
@@ -189,7 +189,7 @@ async def test_a_flood_of_small_messages_rests_after_each_few(
 
     monkeypatch.setattr(loop, "call_later", call_later)
     ticks = iter(range(100_000))
-    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("holdfast.seams.monotonic", lambda: float(next(ticks)))
     sent = hear(session, b"MSG a 1 0\r\n\r\n" * READ_BYTES) // len(b"MSG a 1 0\r\n\r\n")
     for turn in range(1, -(-sent // FEW) + 1):
         assert (len(taken), rests) == (min(turn * FEW, sent), [3.0] * turn)

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.clock import UNREMEMBERED, SystemClock, this_machine
+from holdfast.clock import UNREMEMBERED, SystemClock
 from holdfast.engine import DurableStorage
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.setup import reset_clock
 from holdfast.errors import Unavailable, VersionConflict
 from holdfast.pipeline import timekeeper
+from holdfast.seams import this_machine
 from holdfast.testing.exact import present, refusal
 from tests.clocks.world import HOUR, Storage
 

@@ -103,7 +103,7 @@ class TestRounds:
         cleaned(service, [0])
         record_pauses(monkeypatch, service, 1)
         moments = iter([10.0, 11.5])
-        monkeypatch.setattr(rosey, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+        monkeypatch.setattr(rosey, "seams", SimpleNamespace(monotonic=lambda: next(moments)))
         with caplog.at_level(logging.DEBUG, logger="holdfast.compat"):
             await service._kv_cleanup_loop()
         [_, record, _] = caplog.records

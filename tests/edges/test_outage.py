@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import holdfast
-from holdfast.clock import TICKS, ManualClock, Reading, SystemClock
+from holdfast import seams
+from holdfast.clock import ManualClock, Reading, SystemClock
 from holdfast.edges.monitoring import outage as looking
 from holdfast.edges.monitoring.metrics import Metrics
 from holdfast.edges.monitoring.outage import OutageWatch
@@ -82,7 +83,7 @@ class MovedClock(SystemClock):
 
     def __init__(self) -> None:
         self._by = 0.0
-        super().__init__(wall=lambda: time.time() + self._by, ticks=lambda: TICKS() + self._by)
+        super().__init__(wall=lambda: time.time() + self._by, ticks=lambda: seams.ticks() + self._by)
 
     def advance(self, seconds: float) -> None:
         """Let so many seconds pass at once."""

@@ -73,7 +73,7 @@ async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes, monkeypatch: py
         kept = await engine_of(again).kept_line()
         assert kept is not None
         assert kept.counts_for(clock)
-        monkeypatch.setattr("holdfast.engines.cluster.engine.this_machine", lambda: "another one")
+        monkeypatch.setattr("holdfast.seams.this_machine", lambda: "another one")
         elsewhere = await engine_of(again).kept_line()
         assert elsewhere is not None
         assert elsewhere.earliest(0, clock, 0) == kept.at  # further ahead, it would not agree with others

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import pytest
 
+from holdfast import seams
 from holdfast.bus.protocol import block
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
 from holdfast.engines.cluster import lease, log, messages, servers
 from holdfast.engines.cluster import shard as shard_module
 from holdfast.engines.cluster.jetstream import WRONG_SEQUENCE, Ack, Fault
-from holdfast.engines.cluster.lease import LEASE_MS, ticks
+from holdfast.engines.cluster.lease import LEASE_MS
 from holdfast.engines.cluster.messages import LogPlace
 from holdfast.engines.cluster.servers import require_version
 from holdfast.engines.cluster.shard import ASK_SECONDS
@@ -61,7 +63,7 @@ def lose_answers(store: Store, monkeypatch: pytest.MonkeyPatch, *, count: int) -
     publish = jetstream.publish
 
     async def lossy(*given: Any, **more: Any) -> Any:
-        sent.append(ticks())
+        sent.append(seams.ticks())
         answer = await publish(*given, **more)
         if len(sent) <= count:
             raise TimeoutError
@@ -161,7 +163,8 @@ async def test_what_one_node_has_shown_no_other_takes_back(
     """
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
-    monkeypatch.setattr(lease, "ticks", partial(float, ticks()))  # the lease does not end
+    stopped = SimpleNamespace(ticks=partial(float, seams.ticks()))
+    monkeypatch.setattr(lease, "seams", stopped)  # the lease does not end
     writer, reader = shard_of(one), shard_of(other)
     await reader.replica.reach(writer.replica.at.seq)
     writer_goes_on, saved, reader_goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -235,7 +238,8 @@ async def test_a_message_beside_another_does_not_bring_its_lease_back(
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1)
     shard, jetstream, held = shard_of(store), engine_of(store)._jetstream, []
-    monkeypatch.setattr(lease, "ticks", partial(float, ticks()))  # the lease does not end
+    stopped = SimpleNamespace(ticks=partial(float, seams.ticks()))
+    monkeypatch.setattr(lease, "seams", stopped)  # the lease does not end
     assert shard.lease.held()
     publish, acknowledged = jetstream.publish, asyncio.Event()
 

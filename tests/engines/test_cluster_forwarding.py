@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from holdfast import seams
 from holdfast.bus.connection import Connection
 from holdfast.commands import Delete, Deleted
 from holdfast.decide import Outcome
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.cluster import forwarding
-from holdfast.engines.cluster.lease import ticks
 from holdfast.engines.cluster.write_queue import shares
 from holdfast.errors import OutcomeUnknown, QuotaExceeded, Transient, VersionConflict
 from holdfast.model import Policy
@@ -143,7 +143,7 @@ async def test_a_read_without_a_lease_goes_through_the_node_that_writes(nodes: N
 
     follower._take = slowly
     for number in range(5):
-        shard_of(one).lease._foreign = ticks()  # as if another node wrote, too
+        shard_of(one).lease._foreign = seams.ticks()  # as if another node wrote, too
         await one.kv("trivia").set("key", number)
         entry = await other.kv("trivia").get("key")
         assert entry is not None

@@ -13,6 +13,7 @@ import pytest
 from nats.aio.msg import Msg
 
 import holdfast
+from holdfast import seams
 from holdfast.clock import ManualClock
 from holdfast.edges.nats.server import NatsServer
 from holdfast.errors import (
@@ -225,7 +226,7 @@ async def test_the_wall_clock_of_a_client_jumps(
         await spy.subscribe("db.kv.trivia.set", cb=note)
         await spy.flush()
         before = store.now()
-        monkeypatch.setattr(time, "time", lambda: wall() + jump)
+        monkeypatch.setattr(seams, "wall", lambda: wall() + jump)
         for number in range(5):
             await kv.set("k", number)
         await kv.get("k")

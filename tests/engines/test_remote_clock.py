@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.client import nats, transport
+from holdfast import seams
+from holdfast.client import nats
 from holdfast.client.addresses import nats_address
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Time:
 async def test_a_quick_reply_says_more_than_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The offset is that of the quickest reply of late: half of a slow one's way is anybody's guess."""
     time = Time()
-    monkeypatch.setattr(transport, "TICKS", time.ticks)
+    monkeypatch.setattr(seams, "ticks", time.ticks)
     box = nats.NatsTransport(nats_address("nats://127.0.0.1:4222"))
 
     def reply(took: float, offset: int) -> float:

@@ -20,7 +20,7 @@ from limits.storage import storage_from_string
 
 import holdfast
 import holdfast.sync
-from holdfast.integrations import limits as holdfast_limits
+from holdfast import seams
 from holdfast.integrations.limits import HoldfastStorage, HoldfastSyncStorage
 
 if TYPE_CHECKING:
@@ -49,12 +49,7 @@ def storage(store: Store) -> HoldfastStorage:
 def wall(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> ManualClock:
     """The clock of the stores, which the windows go by as well."""
 
-    class Time:
-        @staticmethod
-        def time() -> float:
-            return clock.now() / 1000
-
-    monkeypatch.setattr(holdfast_limits, "time", Time)
+    monkeypatch.setattr(seams, "wall", lambda: clock.now() / 1000)
     return clock
 
 

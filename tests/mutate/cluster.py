@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.engines.cluster import (
     forwarding,
     lease,
@@ -22,7 +23,7 @@ from holdfast.engines.cluster import (
 )
 from holdfast.engines.cluster.engine import ClusterEngine
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
-from holdfast.engines.cluster.lease import ShardLease, ticks
+from holdfast.engines.cluster.lease import ShardLease
 from holdfast.engines.cluster.log import Publisher
 from holdfast.engines.cluster.messages import Assembler
 from holdfast.engines.cluster.replica import Replica
@@ -74,7 +75,7 @@ def a_lease_counts_from_the_answer(patch: Patches) -> None:
         Shard,
         "_saved",
         lambda saved, shard, place, save, sent, milliseconds: saved(
-            shard, place, save, ticks(), milliseconds
+            shard, place, save, seams.ticks(), milliseconds
         ),
     )
 

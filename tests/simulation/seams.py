@@ -1,12 +1,11 @@
 """Everything that the simulation replaces, and every name of the library that it knows.
 
-Import this module before the library: what reads a clock, makes a token or starts a thread is looked up once
-at import in some places. While there is no world, everything behaves as usual.
+The library takes time, chance and threads from `holdfast.seams`. While there is no world, everything behaves
+as usual.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import fcntl
 import gc
 import importlib
@@ -15,15 +14,17 @@ import os
 import pkgutil
 import queue
 import random
-import socket
 import sqlite3
 import sys
-import threading
 import time
 from collections import deque
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, Final
 
+import holdfast
+import holdfast.seams
+from holdfast.edges import serve as _serving
+from holdfast.edges.settings.table import Config
 from tests.simulation.world import World, current_thread
 
 if TYPE_CHECKING:
@@ -51,19 +52,6 @@ def _instead(owner: Any, name: str, simulated: Callable[..., Any]) -> None:
     def chosen(*args: Any, **fields: Any) -> Any:
         return usual(*args, **fields) if _world is None else simulated(_world, *args, **fields)
 
-    setattr(owner, name, chosen)
-
-
-def _instead_of_class(owner: Any, name: str, simulated: Callable[..., Any]) -> None:
-    """Make an object of another class, once there is a world. Subclasses stay as they are."""
-    usual = getattr(owner, name)
-
-    def new(cls: type, *args: Any, **fields: Any) -> Any:
-        if _world is None or cls is not chosen:
-            return object.__new__(cls)
-        return simulated(*args, **fields)
-
-    chosen = type(name, (usual,), {"__new__": new})
     setattr(owner, name, chosen)
 
 
@@ -170,6 +158,37 @@ class ThreadOfWorld:
             _world.park()
 
 
+class LockOfWorld:
+    """What `threading.Lock` is."""
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take it. A thread waits for it; an event loop does not."""
+        assert _world is not None
+        while self._held:
+            if not blocking:
+                return False
+            _world.park(0.000_1)
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+        self._held = False
+
+    def locked(self) -> bool:
+        """Whether somebody has it."""
+        return self._held
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
 class PoolOfWorld(Executor):
     """What `ThreadPoolExecutor` is."""
 
@@ -229,38 +248,36 @@ class TimerOfWorld:
         """Return: it has no thread."""
 
 
-_real_flock: Final = fcntl.flock
+_real_flock: Final = holdfast.seams.flock
 _real_close: Final = os.close
 _real_connect: Final = sqlite3.connect
 
-for _name in ("monotonic", "perf_counter", "thread_time"):
-    _instead(time, _name, lambda world: world.ticks())
-_instead(time, "monotonic_ns", lambda world: int(world.ticks() * 1e9))
-_instead(time, "clock_gettime", lambda world, which: world.ticks())
-_instead(time, "time", lambda world: world.wall())
-_instead(time, "time_ns", lambda world: int(world.wall() * 1e9))
-_instead(os, "urandom", lambda world, size: world.entropy.randbytes(size))
-random._urandom = os.urandom  # type: ignore[attr-defined]
-_instead(os, "getpid", lambda world: 1000 + world.here.number)
+_instead(holdfast.seams, "monotonic", lambda world: world.ticks())
+_instead(holdfast.seams, "ticks", lambda world: world.ticks())
+_instead(holdfast.seams, "cpu", lambda world: world.ticks())
+_instead(holdfast.seams, "wall", lambda world: world.wall())
+_instead(holdfast.seams, "wall_ns", lambda world: int(world.wall() * 1e9))
+_instead(holdfast.seams, "sleep", lambda world, seconds: world.park(seconds))
+_instead(holdfast.seams, "entropy", lambda world, size: world.entropy.randbytes(size))
+_instead(holdfast.seams, "uniform", lambda world: world.entropy.random())
+_instead(holdfast.seams, "Thread", lambda world, **fields: ThreadOfWorld(**fields))
+_instead(holdfast.seams, "Timer", lambda world, *args: TimerOfWorld(*args))
+_instead(holdfast.seams, "Lock", lambda world: LockOfWorld())
+_instead(holdfast.seams, "SimpleQueue", lambda world: SimpleQueue())
+_instead(holdfast.seams, "pool", lambda world, name: PoolOfWorld(1))
+_instead(holdfast.seams, "flock", _flock)
+_instead(holdfast.seams, "quick_flock", lambda world: None)
+_instead(holdfast.seams, "pid", lambda world: 1000 + world.here.number)
+_instead(holdfast.seams, "host", lambda world: world.here.name)
+_instead(holdfast.seams, "this_machine", lambda world: world.here.boot)
+
+# What the library uses of the standard library without asking anybody else
+
 _instead(os, "close", _close)
-_instead(socket, "gethostname", lambda world: world.here.name)
-_instead(fcntl, "flock", _flock)
 _instead(sqlite3, "connect", _connect)
-_instead_of_class(threading, "Thread", ThreadOfWorld)
-_instead_of_class(threading, "Timer", TimerOfWorld)
-_instead_of_class(concurrent.futures, "ThreadPoolExecutor", PoolOfWorld)
-_instead(queue, "SimpleQueue", lambda world: SimpleQueue())
 _instead(gc, "collect", lambda world, *generation: 0)
 _instead(gc, "freeze", lambda world: None)
 _instead(sys, "setswitchinterval", lambda world, seconds: None)
-
-
-# The library. No other module of the simulation imports more of it than `holdfast` and `holdfast.errors`.
-
-import holdfast  # noqa: E402 - after what it looks up at import
-import holdfast.clock  # noqa: E402
-from holdfast.edges import serve as _serving  # noqa: E402
-from holdfast.edges.settings.table import Config  # noqa: E402
 
 PACKAGES: Final = (
     *(
@@ -275,8 +292,6 @@ PACKAGES: Final = (
     ),
 )
 """Where the library has modules that it imports when they are needed."""
-
-_instead(holdfast.clock, "this_machine", lambda world: world.here.boot)
 
 
 def prepare() -> None:

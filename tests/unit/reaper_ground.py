@@ -90,7 +90,7 @@ class Time:
             (holdfast.upkeep.deadline_watcher, self.watcher_sleeps),
         ):
             parts: dict[str, Any] = {"sleep": sleep, "gather": asyncio.gather}
-            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=self.monotonic))
+            monkeypatch.setattr(module, "seams", SimpleNamespace(monotonic=self.monotonic))
             monkeypatch.setattr(module, "asyncio", SimpleNamespace(**parts))
 
 

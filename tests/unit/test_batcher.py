@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import pace
+from holdfast import seams
 from holdfast.commands import LEAST_COST, Batch, Delete, Get, Got, Load, Many, Removed, Set, SetPolicy
 from holdfast.errors import InternalError, KeyNotFound, Unavailable
 from holdfast.origin import Origin
@@ -147,7 +146,7 @@ async def test_commands_do_not_wait_during_long_turns(
     """Commands gather for some turns, unless these take milliseconds because of what others ask for."""
     batcher.turns = 4
     spent = 0.0
-    monkeypatch.setattr(pace, "time", SimpleNamespace(thread_time=lambda: spent))
+    monkeypatch.setattr(seams, "cpu", lambda: spent)
     begun = [batcher.call(put(key)) for key in "ab"]
     for _ in range(batcher.turns):
         await asyncio.sleep(0)

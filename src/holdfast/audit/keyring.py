@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def add_key(path: Path) -> str:
 
 
 def _new_secret() -> bytes:
-    return os.urandom(32).hex().encode()
+    return seams.entropy(32).hex().encode()
 
 
 def _write(path: Path, content: Iterable[bytes], *, new: bool = False) -> None:
@@ -328,7 +328,7 @@ def _write(path: Path, content: Iterable[bytes], *, new: bool = False) -> None:
     Raises:
         FileExistsError: The file exists, and it was to be a new one.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished = path.with_name(f".{path.name}.{seams.pid()}")
     unfinished.unlink(missing_ok=True)
     with os.fdopen(private.create(unfinished), "wb") as file:
         file.writelines(secret + b"\n" for secret in content)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import secrets
 import ssl
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from holdfast import seams
 from holdfast.bus.errors import BusError, LoginRefused, Lost, NoResponders, Untrusted
 from holdfast.bus.login import Login, server_at, servers_beside
 from holdfast.bus.protocol import USUAL_PAYLOAD, pub, sub, unsub
@@ -48,7 +47,6 @@ PAUSE_SECONDS: Final = 1.0
 SPREAD_SECONDS: Final = 0.1
 """The time over which clients that lost their server together spread their first attempts."""
 
-_chance = random.SystemRandom()
 _log = logging.getLogger("holdfast.bus")
 
 
@@ -112,8 +110,8 @@ def pause(since: float) -> float:
 
     The delay is random, so that clients that lost their server together don't reconnect together.
     """
-    soonest = _chance.uniform(0.0, SPREAD_SECONDS)
-    return max(soonest, PAUSE_SECONDS * _chance.uniform(0.5, 1.5) - since)
+    soonest = SPREAD_SECONDS * seams.uniform()
+    return max(soonest, PAUSE_SECONDS * (0.5 + seams.uniform()) - since)
 
 
 class Subscription:
@@ -277,7 +275,7 @@ class Connection:
 
     def new_inbox(self) -> str:
         """Return a unique subject for replies."""
-        return f"{self._inbox}.{secrets.token_hex(11)}"
+        return f"{self._inbox}.{seams.token(11)}"
 
     async def close(self) -> None:
         """Send what is pending and disconnect, soon even if the server is gone."""

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import deque
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+from holdfast import seams
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint, refusal
 from holdfast.bus.login import Login
 from holdfast.bus.protocol import (
@@ -390,14 +390,14 @@ class Session(asyncio.BufferedProtocol):
 
     def _receive(self, data: bytes, *, full: bool) -> None:
         """Deliver the messages of a piece. If the piece is full, there may be more to read."""
-        began = time.perf_counter() if full else 0.0
+        began = seams.monotonic() if full else 0.0
         events = self._reader.feed(data)
         if self._rest and len(events) > MESSAGES:
             self._deliver_slowly(events, full=full)
             return
         self._deliver(events)
         if full and not self.over:
-            self._pause(time.perf_counter() - began)
+            self._pause(seams.monotonic() - began)
         if not self._pushing:
             # Tasks that these messages wake run before this callback, so that it sends their output, too.
             self._pushing = True
@@ -433,12 +433,12 @@ class Session(asyncio.BufferedProtocol):
         if self.over:
             self._undelivered = []
             return
-        began, took, count = time.perf_counter(), 0.0, 0
+        began, took, count = seams.monotonic(), 0.0, 0
         events = self._undelivered
         while count < MESSAGES and took < LONGEST and not self.over:
             self._deliver(events[count : count + FEW])
             count += FEW
-            took = time.perf_counter() - began
+            took = seams.monotonic() - began
         self._undelivered = events[count:]
         pause = rest * took
         if self._undelivered:

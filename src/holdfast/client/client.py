@@ -6,13 +6,13 @@ start because the clocks differed. A write without a reply is reported as `Outco
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast import seams
 from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
 from holdfast.errors import OutcomeUnknown, Timeout, Unavailable, Unsupported
 from holdfast.families import has_blobs, has_tables
@@ -159,9 +159,9 @@ class Client(ABC):
         if late is None:
             repeat = True
             late = partial(_no_reply, place[1], seconds)
-        end = time.monotonic() + seconds
+        end = seams.monotonic() + seconds
         reply = await self._attempt(place, fields, seconds, late, repeat=repeat)
-        if reply.get("error_code") in _TOO_LATE and (left := end - time.monotonic()) > 0:
+        if reply.get("error_code") in _TOO_LATE and (left := end - seams.monotonic()) > 0:
             # The deadline has not passed by our clock, so the service's clock has jumped. Nothing was done:
             # retry.
             self.transport.relearn_time()

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from holdfast import seams
 from holdfast.client.client import Client
 from holdfast.client.transport import ServiceTime
-from holdfast.clock import TICKS
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 from holdfast.wire.blobs import FIELDS, HEADER, in_ascii
 from holdfast.wire.dialects import PLUGIN
@@ -84,7 +84,7 @@ class HttpConnection:
         self._head = head
         self._pending: deque[asyncio.Future[HttpReply]] = deque()
         self._reading: asyncio.Task[None] | None = None
-        self._used = TICKS()
+        self._used = seams.ticks()
 
     @classmethod
     async def to(cls, address: HttpAddress, tls: ssl.SSLContext | None) -> HttpConnection:
@@ -102,7 +102,7 @@ class HttpConnection:
         """Whether requests may be sent: the other side has not ended the connection, and is not about to."""
         if self._writer.is_closing() or self._reader.at_eof():
             return False
-        return bool(self._pending) or self._used > TICKS() - IDLE_SECONDS
+        return bool(self._pending) or self._used > seams.ticks() - IDLE_SECONDS
 
     @property
     def idle(self) -> bool:
@@ -128,7 +128,7 @@ class HttpConnection:
         try:
             while self._pending:
                 reply = await self._one()
-                self._used = TICKS()
+                self._used = seams.ticks()
                 answer = self._pending.popleft()
                 if not answer.done():  # its caller may have given up
                     answer.set_result(reply)
@@ -370,7 +370,7 @@ class HttpTransport(ServiceTime):
             if way.connection is None or not way.connection.usable:
                 self._make_room()
                 way.connection = await self._connected()
-            sent = TICKS()
+            sent = seams.ticks()
             answer = way.connection.ask(asked)
             await way.connection.drained()
         reply = await answer

@@ -14,12 +14,12 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from holdfast import seams
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
 from holdfast.bus.protocol import block
 from holdfast.client.client import Client
 from holdfast.client.transport import ServiceTime
-from holdfast.clock import TICKS
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 from holdfast.families import is_semantic
 from holdfast.wire.blobs import FIELDS
@@ -66,7 +66,7 @@ class _Pending:
         self.reply = reply
         self.again = again
         self.repeated = False
-        self.sent = TICKS()
+        self.sent = seams.ticks()
 
 
 class NatsTransport(ServiceTime):
@@ -233,7 +233,7 @@ class NatsTransport(ServiceTime):
         """Resend a read, unless it has ended."""
         if pending.again is not None and not pending.reply.done():
             pending.repeated = True
-            pending.sent = TICKS()
+            pending.sent = seams.ticks()
             reply = f"{self._inbox}.{token}"
             self._client.send(pending.subject, pending.again, reply=reply, head=pending.head)
 

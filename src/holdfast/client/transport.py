@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from holdfast.clock import TICKS
+from holdfast import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +94,7 @@ class ServiceTime:
     def __init__(self) -> None:
         self._warned: set[str] = set()
         self._best = float("inf")
-        self._line = self._latest = (time.time() - TICKS()) * 1000
+        self._line = self._latest = (seams.wall() - seams.ticks()) * 1000
         self.knows_time: bool = False
         """True once the service has sent its time."""
 
@@ -108,13 +107,13 @@ class ServiceTime:
 
     def time(self) -> float:
         """Return the service's time in milliseconds, or this machine's until the service has sent its own."""
-        return TICKS() * 1000 + self._line
+        return seams.ticks() * 1000 + self._line
 
     def _learn_time(self, text: str | None, sent: float) -> None:
         """Estimate the service's clock from a reply. Quick replies give the best estimate."""
         if text is None or not text.isdecimal():
             return
-        took = TICKS() - sent
+        took = seams.ticks() - sent
         self._latest = int(text) - (sent + took / 2) * 1000
         self.knows_time = True
         if took <= self._best:

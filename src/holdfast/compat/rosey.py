@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.util import await_
 
-from holdfast import families, rules
+from holdfast import families, rules, seams
 from holdfast.bus.errors import BusError
 from holdfast.commands import Set
 from holdfast.compat.client import BotConnection, DatabaseClient
@@ -363,9 +362,9 @@ class DatabaseService:
             await asyncio.sleep(pause)
 
     async def _clean_up(self) -> None:
-        began = time.monotonic()
+        began = seams.monotonic()
         removed = await self.db.kv_cleanup_expired()
-        seconds = time.monotonic() - began
+        seconds = seams.monotonic() - began
         level = logging.WARNING if seconds > SLOW_SWEEP else logging.INFO if removed else logging.DEBUG
         self.logger.log(level, "cleaning up removed %d expired keys in %.0f ms", removed, seconds * 1000)
 

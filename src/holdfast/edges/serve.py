@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
+from holdfast import seams
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
@@ -248,7 +249,7 @@ async def _log_kept(
     if config.cluster is None:
         yield None
         return
-    await asyncio.to_thread(require_new_server)
+    await seams.aside(require_new_server)
     folder = Path(config.data_dir) / "nats"
     brings = set_aside(config, folder)
     async with contextlib.AsyncExitStack() as stack:
@@ -300,7 +301,7 @@ async def _follow_file(server: NatsServer, last: str, config: Callable[[], str])
     while True:
         await asyncio.sleep(PAUSE)
         try:
-            text = await asyncio.to_thread(config)
+            text = await seams.aside(config)
         except (HoldfastError, OSError, UnicodeDecodeError) as error:
             _log.warning("nats_config can't be used now; the server goes on as it is: %s", error)
             continue

@@ -5,11 +5,10 @@ Clarity comes before speed. Where another engine disagrees with this one, assume
 
 from __future__ import annotations
 
-import secrets
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.audit.keyring import Keyring
 from holdfast.decide import Loaded, decide, further, needs
 from holdfast.decide.weights import envelope, record_weight, summed
@@ -43,12 +42,12 @@ class MemoryEngine:
     defaults: Policy | None = None
 
     def __init__(self, keys: SigningKeys | None = None) -> None:
-        self.keys: Keyring | SigningKeys = Keyring([secrets.token_bytes(32)]) if keys is None else keys
+        self.keys: Keyring | SigningKeys = Keyring([seams.entropy(32)]) if keys is None else keys
         self._rows: dict[Address, Row] = {}
         self._keys: dict[tuple[str, str], list[Any]] = {}  # sorted; all text or all bytes within a space
         self._namespaces: dict[str, Namespace] = {}
         self._journal: dict[str, list[Record]] = {}
-        self._epoch = secrets.token_hex(8)
+        self._epoch = seams.token(8)
 
     async def start(self) -> None:
         """Do nothing: there is no storage to open."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.blobs import fields as of
 from holdfast.blobs.commands import VERBS, AbortUpload, BeginUpload, Begun, PutPart, StoreBlob
 from holdfast.blobs.manifest import (
@@ -76,7 +76,7 @@ async def _read(file: Any) -> AsyncIterator[object]:
         if asyncio.iscoroutinefunction(file.read):
             piece = await file.read(PART_BYTES)
         else:
-            piece = await asyncio.to_thread(file.read, PART_BYTES)
+            piece = await seams.aside(file.read, PART_BYTES)
         if not isinstance(piece, bytes):
             raise ValidationError(f"{_FORMS}; this file gives {rules.kind_of(piece)}", field="data")
         if not piece:

@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
+from holdfast import seams
 from holdfast.blobs import fields as of
 from holdfast.blobs.commands import CopyBlob
 from holdfast.blobs.manifest import EMPTY, checksum_after, checksum_of, manifest_of, part_key, part_space
@@ -147,7 +148,7 @@ class BlobReader:
         )
         if len(numbers) == 1:
             return _summed(rows)
-        return await asyncio.to_thread(_summed, rows)
+        return await seams.aside(_summed, rows)
 
     async def _verified(self, number: int, row: Row | None, checksum: str) -> bytes:
         if row is None or row.data is None:

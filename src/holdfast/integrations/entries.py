@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.errors import HoldfastError, ValueTooLarge, VersionConflict
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ async def compare_and_set(
 async def pause_after(lost: int) -> None:
     """Pause for a moment after a lost race, unless few were lost."""
     if lost > _RACES_AT_ONCE:
-        await asyncio.sleep(random.random() * _LONGEST_PAUSE)
+        await asyncio.sleep(seams.uniform() * _LONGEST_PAUSE)
 
 
 def whole_seconds(lifetime: float) -> int:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import binascii
 import json
-import uuid
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from holdfast import seams
 from holdfast.errors import ValidationError
 from holdfast.extras import imported
 from holdfast.integrations.entries import compare_and_set, delete_all, get_all
@@ -333,7 +333,7 @@ class Checkpoints:
         form, data = typed
         if len(data) <= most:
             return {"form": form, "data": b64encode(data).decode()}
-        name = _BLOBS.key(thread, "", uuid.uuid4().hex)
+        name = _BLOBS.key(thread, "", seams.token(16))
         await self._blobs.put(name, data)
         return {"form": form, "blob": name}
 

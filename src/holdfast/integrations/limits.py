@@ -6,10 +6,10 @@ get it. Windows begin and end by the machine's clock, as in the other storages o
 
 from __future__ import annotations
 
-import time
 from math import floor
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
+from holdfast import seams
 from holdfast.errors import HoldfastError
 from holdfast.extras import imported
 from holdfast.integrations.entries import compare_and_set, delete_all, whole_seconds
@@ -49,7 +49,7 @@ class Windows:
     async def get_expiry(self, key: str) -> float:
         """Return the time at which the window ends, in seconds since 1970; now, if there is none."""
         entry = await self._kv.get(_COUNTS.key(key))
-        return time.time() if entry is None or entry.expires_at is None else entry.expires_at.timestamp()
+        return seams.wall() if entry is None or entry.expires_at is None else entry.expires_at.timestamp()
 
     async def check(self) -> bool:
         """Return True if the store answers."""
@@ -73,7 +73,7 @@ class Windows:
             return False
 
         def taken(hits: list[list[float]]) -> list[list[float]]:
-            now = time.time()
+            now = seams.wall()
             recent = _recent(hits, now - expiry)
             if _total(recent) + amount > limit:
                 raise _Full
@@ -83,7 +83,7 @@ class Windows:
 
     async def get_moving_window(self, key: str, expiry: int) -> tuple[float, int]:
         """Return the time of the oldest hit in the window, and the number of hits in it."""
-        now = time.time()
+        now = seams.wall()
         entry = await self._kv.get(_HITS.key(key))
         recent = _recent([] if entry is None else entry.value, now - expiry)
         return (recent[0][0] if recent else now), _total(recent)
@@ -92,7 +92,7 @@ class Windows:
         """Take hits of a sliding window, if the weighted count of it and the one before allows it."""
         if amount > limit:
             return False
-        now = time.time()
+        now = seams.wall()
         previous, current = _sliding(key, expiry, now)
         weighted = await self.get(previous) * _left_of_previous(now, expiry) / expiry
 
@@ -105,7 +105,7 @@ class Windows:
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Return count and remaining seconds of the window before, then of the current one."""
-        now = time.time()
+        now = seams.wall()
         previous_key, current_key = _sliding(key, expiry, now)
         previous, current = await self.get(previous_key), await self.get(current_key)
         left = _left_of_previous(now, expiry) if previous else 0.0
@@ -113,7 +113,7 @@ class Windows:
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
         """Forget the hits of the window before and of the current one."""
-        for window in _sliding(key, expiry, time.time()):
+        for window in _sliding(key, expiry, seams.wall()):
             await self.clear(window)
 
     async def _changed(self, key: str, change: Any, default: Any, lifetime: float) -> bool:

@@ -7,9 +7,9 @@ not fit into an entry are blobs of the same plugin (`holdfast.integrations.overf
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from holdfast import seams
 from holdfast.errors import Refused, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.entries import AT_ONCE, MOST_RACES, cut_by_size, get_all, pause_after
@@ -152,7 +152,7 @@ class HoldfastSession(SessionABC):
         entry = await self._kv.get(self._key)
         if entry is None:
             # A run of its own keeps what is left of a session that was cleared out of the new one.
-            return _Head(0, 0, uuid.uuid4().hex)
+            return _Head(0, 0, seams.token(16))
         value = _HEADS.unwrapped(self._key, entry.value)
         return _Head(entry.version, value["items"], value["run"])
 

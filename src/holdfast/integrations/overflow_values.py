@@ -10,13 +10,11 @@ large values remove blobs that no entry has named for an hour.
 from __future__ import annotations
 
 import json
-import random
-import uuid
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast import families, rules
+from holdfast import families, rules, seams
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, VersionConflict
 from holdfast.integrations.entries import AT_ONCE, MOST_RACES, get_all, pause_after
 
@@ -103,7 +101,7 @@ class OverflowValues:
         text, size = rules.encode_value(value, most=LARGEST)
         if size <= _INLINE or self._blobs is None:
             return Packed({_VALUE: value} if _looks_packed(value) else value, size, [])
-        name = uuid.uuid4().hex
+        name = seams.token(16)
         record = await self._kv.set(_UNNAMED + name, None)
         lifetime = None if ttl is None else _longer(ttl)
         await self._blobs.put(name, text.encode(), content_type="application/json", ttl=lifetime)
@@ -312,4 +310,4 @@ def _names(values: Sequence[Any]) -> list[str]:
 
 
 def _digit() -> str:
-    return random.choice("0123456789abcdef")
+    return seams.token(1)[0]

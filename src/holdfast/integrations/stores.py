@@ -6,11 +6,11 @@ What was opened here is closed here, and a handle that a program passes in is le
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import holdfast
 import holdfast.sync.kv
+from holdfast import seams
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.store import Store
 
@@ -77,7 +77,7 @@ class LazySyncKV:
         self._url = url
         self._plugin = plugin
         self._store: holdfast.sync.Store | None = None
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = seams.Lock()
 
     def run(self, work: Callable[[KV], Coroutine[Any, Any, T]]) -> T:
         """Do something with the asynchronous handle, after opening the store if there is none yet."""
@@ -149,7 +149,7 @@ class SyncBridge:
         if self._thread is None:
             self._loop = _running()
             return await work
-        return await asyncio.to_thread(self._thread.run, work)
+        return await seams.aside(self._thread.run, work)
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import secrets
 import zlib
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
+from holdfast import seams
 from holdfast.engine.raw import UNFINISHED, Positioned, Section, StoreInfo, section_of
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.moves.walks import PAGE_BYTES, size, walk
@@ -388,7 +388,7 @@ async def restore(
     reader = BackupReader(file)
     present = await held_by(store)
     async with _refusing(), store.loading() as loader:
-        closed = f"{UNFINISHED}: run holdfast restore again [{secrets.token_hex(4)}]"
+        closed = f"{UNFINISHED}: run holdfast restore again [{seams.token(4)}]"
         await loader.remember(msgspec.structs.replace(await loader.facts(), closed=closed))
         await loader.drop_namespaces(present)
         for chunk in reader.chunks():
@@ -399,7 +399,7 @@ async def restore(
                 advance(len(chunk.held))
             elif chunk.key:
                 adopt(chunk.key)
-        epoch = secrets.token_hex(8)
+        epoch = seams.token(8)
         await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch, closed=None))
     return totals
 

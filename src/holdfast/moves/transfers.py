@@ -18,12 +18,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import secrets
-import time
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from holdfast import seams
 from holdfast.engine.raw import UNFINISHED, Position, Positioned, Section, StoreInfo
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Unavailable, ValidationError
 from holdfast.moves.differences import differences, unequal_ranges
@@ -325,7 +324,7 @@ class StoreTransfer:
         self._open_target = open_target
         self._look_at_target = look_at_target
         self._where = where
-        self._moved = f"this store has moved to {where} (move {secrets.token_hex(4)})"
+        self._moved = f"this store has moved to {where} (move {seams.token(4)})"
         self._advance = advance
         self._copy = self._mark = ""
         self._kept: Movable | None = None
@@ -360,7 +359,7 @@ class StoreTransfer:
             if names and not resumes:
                 overwrite(names)
             async with target.loading() as loader:
-                await _replace(loader, ours, _taken(theirs, epoch=secrets.token_hex(8), closed=self._mark))
+                await _replace(loader, ours, _taken(theirs, epoch=seams.token(8), closed=self._mark))
                 if not resumes:
                     await loader.drop_namespaces(names)
 
@@ -384,7 +383,7 @@ class StoreTransfer:
         theirs = await _facts(self._source)
         async with self._target() as target, target.loading() as loader:
             await self._check(loader)
-            epoch = theirs.epoch if keep_epoch else secrets.token_hex(8)
+            epoch = theirs.epoch if keep_epoch else seams.token(8)
             await loader.remember(_taken(theirs, epoch=epoch, closed=None))
         self.result.complete = True
 
@@ -416,14 +415,14 @@ class StoreTransfer:
             await self._switch()
 
     async def _switch(self) -> None:
-        began = time.monotonic()
+        began = seams.monotonic()
         await self.step(thorough=True)
-        soon = time.monotonic() - began < _SOON
+        soon = seams.monotonic() - began < _SOON
         await self._catch_up()
         since = await self._versions()
         closed = (await _facts(self._source)).closed
         self._require_here(closed)
-        began = time.monotonic()
+        began = seams.monotonic()
         try:
             await self._source.close_to_writes(self._moved, instead_of=closed)
             await self._prove(since, thorough=soon)
@@ -433,7 +432,7 @@ class StoreTransfer:
             await asyncio.shield(self._give_back())
             raise
         await self._hand_over()
-        self.result.paused = round(time.monotonic() - began, 3)
+        self.result.paused = round(seams.monotonic() - began, 3)
         self.result.switched = True
 
     async def cancel(self) -> None:
@@ -476,12 +475,12 @@ class StoreTransfer:
 
     async def _opened(self, stack: contextlib.AsyncExitStack) -> Movable:
         """Open the target. While a copy into it is under way, its files are free again before long."""
-        until = time.monotonic() + _PATIENCE
+        until = seams.monotonic() + _PATIENCE
         while True:
             try:
                 return await stack.enter_async_context(self._open_target())
             except Unavailable:
-                if time.monotonic() > until or not await self._unfinished(unseen=False):
+                if seams.monotonic() > until or not await self._unfinished(unseen=False):
                     raise
             await asyncio.sleep(_PAUSE)
 
@@ -512,7 +511,7 @@ class StoreTransfer:
     def _name(self, theirs: StoreInfo) -> None:
         """Choose the reason that names this copy of a source, and the random name of this process in it."""
         self._copy = f"{UNFINISHED}: run holdfast copy again to complete it [{theirs.epoch}/"
-        self._mark = f"{self._copy}{secrets.token_hex(4)}]"
+        self._mark = f"{self._copy}{seams.token(4)}]"
 
     def _is_copy(self, ours: StoreInfo) -> bool:
         """Return whether a copy of this source into a target is under way, by any process."""
@@ -531,9 +530,9 @@ class StoreTransfer:
     async def _catch_up(self) -> None:
         """Make passes until one is quick, so that the last one is quick too."""
         for _ in range(_PASSES):
-            began = time.monotonic()
+            began = seams.monotonic()
             await self.step()
-            if time.monotonic() - began < 1:
+            if seams.monotonic() - began < 1:
                 return
 
     async def _prove(self, since: dict[str, int], *, thorough: bool) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.errors import Busy, HoldfastError, ValidationError
 from holdfast.model import Rescued
 
@@ -56,7 +56,8 @@ class Rescues:
     ) -> None:
         self._rescue = rescue
         self._own = own
-        self._number = secrets.randbits(32)  # a number from an earlier run of the service must not match
+        # A number from an earlier run of the service must not match.
+        self._number = int.from_bytes(seams.entropy(4), "big")
         self._task: asyncio.Task[None] | None = None
         self._end: Rescued | HoldfastError | None = None
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import secrets
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.clock import moment
 from holdfast.engine import service_of
 from holdfast.errors import HoldfastError, PermissionDenied, ValidationError
@@ -157,7 +156,7 @@ class Tokens:
             fields = {name: field for name, field in msgspec.to_builtins(kept).items() if name != "hash"}
             reply = await service.operator("token_create", fields | {"ttl": ttl}, writes=True)
             return msgspec.convert(reply, NewToken)
-        name, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        name, secret = seams.token(8), seams.secret(32)
         if by is not None:
             await self._require_grant(by, name, kept, rules.ttl(ttl))
         kept.hash = _hashed(secret)

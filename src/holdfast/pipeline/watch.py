@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.clock import moment
 from holdfast.commands import ReadChanges, Records
 from holdfast.engine import JournalPage, JournalQuery, successor
@@ -166,7 +165,7 @@ async def follow(
             start = await head_of(source, namespace)
             since, epoch = start.head, start.epoch
         while not bell.closed:
-            started = time.monotonic()
+            started = seams.monotonic()
             try:
                 page = await _read(source, namespace, prefix, since, rules.DEFAULT_LIMIT)
                 changes = await changes_in(page)

@@ -13,12 +13,12 @@ import atexit
 import logging
 import os
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor  # noqa: TID251 - asyncio takes no other class
 from contextlib import suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from holdfast import seams
 from holdfast.errors import HoldfastError, Unavailable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SyncIterator:
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source = source
-        self._answers: SimpleQueue[asyncio.Future[Any] | None] = SimpleQueue()
+        self._answers: seams.SimpleQueue[asyncio.Future[Any] | None] = seams.SimpleQueue()
 
     def __aiter__(self) -> SyncIterator:
         return self
@@ -98,7 +98,7 @@ class Waiting:
         self._loop = loop
         self._coroutine = coroutine
         self._feed = feed
-        self.done: threading.Lock = threading.Lock()
+        self.done: seams.Lock = seams.Lock()
         self.done.acquire()
         self.task: asyncio.Task[Any] | None = None
         self.result: Any = None
@@ -137,7 +137,7 @@ class LoopThread:
         """What lets the loop go on, by the thread that forks."""
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(DaemonThreads())
-        self._thread = threading.Thread(target=self._serve, name="holdfast sync", daemon=True)
+        self._thread = seams.Thread(target=self._serve, name="holdfast sync", daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T], feed: SyncIterator | None = None) -> T:
@@ -250,7 +250,7 @@ class DaemonThreads(ThreadPoolExecutor):
             except BaseException as error:
                 future.set_exception(error)
 
-        threading.Thread(target=work, name="holdfast sync work", daemon=True).start()
+        seams.Thread(target=work, name="holdfast sync work", daemon=True).start()
         return future
 
 
@@ -270,7 +270,7 @@ class Process:
 
     def __init__(self) -> None:
         self.thread: LoopThread | None = None
-        self.starting: threading.Lock = threading.Lock()
+        self.starting: seams.Lock = seams.Lock()
         self.parents: list[LoopThread] = []
         """The threads of parent processes, kept so that no connection of theirs is closed here."""
 
@@ -286,7 +286,7 @@ class Process:
 
     def after_fork(self) -> None:
         """Forget the parent's thread, which does not run here."""
-        self.starting = threading.Lock()
+        self.starting = seams.Lock()
         if self.thread is not None:
             self.thread.running = False
             self.parents.append(self.thread)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import TYPE_CHECKING, Final
 
+from holdfast import seams
 from holdfast.engine import does_upkeep
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ class DeadlineWatcher:
     async def run(self) -> None:
         """Expire due entries as they fall due, until cancelled."""
         while True:
-            began = time.monotonic()
+            began = seams.monotonic()
             idle = not does_upkeep(self._engine) or not self._steady()
             wait = HORIZON if idle else await self._try()
-            pause = max(wait, GATHERING) - (time.monotonic() - began)
+            pause = max(wait, GATHERING) - (seams.monotonic() - began)
             await asyncio.sleep(max(pause, BREATH))
 
     async def look(self) -> float:

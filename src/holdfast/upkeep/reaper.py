@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from holdfast import decide, rules
+from holdfast import decide, rules, seams
 from holdfast.audit.chain import AUDIT, address_of, head_of, record_of
 from holdfast.blobs.manifest import GRACE
 from holdfast.bounded import Bounded
@@ -110,7 +109,7 @@ class Reaper:
             _log.debug("cleanup of expired entries stopped")
 
     async def _go_on(self) -> None:
-        due_at = time.monotonic() + self._interval
+        due_at = seams.monotonic() + self._interval
         await self._learn()
         while True:
             await asyncio.sleep(min(TICK, self._interval))
@@ -118,8 +117,8 @@ class Reaper:
                 continue
             try:
                 await self.sweep()
-                if time.monotonic() >= due_at:
-                    due_at = time.monotonic() + self._interval
+                if seams.monotonic() >= due_at:
+                    due_at = seams.monotonic() + self._interval
                     await self.upkeep()
                     self._log_interval()
             except Exception as error:
@@ -133,9 +132,9 @@ class Reaper:
 
     async def sweep(self) -> int:
         """Expire every due entry. Returns the number removed."""
-        began = time.monotonic()
+        began = seams.monotonic()
         removed = await self._expire_entries(self._clock.now())
-        seconds = time.monotonic() - began
+        seconds = seams.monotonic() - began
         if seconds > SLOW_SWEEP:
             _log.warning("a sweep took %.1f s for %d expired entries", seconds, removed)
         self._count(removed, seconds)
@@ -143,9 +142,9 @@ class Reaper:
 
     async def _expire_in_time(self, due: list[Due]) -> int:
         """Expire entries that the deadline watcher has found. Returns the number removed."""
-        began = time.monotonic()
+        began = seams.monotonic()
         removed = await self._expire(KV, due)
-        self._count(removed, time.monotonic() - began)
+        self._count(removed, seams.monotonic() - began)
         return removed
 
     def _count(self, removed: int, seconds: float) -> None:

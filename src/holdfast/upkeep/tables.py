@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from typing import TYPE_CHECKING
 
+from holdfast import seams
 from holdfast.errors import HoldfastError, TableNotFound
 from holdfast.families import has_tables
 from holdfast.handles.table_walks import fill_index, sweep, tables_at
@@ -82,9 +82,9 @@ async def reap_tables(pipeline: Pipeline, interval: float) -> None:
 
 
 async def _reap_once(pipeline: Pipeline) -> None:
-    began = time.monotonic()
+    began = seams.monotonic()
     removed = await sweep_tables(pipeline)
-    seconds = time.monotonic() - began
+    seconds = seams.monotonic() - began
     if seconds > SLOW_SWEEP:
         _log.warning("a sweep of tables took %.1f s for %d expired items", seconds, removed)
     level = logging.INFO if removed else logging.DEBUG

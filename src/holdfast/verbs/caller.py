@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.cursors import last_seen
 from holdfast.errors import ValidationError
 from holdfast.origin import Origin
@@ -24,7 +23,7 @@ C = TypeVar("C", bound="Command")
 
 def id_maker() -> Callable[[], str]:
     """Return a source of request ids that are unique among all sources."""
-    source = os.urandom(6).hex()
+    source = seams.token(6)
     numbers = itertools.count(1)
     return lambda: f"{source}-{next(numbers)}"
 

@@ -221,7 +221,7 @@ async def test_a_flood_does_not_flood_the_log(
     """
     now = 100.0
     running, caller = patient
-    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(request_log, "seams", SimpleNamespace(monotonic=lambda: now))
     await caller.ask_all([("db.kv.flood.set", {"key": ""})] * 300)
     await caller.ask("db.kv.quiet.set", {"key": ""})
     await caller.ask("db.kv.flood.get", {"key": ""})
@@ -241,7 +241,7 @@ async def test_a_flood_does_not_flood_the_log(
 def test_the_lines_of_a_flood_are_spread_over_each_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first lines, those of a flood follow one by one, so that they are never many in a row."""
     now = 99.5
-    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(request_log, "seams", SimpleNamespace(monotonic=lambda: now))
     lines = request_log._Lines()
     written = []
     for _ in range(40):
@@ -261,7 +261,7 @@ async def test_requests_that_are_too_many_fill_a_few_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is refused because a plugin asks too much is logged five times a second, whatever the verbs."""
-    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(request_log, "seams", SimpleNamespace(monotonic=lambda: 100.0))
     settings = Settings(slow_seconds=3_600, slow_walk_seconds=3_600, rate=1)
     asked = [(f"db.kv.flood.{verb}", {"key": "k", "value": 1}) for verb in ("get", "set", "incr", "delete")]
     async with (
@@ -278,7 +278,7 @@ async def test_the_log_is_bounded_whoever_fills_it(
 ) -> None:
     """Under ever new names, 500 lines a second are written and no more."""
     running, caller = patient
-    monkeypatch.setattr(request_log, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(request_log, "seams", SimpleNamespace(monotonic=lambda: 100.0))
     await caller.ask_all([(f"db.kv.p{number}.set", {"key": ""}) for number in range(600)])
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 500
     assert len(running.recorder.operations) == 600

@@ -108,7 +108,7 @@ async def test_what_is_quick_is_not_kept(caller: Caller) -> None:
 
 async def test_a_flood_does_not_fill_it(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one plugin and verb no more are kept in a second than lines are logged; all are counted."""
-    monkeypatch.setattr("holdfast.edges.intake.request_log.time", SimpleNamespace(monotonic=lambda: 7.0))
+    monkeypatch.setattr("holdfast.edges.intake.request_log.seams", SimpleNamespace(monotonic=lambda: 7.0))
     settings = Settings(slow_seconds=0.0, slow_walk_seconds=0.0)
     async with serving(nats_server.url, settings=settings), calling(nats_server.url) as caller:
         await caller.ask("db.kv.quote-db.get", {"key": "q"})

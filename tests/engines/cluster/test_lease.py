@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engines.cluster import lease
+from holdfast import seams
 from holdfast.engines.cluster.lease import LEASE_MS, RENEW_SECONDS, SHARED_SECONDS, YIELD_SECONDS, ShardLease
 
 START = 1_000.0
@@ -24,7 +24,7 @@ class Ticks:
 def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
     """Ticks that stand still until they are moved."""
     ticks = Ticks()
-    monkeypatch.setattr(lease, "ticks", ticks)
+    monkeypatch.setattr(seams, "ticks", ticks)
     return ticks
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from holdfast import seams
 from holdfast.bus.protocol import Message
 from holdfast.engines.cluster import lease as lease_module
-from holdfast.engines.cluster.lease import LeaseHandover, ShardLease, ticks
+from holdfast.engines.cluster.lease import LeaseHandover, ShardLease
 
 
 class Queue:
@@ -70,7 +71,7 @@ async def parts(monkeypatch: pytest.MonkeyPatch) -> Parts:
 async def test_the_holder_releases_its_lease_between_two_groups(parts: Parts) -> None:
     """It notes that another node wants the shard, and has its queue do the rest."""
     lease, queue, wire, handover = parts
-    lease.grant(ticks(), milliseconds=60_000)
+    lease.grant(seams.ticks(), milliseconds=60_000)
     ask(wire, "other")
     async with asyncio.timeout(60):
         await queue.woken.wait()

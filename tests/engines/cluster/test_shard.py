@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast import seams
 from holdfast.engine import LATER
 from holdfast.engines.cluster import forwarding, snapshots
-from holdfast.engines.cluster.lease import ShardLease, ticks
+from holdfast.engines.cluster.lease import ShardLease
 from holdfast.engines.cluster.messages import ForwardedName
 from holdfast.engines.cluster.replica import LogGap
 from holdfast.errors import DatabaseError, OutcomeUnknown, StorageFull, Unavailable, VersionConflict
@@ -258,6 +259,6 @@ async def test_a_look_that_outlasts_the_lease_is_made_again(
             shard.lease.give_up()
         return len(looks)
 
-    shard.lease.grant(ticks(), milliseconds=60_000)
+    shard.lease.grant(seams.ticks(), milliseconds=60_000)
     assert await shard.reads.fresh(look) == 2
     assert len(looks) == 2

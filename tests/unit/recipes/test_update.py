@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import UNSET
 
+from holdfast import seams
 from holdfast.errors import ValidationError, VersionConflict
 from holdfast.handles.recipes import retry
 
@@ -37,7 +38,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(seconds)
 
     monkeypatch.setattr(retry, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(retry, "random", SimpleNamespace(random=lambda: 0.5))
+    monkeypatch.setattr(seams, "uniform", lambda: 0.5)
     return slept
 
 
@@ -55,7 +56,7 @@ async def test_update_raises_the_conflict_at_its_timeout(
 ) -> None:
     """An update that loses every race until its timeout raises the conflict, with the current entry."""
     times = iter([100.0, 129.9, 130.0])
-    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(seams, "monotonic", lambda: next(times))
     await kv.set("n", 0)
     with pytest.raises(VersionConflict) as lost:
         await kv.update("n", losing(kv, 99))

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import msgspec
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.edges.screen import HARMFUL, colours, harmless
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 
@@ -352,7 +352,7 @@ def whole_file(path: Path, *, field: str = "out", force: bool = True) -> Iterato
     Raises:
         ValidationError: The file can't be written, or it exists and `force` is not set.
     """
-    unfinished = path.parent / f".{path.name}.{os.getpid()}"
+    unfinished = path.parent / f".{path.name}.{seams.pid()}"
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -5,7 +5,6 @@ This is the only module of the command line that distinguishes SQLite from Postg
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 import sys
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from holdfast import masking
+from holdfast import masking, seams
 from holdfast.edges.cli.output import say
 from holdfast.engine import Movable
 from holdfast.engines.sql.adopting import refusal
@@ -48,7 +47,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     async def revision(self) -> str:
         """Return the current revision, `base` for none. This creates nothing."""
         if self.file is not None:
-            return await asyncio.to_thread(_in_file, self.file) or BASE
+            return await seams.aside(_in_file, self.file) or BASE
         return await self._in_database() or BASE
 
     @property
@@ -109,7 +108,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             from holdfast.engines.sqlite.raw import closed_in
 
             with _our_errors(self.file):
-                closed = await asyncio.to_thread(closed_in, self.file)
+                closed = await seams.aside(closed_in, self.file)
         else:
             # late: optional driver
             from holdfast.engines.postgres.raw import closed_at
@@ -128,7 +127,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             # late: it takes 6 ms, and a service has no file
             from holdfast.engines.sqlite.setup import found_in
 
-            return await asyncio.to_thread(found_in, self.file)
+            return await seams.aside(found_in, self.file)
         # late: optional driver
         from holdfast.engines.postgres.setup import foreign_table
 
@@ -141,7 +140,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             Unavailable: Another process holds the right to write to the file.
         """
         if self.file is not None:
-            return await asyncio.to_thread(_adopt_file, self.file, dry_run)
+            return await seams.aside(_adopt_file, self.file, dry_run)
         # late: optional driver
         from holdfast.engines.postgres.setup import adopt
 
@@ -154,7 +153,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             Unavailable: Another process holds the right to write to the file.
         """
         if self.file is not None:
-            await asyncio.to_thread(_downgrade_file, self.file, revision)
+            await seams.aside(_downgrade_file, self.file, revision)
         elif self.dsn is not None:
             await _downgrade_database(self.dsn, revision)
 

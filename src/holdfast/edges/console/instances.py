@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import secrets
-import socket
-import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 import holdfast
+from holdfast import seams
 from holdfast.wire.subjects import SERVICE_INBOX
 
 if TYPE_CHECKING:
@@ -92,15 +89,15 @@ class Instances:
         cluster: Callable[[], ClusterFigures | None],
         *,
         prefix: str,
-        ticks: Callable[[], float] = time.monotonic,
+        ticks: Callable[[], float] | None = None,
     ) -> None:
         self._health = health
         self._metrics = metrics
         self._cluster = cluster
-        self._ticks = ticks
+        self._ticks = seams.monotonic if ticks is None else ticks
         self._subject = f"{SERVICE_INBOX}.instances.{prefix}"
         self._me = Announcement(
-            id=secrets.token_hex(8), host=socket.gethostname(), pid=os.getpid(), version=holdfast.__version__
+            id=seams.token(8), host=seams.host(), pid=seams.pid(), version=holdfast.__version__
         )
         self._heard: dict[str, HeardInstance] = {}
         self._unknown = asyncio.Event()

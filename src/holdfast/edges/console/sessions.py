@@ -10,14 +10,13 @@ once. A caller who opens many sessions ends own ones, and only an operator ends 
 from __future__ import annotations
 
 import hashlib
-import secrets
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.errors import Busy
 from holdfast.operators.tokens import OF_LINK, Token
 
@@ -58,8 +57,8 @@ class BrowserSessions:
         ticks: Returns a monotonic time in seconds.
     """
 
-    def __init__(self, *, ticks: Callable[[], float] = time.monotonic) -> None:
-        self._ticks = ticks
+    def __init__(self, *, ticks: Callable[[], float] | None = None) -> None:
+        self._ticks = seams.monotonic if ticks is None else ticks
         self._sessions: dict[str, BrowserSession] = {}
         self._links: dict[str, float] = {}
 
@@ -93,7 +92,7 @@ class BrowserSessions:
         """Make a link's secret, which opens one session for an operator of this machine."""
         if len(self._links) >= MOST_LINKS:
             del self._links[next(iter(self._links))]
-        secret = secrets.token_urlsafe(32)
+        secret = seams.secret(32)
         self._links[_hashed(secret)] = self._ticks()
         return secret
 
@@ -102,11 +101,15 @@ class BrowserSessions:
         made = self._links.pop(_hashed(secret), None)
         if made is None or self._ticks() > made + LINK_SECONDS:
             return None
-        operator = Token(id=f"{OF_LINK}{secrets.token_hex(4)}", operator=True, created_at=datetime.now(UTC))
+        operator = Token(
+            id=f"{OF_LINK}{seams.token(4)}",
+            operator=True,
+            created_at=datetime.fromtimestamp(seams.wall(), UTC),
+        )
         return self._opened(operator, operator=True)
 
     def _opened(self, stands_for: str | Token, *, operator: bool) -> str:
-        cookie, now = secrets.token_urlsafe(32), self._ticks()
+        cookie, now = seams.secret(32), self._ticks()
         self._sessions = {name: one for name, one in self._sessions.items() if not one.is_over(now)}
         self._make_room(stands_for, operator=operator)
         self._sessions[_hashed(cookie)] = BrowserSession(stands_for, operator, now, now)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http import responses
 from holdfast.edges.http.blobs import BlobSteps, BlobTransfers, ClientGone, deadline_fields, transfer_of
@@ -181,7 +181,7 @@ class Api:
             route=call.route,
             payload=body,
             received=service.now(),
-            began=time.perf_counter(),
+            began=seams.monotonic(),
             endpoint=self._endpoint,
             verb=call.target.verb,
             writes=call.target.verb is not None and call.target.verb.in_order,

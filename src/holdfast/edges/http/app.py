@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.edges.http.api import OF_PAGES, FastPath
 from holdfast.edges.http.openapi import PATH, document_bytes
@@ -94,7 +94,7 @@ class Health:
 
     async def _audit(self) -> str:
         """Return `ok` if audited writes can be signed, else the problem. The result is cached briefly."""
-        if time.monotonic() < self._looked + FRESH:
+        if seams.monotonic() < self._looked + FRESH:
             return self._signs
         try:
             async with asyncio.timeout(PATIENCE):
@@ -102,7 +102,7 @@ class Health:
         except (HoldfastError, TimeoutError):
             return UNKNOWN
         self._signs = OK if trouble is None else f"{trouble.code}: {trouble.message}"
-        self._looked = time.monotonic()
+        self._looked = seams.monotonic()
         return self._signs
 
     def _nats(self) -> str:

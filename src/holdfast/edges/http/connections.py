@@ -19,7 +19,7 @@ import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.clock import TICKS
+from holdfast import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,12 +178,12 @@ class ReadingTurns:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        until = TICKS() + READING_SECONDS
+        until = seams.ticks() + READING_SECONDS
         while self._waiting:
             connection = next(iter(self._waiting))
             del self._waiting[connection]
             connection.parse_piece()
-            if TICKS() > until:
+            if seams.ticks() > until:
                 break
         self._scheduled = False
         if self._waiting:

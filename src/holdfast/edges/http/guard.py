@@ -10,10 +10,10 @@ a token and allows no more than the token does; with it, only a page of this ser
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.edges.http.responses import NoToken
 from holdfast.edges.intake.service import TOKEN_SIGN
@@ -159,12 +159,10 @@ class TokenGuard:
         ticks: Returns a monotonic time in seconds.
     """
 
-    def __init__(
-        self, tokens: Tokens, *, open_mode: bool, ticks: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, tokens: Tokens, *, open_mode: bool, ticks: Callable[[], float] | None = None) -> None:
         self._tokens = tokens
         self._open = open_mode
-        self._ticks = ticks
+        self._ticks = seams.monotonic if ticks is None else ticks
         self.sessions: SessionBook | None = None
         """The sessions whose cookies are accepted, if there are any."""
         self._known: Bounded[str, tuple[float, Token]] = Bounded(KNOWN)

@@ -8,15 +8,13 @@ client that floods the service must not flood its log.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections import Counter, deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.clock import moment
 from holdfast.edges.calls import FAMILIES
 from holdfast.errors import Busy, Defect, HoldfastError, InvalidJson, RateLimited, VersionConflict
@@ -227,11 +225,11 @@ class RequestLog:
             self._counter.operation(Operation("", "", "", "", 0.0, False, error.code))
 
     def _sampled(self) -> bool:
-        second = int(time.monotonic())
+        second = int(seams.monotonic())
         if second != self._second:
             self._second, self._in_second = second, 0
         self._in_second += 1
-        return self._in_second <= SAMPLE_ABOVE or random.random() < SAMPLE
+        return self._in_second <= SAMPLE_ABOVE or seams.uniform() < SAMPLE
 
 
 class _Lines:
@@ -252,7 +250,7 @@ class _Lines:
 
         That many may be written at once after a second without any. Later ones follow at that rate.
         """
-        now = time.monotonic()
+        now = seams.monotonic()
         if int(now) != self._second:
             self._begin_second(now)
         free_at = max(now, self._free_at.get((owner, *kind), now))

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import secrets
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
 
+from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.declare import missing
 from holdfast.edges.calls import FAMILIES, keys
@@ -152,7 +151,7 @@ class RequestService:
         self._pipeline = store.pipeline
         store.pipeline.in_groups_of(IN_A_GROUP, turns=TO_GATHER)
         self._settings = settings = settings or RequestSettings()
-        self.id = secrets.token_hex(8)
+        self.id = seams.token(8)
         """The name of this instance."""
         self.request_log = request_log or RequestLog(
             slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, kept=settings.slow_kept
@@ -200,7 +199,7 @@ class RequestService:
                 route=route,
                 payload=payload,
                 received=self.now(),
-                began=time.perf_counter(),
+                began=seams.monotonic(),
                 endpoint=endpoint,
                 verb=verb,
                 writes=verb.in_order,
@@ -452,7 +451,7 @@ class RequestService:
 
     def _finish(self, request: Request, answer: dict[str, Any] | Exception) -> None:
         """Answer a request with fields or with an error, and log what the caller receives."""
-        seconds = time.perf_counter() - request.began
+        seconds = seams.monotonic() - request.began
         fields, error = (answer, None) if isinstance(answer, dict) else ({}, _reported(answer))
         if request.back is not None:
             error = request.back(request, fields, error)

@@ -12,12 +12,12 @@ that no caller can name one.
 from __future__ import annotations
 
 import json
-import secrets
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.errors import Busy, InvalidJson, ValidationError
 
@@ -102,7 +102,7 @@ class SdkBypass:
         return message
 
     def _mark(self, kept: bytes) -> str:
-        mark = _SIGN + secrets.token_hex(16)
+        mark = _SIGN + seams.token(16)
         self._kept.keep(mark, kept)
         return mark
 

@@ -18,10 +18,9 @@ import asyncio
 import contextlib
 import importlib
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import extras
+from holdfast import extras, seams
 from holdfast.edges.http.api import respond
 from holdfast.edges.http.app import MCP
 from holdfast.edges.http.connections import BODIES, STREAM, HttpLimits
@@ -118,7 +117,7 @@ class McpDoor:
                 began = answer.began
                 answer.end()
                 sessions.in_use -= 1
-                sessions.used = time.monotonic()
+                sessions.used = seams.monotonic()
         except HoldfastError as error:
             service.refused(scope["path"], error)
             if not began:
@@ -180,7 +179,7 @@ class McpDoor:
         if namespace not in self._sessions:
             with extras.needed("mcp", "the path /mcp"):
                 # It takes a second, for which other requests must not wait.
-                sdk: Any = await asyncio.to_thread(importlib.import_module, _SDK)
+                sdk: Any = await seams.aside(importlib.import_module, _SDK)
             if self.service is None:
                 raise Unavailable("the service is stopping", retry_after=1.0)
             if namespace not in self._sessions:  # another request may have been faster
@@ -219,7 +218,7 @@ class McpDoor:
                 await self._end_with_tokens()
             except Exception:
                 _log.exception("the tokens of MCP sessions could not be checked")
-            now = time.monotonic()
+            now = seams.monotonic()
             for name, sessions in list(self._sessions.items()):
                 if sessions.idle and sessions.used + IDLE_SECONDS < now:
                     del self._sessions[name]

@@ -11,13 +11,13 @@ ones among them are received.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+from holdfast import seams
 from holdfast.edges.mcp.server import Handlers
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Sessions:
         self.turns, self.large = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(LARGE_AT_ONCE)
         self.in_use = 0
         """Number of requests and streams that are being answered."""
-        self.used = time.monotonic()
+        self.used = seams.monotonic()
         """When the last one ended."""
         self._up, self._stop = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run(), name="holdfast mcp sessions")

@@ -12,7 +12,6 @@ holds it. Everything read before is a courtesy.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import msgspec
 from msgspec import Meta, UnsetType
 
+from holdfast import seams
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import shape_of
 from holdfast.edges.intake.requests import MOST_READING, MOST_SINGLE
@@ -141,7 +141,7 @@ async def lock_acquire(caller: ToolCaller, arguments: dict[str, Any]) -> dict[st
     """Take a lock if it is free and has no waiters."""
     name = required(arguments, "name")
     key = lock_key(caller.kv, name)
-    holder = arguments.get("request_id") or secrets.token_hex(8)
+    holder = arguments.get("request_id") or seams.token(8)
     held = await caller.call("get", {"key": key})
     if held["exists"]:
         if holder_of(held) != holder:

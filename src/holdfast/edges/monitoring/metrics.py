@@ -8,12 +8,12 @@ rest are counted together, and so are unknown purposes.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from holdfast import seams
 from holdfast.commands import LetterStored, Stored, Versions
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.intake.request_log import DROPPED
@@ -210,7 +210,7 @@ class Metrics:
         store: Store,
         *,
         most_plugins: int = MOST_PLUGINS,
-        ticks: Callable[[], float] = time.monotonic,
+        ticks: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._labels = PluginLabels(most_plugins)
@@ -218,8 +218,8 @@ class Metrics:
         self._gauges = Gauges(self._families, store, self._labels)
         self._durations = Durations(self._labels, keys=VERBS, tables=TABLE_VERBS, forgotten=self._forget)
         self._operations, self._on_tables = self._durations.keys, self._durations.tables
-        self._ticks = ticks
-        self._ranked = ticks()
+        self._ticks = seams.monotonic if ticks is None else ticks
+        self._ranked = self._ticks()
         self._scraping = asyncio.Lock()
         self._group_sizes = Tally(SIZES)
         self._sweeps = Tally(SWEEPS)
@@ -314,7 +314,7 @@ class Metrics:
         async with self._scraping:  # labels must not change while the text is rendered
             await self._gauges.read()
             self._traffic = self._now_under_way()
-            text = await asyncio.to_thread(self._text)
+            text = await seams.aside(self._text)
             if self._ticks() - self._ranked >= RANKING:  # plugins that lose a label were shown once more
                 self._ranked = self._ticks()
                 self._durations.rank()

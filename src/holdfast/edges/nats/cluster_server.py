@@ -18,14 +18,13 @@ import hmac
 import json
 import os
 import re
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote
 
 import msgspec
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.edges.nats import server
 from holdfast.edges.nats.server import NatsServer
@@ -280,9 +279,9 @@ def node_password(folder: Path) -> str:
     private.make_folder(folder)
     path = folder / LOGIN
     if not path.exists():
-        made = path.with_name(f"{LOGIN}.{secrets.token_hex(4)}")
+        made = path.with_name(f"{LOGIN}.{seams.token(4)}")
         with open(private.create(made), "w", encoding="utf-8") as file:
-            file.write(f"{NODE}:{secrets.token_hex(24)}\n")
+            file.write(f"{NODE}:{seams.token(24)}\n")
         os.replace(made, path)  # whole or not at all
     user, _, password = path.read_text(encoding="utf-8").strip().partition(":")
     if user != NODE or not password:
@@ -300,7 +299,7 @@ def _node_alone(folder: Path) -> list[str]:
         "authorization {",
         "  users: [",
         f"    {_node_user(folder)}",
-        f'    {{ user: "{_ANYBODY}", password: "{secrets.token_hex(24)}"',
+        f'    {{ user: "{_ANYBODY}", password: "{seams.token(24)}"',
         f"      permissions: {{ publish: {denied}, subscribe: {denied} }} }}",
         "  ]",
         "}",
@@ -386,7 +385,7 @@ def server_name(config: Config, folder: Path) -> str:
     path = folder / "server-name"
     if not path.exists():
         with open(private.create(path), "w", encoding="utf-8") as file:
-            file.write(f"{config.cluster}-{secrets.token_hex(4)}")
+            file.write(f"{config.cluster}-{seams.token(4)}")
     return path.read_text(encoding="utf-8").strip()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 import holdfast
+from holdfast import seams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ class ServiceDiscovery:
             "version": holdfast.__version__,
             "metadata": {},
         }
-        self._started = datetime.now(UTC)
+        self._started = datetime.fromtimestamp(seams.wall(), UTC)
 
     def subjects(self) -> Iterator[str]:
         """Yield every subject that this instance must answer."""

@@ -16,7 +16,6 @@ import importlib.metadata
 import json
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
@@ -24,7 +23,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from holdfast import extras, private
+from holdfast import extras, private, seams
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class NatsServer:
             Unsupported: There is no nats-server, or it is too old to enforce permissions.
         """
         program = find()
-        if self._config is not None and (number := await asyncio.to_thread(version, program)) < LEAST_VERSION:
+        if self._config is not None and (number := await seams.aside(version, program)) < LEAST_VERSION:
             raise Unsupported(
                 f"nats-server {_dotted(number)} does not keep permissions apart; "
                 f"{_dotted(LEAST_VERSION)} or newer is needed"
@@ -174,14 +173,14 @@ class NatsServer:
         if self._lock is None:
             lock = private.opened(self._folder / "lock", os.O_RDWR)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                seams.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(lock)
                 raise self._taken("another Holdfast") from None
             self._lock = lock
 
     async def _spawn(self, program: Path) -> Process:
-        self._given_name = self._name or f"holdfast-{secrets.token_hex(8)}"
+        self._given_name = self._name or f"holdfast-{seams.token(8)}"
         self._private("nats-server.name", self._given_name)
         file = self._save_config()
         command = [str(program), "--addr", _HOST, "--port", str(self._port or -1), "--config", str(file)]

@@ -22,13 +22,12 @@ imported subject takes precedence, so exports of single verbs may lie within oth
 from __future__ import annotations
 
 import json
-import secrets
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast import extras, rules
+from holdfast import extras, rules, seams
 from holdfast.edges.calls import FAMILIES, reading
 from holdfast.errors import ValidationError
 from holdfast.families import OF_PLUGINS, SEMANTIC
@@ -77,10 +76,9 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return {"nkey": self.public}
 
 
-def new_credentials(
-    user: str, kind: Kind, *, random: Callable[[int], bytes] = secrets.token_bytes
-) -> Credentials:
+def new_credentials(user: str, kind: Kind, *, random: Callable[[int], bytes] | None = None) -> Credentials:
     """Generate credentials."""
+    random = seams.entropy if random is None else random
     if kind == "passwords":
         return Credentials(user=user, secret=random(24).hex())
     with extras.needed("nats", "making nkeys"):

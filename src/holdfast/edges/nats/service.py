@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import time
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast import families
+from holdfast import families, seams
 from holdfast.bus.errors import Lost
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.requests import Endpoint
@@ -157,7 +155,7 @@ class NatsService:
         )
         self._discovery = ServiceDiscovery(
             [one for endpoints in self._subjects.endpoints.values() for one in endpoints.values()],
-            self.requests.id if settings.plugin is None else secrets.token_hex(8),
+            self.requests.id if settings.plugin is None else seams.token(8),
         )
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
@@ -243,7 +241,7 @@ class NatsService:
                 route=route,
                 payload=message.data,
                 received=self._now(),
-                began=time.perf_counter(),
+                began=seams.monotonic(),
                 endpoint=endpoint,
                 verb=verb,
                 writes=verb is not None and verb.in_order,

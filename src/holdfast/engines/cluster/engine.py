@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import tempfile
 from collections import defaultdict
 from functools import partial
@@ -30,11 +29,11 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.audit.keyring import Keyring
 from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.clock import KeptLine, this_machine
+from holdfast.clock import KeptLine
 from holdfast.engine import LATER, Capabilities
 from holdfast.engine.raw import CHANGED
 from holdfast.engines.cluster import moves, servers
@@ -82,7 +81,7 @@ class ClusterEngine:
         self._address = address
         self.keys = Keyring() if keys is None else keys
         self.defaults: Policy | None = None
-        self._node = secrets.token_hex(4)
+        self._node = seams.token(4)
         self._connection = NodeConnection(
             name=f"holdfast cluster {address.name}", on_reconnected=self._on_reconnected
         )
@@ -122,7 +121,7 @@ class ClusterEngine:
         try:
             await self._connect()
             private.make_folder(self._address.data)
-            self._epoch = await asyncio.to_thread(kept_epoch, self._address.data / "shard-0.db")
+            self._epoch = await seams.aside(kept_epoch, self._address.data / "shard-0.db")
             stream = await self._stream()
             self._epoch = stream.epoch
             self._shards = [self._shard(number, stream) for number in range(stream.shards)]
@@ -267,7 +266,7 @@ class ClusterEngine:
         kept = await self._first.kept_line()
         if kept is None:
             return KeptLine(machine=None, line=0.0, at=0, open=False)
-        same = kept.machine is not None and kept.machine == this_machine()
+        same = kept.machine is not None and kept.machine == seams.this_machine()
         return kept if same else msgspec.structs.replace(kept, open=False)
 
     async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
@@ -344,7 +343,7 @@ class ClusterEngine:
         self._shards = []
         await self._connection.close()
         if self._visit is not None:
-            await asyncio.to_thread(self._visit.cleanup)
+            await seams.aside(self._visit.cleanup)
 
     @property
     def _first(self) -> SqliteEngine:

@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import time
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 import msgspec
 
+from holdfast import seams
 from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Command, Deleted, Done, Got, Missed, Stored, Versions, kinds_of
 from holdfast.decide import Outcome
@@ -215,7 +214,7 @@ class Forwarding:
     def own(self, now: Callable[[], int]) -> None:
         """Note that a caller of this node writes here."""
         self._clock = now
-        self._own_until = time.monotonic() + OWN_SECONDS
+        self._own_until = seams.monotonic() + OWN_SECONDS
 
     def saw(self, entry: Logged) -> None:
         """Note a message of another node, before it is applied."""
@@ -260,7 +259,7 @@ class Forwarding:
         """
         if not self._lease.shared or not can_carry(commands):
             return None
-        name = secrets.token_hex(8)
+        name = seams.token(8)
         try:
             data = group_as_bytes(name, self._replica.at.seq, commands)
         except OverflowError:  # a number that the format does not hold
@@ -295,10 +294,10 @@ class Forwarding:
 
     async def _replied(self, sent: SentGroup) -> bytes:
         """Wait for the reply for as long as the other node writes."""
-        end = time.monotonic() + self._timeout
+        end = seams.monotonic() + self._timeout
         while not sent.reply.done():
             await asyncio.wait([sent.reply], timeout=LOOK_SECONDS)
-            if not sent.reply.done() and (not self._lease.shared or time.monotonic() > end):
+            if not sent.reply.done() and (not self._lease.shared or seams.monotonic() > end):
                 return _DOUBT
         return sent.reply.result()
 
@@ -359,7 +358,7 @@ class Forwarding:
 
     async def _decided(self, data: bytes) -> bytes:
         """Decide a group and return the results."""
-        if not self._lease.leads or self._clock is None or time.monotonic() > self._own_until:
+        if not self._lease.leads or self._clock is None or seams.monotonic() > self._own_until:
             raise Moved
         name, after, commands = group_of_bytes(data)
         self.require([ForwardedName(name, after)])

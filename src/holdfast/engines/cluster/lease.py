@@ -15,8 +15,9 @@ node that hears nothing waits until the lease has ended.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Final
+
+from holdfast import seams
 
 if TYPE_CHECKING:
     from holdfast.bus.connection import Connection
@@ -36,16 +37,9 @@ SHARED_SECONDS: Final = 1.0
 LEAST_HOLD_SECONDS: Final = 0.01
 """How long a node keeps a shard that another one wants, so that a group or two go through."""
 
-_TICKS: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def ticks() -> float:
-    """Return the seconds since the machine was started."""
-    return time.clock_gettime(_TICKS)
-
 
 class ShardLease:
-    """Who may answer for a shard, as far as this node knows. Times are those of `ticks`."""
+    """Who may answer for a shard, as far as this node knows. Times are those of `seams.ticks`."""
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -57,12 +51,12 @@ class ShardLease:
 
     def held(self) -> bool:
         """True while this node may answer from its file. Ask again after looking into the file."""
-        return ticks() < self._until
+        return seams.ticks() < self._until
 
     @property
     def left(self) -> float:
         """For how many seconds this node may answer from its file; less than 0 if it may not."""
-        return self._until - ticks()
+        return self._until - seams.ticks()
 
     @property
     def ageing(self) -> bool:
@@ -72,17 +66,17 @@ class ShardLease:
     @property
     def held_for(self) -> float:
         """For how many seconds this node has held the shard without a break."""
-        return ticks() - self._since if self.held() else 0.0
+        return seams.ticks() - self._since if self.held() else 0.0
 
     @property
     def shared(self) -> bool:
         """True while another node writes, too."""
-        return ticks() - self._foreign < SHARED_SECONDS
+        return seams.ticks() - self._foreign < SHARED_SECONDS
 
     @property
     def wait(self) -> float:
         """The seconds until this node may write; 0 if it may now."""
-        return max(0.0, self._keep_off - ticks())
+        return max(0.0, self._keep_off - seams.ticks())
 
     def grant(self, sent: float, *, milliseconds: int) -> None:
         """Note that a message of this node, first sent at `sent`, is in the log."""
@@ -94,7 +88,7 @@ class ShardLease:
     def see(self, milliseconds: int, *, wrote: bool) -> None:
         """Note a message of another node, received just now. One that wrote nothing served its readers."""
         self._until = 0.0
-        now = ticks()
+        now = seams.ticks()
         if wrote:
             self._foreign = now
         self._keep_off = now + milliseconds / 1000 * MARGIN
@@ -106,7 +100,7 @@ class ShardLease:
     def make_way(self) -> None:
         """Keep off for a moment, so that another node can write."""
         self._until = 0.0
-        self._keep_off = ticks() + YIELD_SECONDS
+        self._keep_off = seams.ticks() + YIELD_SECONDS
 
 
 class LeaseHandover:

@@ -18,12 +18,11 @@ import asyncio
 import contextlib
 import logging
 import math
-import secrets
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.bus.errors import BusError, NoResponders
 from holdfast.engines.cluster.jetstream import (
     FOR_A_WHILE,
@@ -146,7 +145,7 @@ async def _create(address: ClusterAddress, jetstream: JetStream, seconds: float)
         "deny_delete": True,
         "allow_atomic": True,
         "duplicate_window": DUPLICATES_SECONDS * NANOSECONDS,
-        "metadata": {EPOCH: secrets.token_hex(8), _SHARDS: str(address.shards)},
+        "metadata": {EPOCH: seams.token(8), _SHARDS: str(address.shards)},
     }
     try:
         return await jetstream.api(f"STREAM.CREATE.{address.stream}", body, seconds=seconds)
@@ -287,7 +286,7 @@ class Publisher:
             Unavailable: The message is not stored.
             StorageFull: The servers have no room.
         """
-        end = time.monotonic() + self._address.timeout
+        end = seams.monotonic() + self._address.timeout
         parts = proposal.parts(self._connection.max_payload)
         doubt = False
         reason = "the servers refuse it"
@@ -319,7 +318,7 @@ class Publisher:
                 return place
             if late() and not doubt:
                 return None
-            if late() or time.monotonic() > end:
+            if late() or seams.monotonic() > end:
                 raise await self._given_up(reason, doubt=doubt)
             await asyncio.sleep(ATTEMPT_PAUSE_SECONDS)
 
@@ -330,7 +329,7 @@ class Publisher:
         them would refuse every message, so that another one has to lead.
         """
         words = f"the server that leads the log has {last} as its last message, and this node has {base}"
-        now = time.monotonic()
+        now = seams.monotonic()
         if now - self._lagged_at > LAGS_SECONDS:
             self._lagging_since = now
         self._lagged_at = now
@@ -345,7 +344,7 @@ class Publisher:
     async def _catch_up(self, seq: int, end: float, *, doubt: bool) -> None:
         """Wait until the replica has applied the log up to a sequence, which tells whose message is there."""
         try:
-            async with asyncio.timeout(max(0.0, end - time.monotonic())):
+            async with asyncio.timeout(max(0.0, end - seams.monotonic())):
                 await self._replica.reach(seq)
         except TimeoutError:
             kind = OutcomeUnknown if doubt else Unavailable

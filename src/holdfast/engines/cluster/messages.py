@@ -15,12 +15,12 @@ Every replica runs the same statements for it.
 
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict, astuple
 
+from holdfast import seams
 from holdfast.bus.protocol import Message
 from holdfast.decide import Outcome
 from holdfast.engine.raw import Section, StoreInfo
@@ -145,7 +145,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             raise ValueTooLarge(
                 f"the write changes {len(self.data)} bytes at once, more than the log of the cluster accepts"
             )
-        batch = secrets.token_hex(8)
+        batch = seams.token(8)
         headers = [
             {
                 "Nats-Batch-Id": batch,

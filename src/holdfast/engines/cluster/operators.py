@@ -10,15 +10,12 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import os
-import socket
-import time
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from holdfast import seams
 from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.engine import ClusterFigures
@@ -410,7 +407,7 @@ class NodeAnswers:
         self._node = node
         self._version = version(DISTRIBUTION)
         self._maker = maker
-        self._host = socket.gethostname()
+        self._host = seams.host()
         self._shards: Sequence[Shard] = ()
         self._reports: list[TimedReport] = []
         self._known: dict[str, KnownNode] = {}
@@ -446,10 +443,10 @@ class NodeAnswers:
         return NodeReport(
             node=self._node,
             host=self._host,
-            pid=os.getpid(),
+            pid=seams.pid(),
             version=self._version,
             folder=str(self._address.data.absolute()),
-            time=int(time.time() * 1000),
+            time=int(seams.wall() * 1000),
             shards=[shard.report() for shard in self._shards],
             known=list(self._known.values()),
             servers=servers.other_servers(self._address),
@@ -494,7 +491,7 @@ class NodeAnswers:
 
     def _remember(self, reports: Sequence[NodeReport]) -> None:
         """Remember the nodes that answered, and those that they remember: this one may have started since."""
-        now = int(time.time() * 1000)
+        now = int(seams.wall() * 1000)
         there = [one for one in reports if not one.visits]
         known = [one for report in reports for one in report.known if one.node not in self._left]
         for one in (*known, *(_known(report, now) for report in there)):
@@ -511,7 +508,7 @@ class NodeAnswers:
 
     def _announce(self, call: str) -> None:
         if not self._visits:
-            me = _known(self.report(), int(time.time() * 1000))
+            me = _known(self.report(), int(seams.wall() * 1000))
             tell_nodes(self._connection, self._address, OperatorCall(call=call, node=me))
 
     def _note(self, message: Message) -> None:
@@ -520,7 +517,7 @@ class NodeAnswers:
             call = _call.decode(message.data)
         except msgspec.DecodeError:  # of a version that says it otherwise
             return
-        now = int(time.time() * 1000)
+        now = int(seams.wall() * 1000)
         if call.node is None or call.node.node == self._node:
             return
         if call.call == "left":
@@ -622,7 +619,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 async def contents_of(path: Path) -> Awaitable[Contents]:
     """Begin to read a file as it is now. The result, which may take long, is to be awaited."""
-    thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast contents")
+    thread = seams.pool("holdfast contents")
     loop = asyncio.get_running_loop()
     try:
         connection = await loop.run_in_executor(thread, _begun, path)

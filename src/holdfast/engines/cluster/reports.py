@@ -9,14 +9,12 @@ Every node answers for itself. One that does not answer in time is not there, as
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import time
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast import seams
 from holdfast.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ EVERY: Final = "all"
 
 def about_node(node: str) -> dict[str, str]:
     """Return what the consumers of a node on this machine say about it."""
-    return {NODE: node, HOST: socket.gethostname(), PROCESS: str(os.getpid())}
+    return {NODE: node, HOST: seams.host(), PROCESS: str(seams.pid())}
 
 
 def where_of(about: Mapping[str, str]) -> str:
@@ -182,7 +180,7 @@ class Inbox:
         self._subscription.cancel()
 
     def _take(self, message: Message) -> None:
-        self._messages.put_nowait((time.time(), message))
+        self._messages.put_nowait((seams.wall(), message))
 
 
 def skew_of(nodes: Sequence[TimedReport]) -> float:
@@ -210,7 +208,7 @@ def wrong_clock(lead: float) -> Unavailable:
 
 async def node_reports(connection: Connection, address: ClusterAddress) -> list[TimedReport]:
     """Return the reports of all nodes that answer, by host and process."""
-    inbox, sent = Inbox(connection), time.time()
+    inbox, sent = Inbox(connection), seams.wall()
     until = asyncio.get_running_loop().time() + ANSWER_SECONDS
     reports: list[TimedReport] = []
     try:

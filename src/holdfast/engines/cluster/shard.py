@@ -20,17 +20,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from holdfast import seams
 from holdfast.bus.errors import BusError
 from holdfast.decide import Outcome
 from holdfast.engine import LATER
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
 from holdfast.engines.cluster.jetstream import NoMajority
-from holdfast.engines.cluster.lease import LEASE_MS, RENEW_SECONDS, LeaseHandover, ShardLease, ticks
+from holdfast.engines.cluster.lease import LEASE_MS, RENEW_SECONDS, LeaseHandover, ShardLease
 from holdfast.engines.cluster.log import Follower, Publisher, is_late, never
 from holdfast.engines.cluster.messages import HEADROOM, Proposal, encode_outcome
 from holdfast.engines.cluster.replica import LogGap, Replica
@@ -357,7 +356,7 @@ class Shard:
             if not milliseconds:
                 self.lease.give_up()  # others may write once they have the message, before this node knows
             proposal = Proposal(
-                id=secrets.token_hex(8),
+                id=seams.token(8),
                 base=base,
                 node=self._node,
                 lease=milliseconds,
@@ -368,7 +367,7 @@ class Shard:
             self.replica.expect(proposal.id, outcome, also, check)
             # The lease counts from the first attempt. The others count theirs from the delivery, which may be
             # that of any attempt, so counting from a later one could outlast them.
-            sent = ticks()
+            sent = seams.ticks()
             try:
                 place = await self._publisher.publish(proposal, late)
             except OutcomeUnknown as error:
@@ -410,8 +409,8 @@ class Shard:
         self._require_following()
         asked_at = 0.0
         while (wait := self.lease.wait) > 0:
-            if time.monotonic() - asked_at > WANT_SECONDS and not self.lease.leads:
-                asked_at = time.monotonic()
+            if seams.monotonic() - asked_at > WANT_SECONDS and not self.lease.leads:
+                asked_at = seams.monotonic()
                 self._handover.ask()
             moved = self.replica.moved
             try:
@@ -498,7 +497,7 @@ class Reads:
 
     async def _reached(self, seq: int) -> None:
         """Wait until no node can answer by its lease from before a message that was read here."""
-        shard, end = self._shard, time.monotonic() + FOLLOW_SECONDS
+        shard, end = self._shard, seams.monotonic() + FOLLOW_SECONDS
         while seq > self._holder_at and shard.lease.wait:
             shard.require()
             await self._ask_holder(seq)
@@ -525,7 +524,7 @@ class Reads:
         if before is not None:
             await asyncio.wait([before])
         self._asked, self._queued = self._queued, None  # readers that come from here on need another round
-        shard, end = self._shard, time.monotonic() + FOLLOW_SECONDS
+        shard, end = self._shard, seams.monotonic() + FOLLOW_SECONDS
         while not shard.lease.held():
             shard.require()
             if not shard.lease.wait:
@@ -541,7 +540,7 @@ class Reads:
         Raises:
             Unavailable: It is past the end.
         """
-        if time.monotonic() > end:
+        if seams.monotonic() > end:
             raise Unavailable(f"the node that holds {self._shard.name} does not answer")
         await asyncio.sleep(min(READ_PAUSE_SECONDS, self._shard.lease.wait))
 

@@ -15,14 +15,12 @@ import contextlib
 import hashlib
 import logging
 import os
-import secrets
-import time
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.bus.errors import BusError
 from holdfast.engines.cluster.jetstream import (
     FOR_A_WHILE,
@@ -104,11 +102,11 @@ class Snapshots:
     async def _store(self, path: Path, *, shard: int, seq: int, node: str) -> SnapshotNote:
         await self._ensure()
         before, at = await self._last(shard)
-        name = secrets.token_hex(8)
+        name = seams.token(8)
         digest = hashlib.sha256()
         acks: list[asyncio.Task[Ack]] = []
         first = stored = parts = 0
-        size = (await asyncio.to_thread(path.stat)).st_size
+        size = (await seams.aside(path.stat)).st_size
         try:
             for piece in _pieces(path, digest, self._room):
                 parts, stored = parts + 1, stored + len(piece)
@@ -132,7 +130,7 @@ class Snapshots:
             bytes=size,
             stored=stored,
             sha256=digest.hexdigest(),
-            made_at=int(time.time() * 1000),
+            made_at=int(seams.wall() * 1000),
             node=node,
         )
         await self._replace_notes(shard, [note, *before[: KEPT - 1]], at)
@@ -163,9 +161,9 @@ class Snapshots:
                         raise _damaged(note)
                     data = restored.decompress(part.data)
                     digest.update(data)
-                    await asyncio.to_thread(file.write, data)
+                    await seams.aside(file.write, data)
                 file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
+                await seams.aside(os.fsync, file.fileno())
         except (TimeoutError, BusError, ApiRefusal) as error:
             why = str(error) or "no answer in time"
             raise NoMajority(f"a snapshot of {self._address.name} could not be fetched: {why}") from None
@@ -265,7 +263,7 @@ class SnapshotInstaller:
         notes = await self._snapshots.notes(shard)
         if not notes:
             return False
-        kept = await asyncio.to_thread(kept_place, path)
+        kept = await seams.aside(kept_place, path)
         newest = notes[0]
         if newest.seq <= kept.seq:
             return False
@@ -368,12 +366,12 @@ class SnapshotMaker:
 
     async def _made(self, shard: Shard) -> SnapshotNote:
         copy = shard.replica.path.absolute().with_name(f"{shard.replica.path.name}.copy")
-        await asyncio.to_thread(copy.unlink, missing_ok=True)
+        await seams.aside(copy.unlink, missing_ok=True)
         try:
             rescued = await shard.replica.file.rescue(str(copy))
             if rescued.trouble is not None:
                 raise DatabaseError(f"{shard.replica.path} is damaged: {rescued.trouble}")
-            seq = (await asyncio.to_thread(kept_place, copy)).seq
+            seq = (await seams.aside(kept_place, copy)).seq
             return await self._snapshots.store(copy, shard=shard.number, seq=seq, node=self._node)
         finally:
             for suffix in ("", "-wal", "-shm"):

@@ -8,12 +8,11 @@ inserted as any program inserts them, so that the store's triggers give them the
 
 from __future__ import annotations
 
-import secrets
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 
+from holdfast import seams
 from holdfast.engines.postgres import sql
 from holdfast.engines.sql import adopting, layout
 from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
@@ -65,7 +64,7 @@ async def prepare(connection: Connection, dsn: str) -> None:
             await _migrate(dsn)
         case Need.NOTHING:
             pass
-    await connection.execute(ADD_EPOCH, secrets.token_hex(8))
+    await connection.execute(ADD_EPOCH, seams.token(8))
 
 
 async def _migrate(dsn: str) -> None:
@@ -207,11 +206,11 @@ async def _make_room(connection: Connection) -> None:
         await connection.execute(f"DROP INDEX {index}")
     await connection.execute(f"ALTER TABLE {TABLE} RENAME TO {OLD_TABLE}")
     await connection.execute(layout.ddl("postgresql"))
-    await connection.execute(ADD_EPOCH, secrets.token_hex(8))
+    await connection.execute(ADD_EPOCH, seams.token(8))
 
 
 async def _bring(connection: Connection, table: str, found: Found, report: Report) -> None:
-    now = time.time_ns() // 1_000_000
+    now = seams.wall_ns() // 1_000_000
     columns = ["plugin_name::text", "key::text", f"{found.value}::text", *map(_time, found.times)]
     some: list[NewRow] = []
     async for row in connection.cursor(

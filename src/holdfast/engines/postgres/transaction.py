@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.bounded import Bounded
 from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
 from holdfast.decide.weights import summed
@@ -170,14 +169,14 @@ class Group:
         Raises:
             OutcomeUnknown: The commit was not confirmed. Any other error means that nothing was written.
         """
-        late, give_up = 0, time.monotonic() + LOCK_SECONDS
+        late, give_up = 0, seams.monotonic() + LOCK_SECONDS
         while late < _ATTEMPTS:
             try:
                 return await self._attempt(connection, marks)
             except _Late:
                 late += 1
             except asyncpg.LockNotAvailableError:  # see `save_sql.ENTRY_WAIT_MS`
-                if time.monotonic() >= give_up:
+                if seams.monotonic() >= give_up:
                     raise
                 if connection.is_in_transaction():
                     await connection.execute("ROLLBACK")

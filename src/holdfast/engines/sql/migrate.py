@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import threading
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import extras
+from holdfast import extras, seams
 from holdfast.engines.sql.address import writable
 from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.errors import Unsupported
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     Store = sqlite3.Connection | str | os.PathLike[str]
 
-_ALONE: Final = threading.Lock()
+_ALONE: Final = seams.Lock()
 """Allows one migration at a time in a process: Alembic keeps the running migration in a global variable."""
 _PURPOSES: Final = {
     "upgrade": f"the store's schema is older than {SCHEMA_REVISION}, and migrating it",
@@ -92,7 +91,7 @@ async def upgrade_postgres(dsn: str) -> None:
     Raises:
         Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
     """
-    await asyncio.to_thread(_migrate_postgres, dsn, "upgrade", "head")
+    await seams.aside(_migrate_postgres, dsn, "upgrade", "head")
 
 
 async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
@@ -103,7 +102,7 @@ async def downgrade_postgres(dsn: str, revision: str = "base") -> None:
     Raises:
         Unsupported: A newer Holdfast made the store, or the extra `migrate` is not installed.
     """
-    await asyncio.to_thread(_migrate_postgres, dsn, "downgrade", revision)
+    await seams.aside(_migrate_postgres, dsn, "downgrade", revision)
 
 
 def _migrate_sqlite(store: Store, direction: str, revision: str) -> None:

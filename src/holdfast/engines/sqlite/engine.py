@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.audit.keyring import FileKeyring
 from holdfast.engine import LATER, Capabilities, Due, Later, no_hint
 from holdfast.engine.raw import UNFINISHED
@@ -125,7 +125,7 @@ class SqliteEngine:
         """The name of this life of the storage."""
         self._read_only = False
         self._unfinished_too = False
-        self._process = os.getpid()
+        self._process = seams.pid()
         self._closed_line: KeptLine | None = None
 
     # Opening and closing.
@@ -178,7 +178,7 @@ class SqliteEngine:
     async def ready(self) -> None:
         """See `Engine.ready`: the file may be gone or closed, or another process may need it for itself."""
         if not self._lock.held:
-            if os.getpid() != self._process:
+            if seams.pid() != self._process:
                 raise Unavailable(
                     f"{self._where} was opened before this process was forked: open it again in this process"
                 )
@@ -190,7 +190,7 @@ class SqliteEngine:
         """See `Engine.aclose`."""
         if self._bells is not None:
             await self._bells.aclose()  # on the loop, since it uses a connection that is closed next
-        await asyncio.to_thread(self._close)
+        await seams.aside(self._close)
 
     def _beside(self, suffix: str) -> Path:
         return self._path.with_name(self._path.name + suffix)
@@ -249,7 +249,7 @@ class SqliteEngine:
         if alone:
             connection = prepare(self._path, sync=self._sync, epoch=self._first_epoch)
             if self._turn is not None:
-                connection.execute(statements.OPENED, [os.urandom(8).hex()])
+                connection.execute(statements.OPENED, [seams.token(8)])
         else:
             connection = connect_writer(self._path, sync=self._sync)
         if self._turn is not None:
@@ -690,7 +690,7 @@ def _private_folder() -> Path:
     # late: it takes 4 ms, and only a temporary store needs it
     import tempfile
 
-    return Path(tempfile.gettempdir(), f"holdfast-{os.urandom(8).hex()}")
+    return Path(tempfile.gettempdir(), f"holdfast-{seams.token(8)}")
 
 
 async def _planned(outcome: Outcome) -> list[Statement]:

@@ -15,13 +15,10 @@ import contextlib
 import errno
 import os
 import sqlite3
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.engine import Checkup
 from holdfast.engines.sql.layout import namespace_of
 from holdfast.engines.sqlite.errors import primary_code, translated
@@ -56,7 +53,7 @@ class Examiner:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast examiner")
+        self._thread = seams.pool("holdfast examiner")
         self._connection: sqlite3.Connection | None = None
         self._busy = False
         self._closing = False
@@ -156,10 +153,10 @@ def _interrupted_after(connection: sqlite3.Connection, seconds: float | None) ->
     if seconds is None:
         yield
         return
-    end = time.monotonic() + seconds
-    timer = threading.Timer(seconds, connection.interrupt)
+    end = seams.monotonic() + seconds
+    timer = seams.Timer(seconds, connection.interrupt)
     timer.start()
-    connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
+    connection.set_progress_handler(lambda: seams.monotonic() > end, STEPS)
     try:
         yield
     finally:
@@ -198,7 +195,7 @@ def _copied(source: sqlite3.Connection, target: Path, go_on: Callable[[], None])
         ValidationError: The file can't be created, or exists by now.
         StorageFull: The disk has no room for it.
     """
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    unfinished = target.with_name(f".{target.name}.{seams.pid()}")
     with _our_errors(target):
         os.close(private.create(unfinished))
         try:

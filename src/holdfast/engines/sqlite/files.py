@@ -7,11 +7,10 @@ import logging
 import os
 import struct
 import sys
-import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ class Presence:
         Raises:
             DatabaseError: A file is gone. Nothing was written.
         """
-        if self._gone is not None or time.monotonic() - self._looked > CHECK_SECONDS:
+        if self._gone is not None or seams.monotonic() - self._looked > CHECK_SECONDS:
             self.look()
 
     def look(self) -> None:
@@ -162,7 +161,7 @@ class Presence:
         self._wrote = True
         if self._quick is not None and self._gone is None:
             if self._quick():
-                self._looked = time.monotonic()
+                self._looked = seams.monotonic()
                 return True
             if self.there():  # the system does not allow the quick check
                 self._quick = _never
@@ -188,7 +187,7 @@ class Presence:
                     return self._missing(f"{os.fsdecode(path)} was replaced by another file")
         except OSError:
             return self._missing(f"{os.fsdecode(path)} was removed or moved away")
-        self._looked = time.monotonic()
+        self._looked = seams.monotonic()
         if self._gone is not None:
             self._gone = None
             _log.warning("the files of %s are back in place; resuming writes", self._where)
@@ -204,7 +203,7 @@ class Presence:
     def _lost(self, kind: type[HoldfastError], consequence: str) -> HoldfastError:
         return kind(
             f"{self._gone} while it was open: {consequence} What was acknowledged is still in the file that "
-            f"process {os.getpid()} has open. Save it before that process ends: run holdfast rescue NEW_PATH "
+            f"process {seams.pid()} has open. Save it before that process ends: run holdfast rescue NEW_PATH "
             "--url with the URL of the running service, or call store.rescue(NEW_PATH) in the program"
         )
 

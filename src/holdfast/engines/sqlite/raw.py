@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast import seams
 from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInfo
 from holdfast.engines.sql import layout, sections
 from holdfast.engines.sqlite.errors import translated
@@ -26,6 +26,7 @@ from holdfast.errors import Busy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from holdfast.engines.sqlite.writer import Writer
@@ -51,7 +52,7 @@ _CLOSING_SECONDS: Final = 30.0
 class SqliteSnapshot:
     """See `holdfast.engine.raw.Snapshot`."""
 
-    def __init__(self, connection: sqlite3.Connection, thread: ThreadPoolExecutor, where: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, thread: Executor, where: str) -> None:
         self._connection = connection
         self._thread = thread
         self._where = where
@@ -104,7 +105,7 @@ class SqliteSnapshot:
 @contextlib.asynccontextmanager
 async def snapshot(path: Path) -> AsyncIterator[SqliteSnapshot]:
     """Read a file at one instant."""
-    thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast snapshot")
+    thread = seams.pool("holdfast snapshot")
     try:
         with _our_errors(str(path)):
             connection = await _on(thread, _begun, path)
@@ -207,7 +208,7 @@ def _fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) 
 async def close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
     """See `Movable.close_to_writes`."""
     with _our_errors(str(path)):
-        await asyncio.to_thread(_close_to_writes, path, reason, instead_of)
+        await seams.aside(_close_to_writes, path, reason, instead_of)
 
 
 def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
@@ -321,7 +322,7 @@ def _find(section: Section, length: int) -> str:
     )
 
 
-async def _on(thread: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+async def _on(thread: Executor, work: Callable[..., T], *arguments: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(thread, work, *arguments)
 
 

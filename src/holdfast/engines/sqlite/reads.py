@@ -6,7 +6,6 @@ prevent checkpoints of the write-ahead log.
 
 from __future__ import annotations
 
-import queue
 import sqlite3
 import threading
 import weakref
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.decide.weights import summed
 from holdfast.engine import (
     LATER,
@@ -335,14 +334,14 @@ class ReaderThread(Executor):
     """
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._jobs: seams.SimpleQueue[Callable[[], None] | None] = seams.SimpleQueue()
+        self._thread: seams.Thread | None = None
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Run a read after those submitted before it. Call this from one thread only."""
         future: Future[T] = Future()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="holdfast reader", daemon=True)
+            self._thread = seams.Thread(target=self._work, name="holdfast reader", daemon=True)
             self._thread.start()
         self._jobs.put(partial(_run, future, partial(fn, *args, **kwargs)))
         return future
@@ -374,7 +373,7 @@ class ThreadConnection:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection: sqlite3.Connection | None = connection
-        self.lock: threading.Lock = threading.Lock()
+        self.lock: seams.Lock = seams.Lock()
 
     def close(self) -> None:
         """Close the connection, once no read is under way."""
@@ -404,7 +403,7 @@ class ThreadConnections:
         self._there = there
         self._mine = threading.local()
         self._all: weakref.WeakSet[ThreadConnection] = weakref.WeakSet()
-        self._adding = threading.Lock()
+        self._adding = seams.Lock()
         self._closed = False
 
     def get(self, address: Address) -> Row | Later | None:

@@ -11,14 +11,13 @@ dry run changes nothing: not the file, its mode, nor anything beside it.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
 
+from holdfast import seams
 from holdfast.clock import KeptLine
 from holdfast.engines.sql import adopting
 from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
@@ -113,7 +112,7 @@ def prepare(path: Path, *, sync: str, epoch: str | None = None) -> sqlite3.Conne
                 upgrade_sqlite(connection)
         connection.execute(
             "INSERT INTO holdfast_meta VALUES ('epoch', ?) ON CONFLICT DO NOTHING",
-            [epoch or os.urandom(8).hex()],
+            [epoch or seams.token(8)],
         )
     except BaseException:
         connection.close()
@@ -305,7 +304,7 @@ def _adopt(connection: sqlite3.Connection, report: Report) -> None:
     report.found = True
     _make_room(connection)
     _create_within(connection)
-    connection.execute("INSERT INTO holdfast_meta VALUES ('epoch', ?)", [os.urandom(8).hex()])
+    connection.execute("INSERT INTO holdfast_meta VALUES ('epoch', ?)", [seams.token(8)])
     for row in _rows(connection, OLD_TABLE, found, report):
         if not connection.execute(_INSERT, row).rowcount:
             report.adopted -= 1
@@ -314,7 +313,7 @@ def _adopt(connection: sqlite3.Connection, report: Report) -> None:
 
 def _rows(connection: sqlite3.Connection, table: str, found: Found, report: Report) -> Iterator[NewRow]:
     """Yield the rows that can be brought."""
-    now = time.time_ns() // 1_000_000
+    now = seams.wall_ns() // 1_000_000
     columns = ", ".join(["plugin_name", "key", found.value, *found.times])
     # Until the cursor is closed, its statement keeps the file open.
     with contextlib.closing(connection.cursor()) as cursor:

@@ -17,13 +17,12 @@ import contextlib
 import errno
 import fcntl
 import os
-import time
 import weakref
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast import private
+from holdfast import private, seams
 from holdfast.clock import NEVER
 from holdfast.errors import Busy, Unavailable
 
@@ -101,13 +100,13 @@ class LockFile:
             words = lock.split()
             if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == inode:
                 pids[int(words[4])] = None
-        return [pid for pid in pids if pid > 0 and pid != os.getpid()]
+        return [pid for pid in pids if pid > 0 and pid != seams.pid()]
 
 
 def _flock(file: int, how: int) -> bool:
     """Lock or unlock a file. Return False if another process holds the lock and this one does not wait."""
     try:
-        fcntl.flock(file, how)
+        seams.flock(file, how)
     except BlockingIOError:
         return False
     return True
@@ -115,16 +114,9 @@ def _flock(file: int, how: int) -> bool:
 
 @cache
 def _quick_flock() -> Callable[[int, int], bool]:
-    """Return `_flock` for calls that don't wait, without releasing the interpreter if that is possible.
-
-    Releasing it to the event loop and getting it back takes longer than the call.
-    """
-    try:
-        # late: it takes 3 ms, and only a program that writes needs it
-        import ctypes
-
-        flock = ctypes.PyDLL(None, use_errno=True).flock
-    except (ImportError, OSError, AttributeError):
+    """Return `_flock` for calls that don't wait, without releasing the interpreter if that is possible."""
+    flock = seams.quick_flock()
+    if flock is None:
         return _flock
 
     def locked(file: int, how: int) -> bool:
@@ -165,11 +157,11 @@ class StoreLock(LockFile):
 
     def join(self) -> bool:
         """Take the lock beside others. Return False if a process keeps it for itself."""
-        until = time.monotonic() + OPENING_SECONDS
+        until = seams.monotonic() + OPENING_SECONDS
         while not self.attempt(fcntl.LOCK_SH):
-            if time.monotonic() > until:
+            if seams.monotonic() > until:
                 return False
-            time.sleep(POLL_SECONDS)
+            seams.sleep(POLL_SECONDS)
         self.alone = False
         return True
 
@@ -195,7 +187,7 @@ class StoreLock(LockFile):
         except OSError:
             return False
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            seams.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return True
         finally:
@@ -208,8 +200,8 @@ class StoreLock(LockFile):
         if not pids:  # the system does not tell, or it is this process
             pid, _ = self._signature()
             pids = [] if pid is None else [pid]
-        if pids == [os.getpid()]:
-            return f"this process ({os.getpid()}), which has opened it already"
+        if pids == [seams.pid()]:
+            return f"this process ({seams.pid()}), which has opened it already"
         return described(pids)
 
     def announce(self, url: str) -> None:
@@ -230,7 +222,7 @@ class StoreLock(LockFile):
         file = self.opened()
         with contextlib.suppress(OSError):  # on a full disk the lock holds without this
             os.ftruncate(file, 0)
-            os.pwrite(file, f"{os.getpid()}\n{more}".encode(), 0)
+            os.pwrite(file, f"{seams.pid()}\n{more}".encode(), 0)
 
     def _signature(self) -> tuple[int | None, str]:
         """Read which process has signed, and the URL of its service."""
@@ -250,7 +242,7 @@ class Turn(LockFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.waiting_since: float | None = None
-        """Since when this process has been waiting for its turn, by `time.monotonic`. None if it is not."""
+        """Since when this process has been waiting for its turn, by `seams.monotonic`. None if it is not."""
         self.shared = False
         """True if another process has had the store open at the same time as this one."""
         self._untouched = 0
@@ -261,7 +253,7 @@ class Turn(LockFile):
         """Tell the other processes that this one has the store open. `alone` says whether there are any."""
         file = self.opened()
         self.shared = not alone
-        now = time.time_ns()  # more exact than the system's own "now", which two processes might share
+        now = seams.wall_ns()  # more exact than the system's own "now", which two processes might share
         os.utime(file, ns=(now, now))
         self._untouched = os.fstat(file).st_mtime_ns
 
@@ -269,13 +261,13 @@ class Turn(LockFile):
         """Wait for the turn, unless this process has it already."""
         while not self.held:
             if not self.attempt():
-                self.waiting_since = time.monotonic()
+                self.waiting_since = seams.monotonic()
                 try:
-                    fcntl.flock(self.opened(), fcntl.LOCK_EX)
+                    seams.flock(self.opened(), fcntl.LOCK_EX)
                 finally:
                     self.waiting_since = None
                 self.held = True
-            if time.monotonic() - self._checked > CHECK_SECONDS:
+            if seams.monotonic() - self._checked > CHECK_SECONDS:
                 self._check()
         if not self._taken:
             self._taken = True
@@ -302,11 +294,11 @@ class Turn(LockFile):
         Raises:
             Busy: Another process has kept it for all this time.
         """
-        until = time.monotonic() + seconds
+        until = seams.monotonic() + seconds
         while not self.attempt():
-            if time.monotonic() > until:
+            if seams.monotonic() > until:
                 raise Busy(f"{self.path} is held by {self.holder()}", retry_after=1.0)
-            time.sleep(POLL_SECONDS)
+            seams.sleep(POLL_SECONDS)
         try:
             yield
         finally:
@@ -320,7 +312,7 @@ class Turn(LockFile):
     def _check(self) -> None:
         """Notice that the file was replaced, or that another process has opened the store."""
         found = os.fstat(self.opened())
-        self._checked = time.monotonic()
+        self._checked = seams.monotonic()
         if not found.st_nlink:
             self._checked = NEVER
             self.close()
@@ -342,7 +334,7 @@ class UpkeepLease(LockFile):
 
     def leads(self) -> bool:
         """Return whether this process does the upkeep, after having tried to take it over."""
-        now = time.monotonic()
+        now = seams.monotonic()
         if now - self._asked >= UPKEEP_PAUSE:
             self._asked = now
             try:
@@ -356,7 +348,7 @@ class UpkeepLease(LockFile):
         if self.held or self.attempt():
             os.utime(file)
             return True
-        return time.time() - os.fstat(file).st_mtime > UPKEEP_STOPPED
+        return seams.wall() - os.fstat(file).st_mtime > UPKEEP_STOPPED
 
 
 def described(pids: Sequence[int]) -> str:

@@ -10,16 +10,14 @@ Every transaction and every checkpoint is done in this process's turn (`sharing.
 from __future__ import annotations
 
 import asyncio
-import queue
 import sqlite3
-import threading
-import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from holdfast import seams
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.errors import Busy, OutcomeUnknown
 
@@ -78,7 +76,7 @@ class PendingJob:
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
-        self._claimed = threading.Lock()
+        self._claimed = seams.Lock()
         self.begun = False
 
     def begin(self) -> None:
@@ -117,8 +115,8 @@ class Writer:
         self._where = where
         self._cover = cover
         self._turn = turn
-        self._jobs: queue.SimpleQueue[Callable[[], bool] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
+        self._jobs: seams.SimpleQueue[Callable[[], bool] | None] = seams.SimpleQueue()
+        self._thread = seams.Thread(target=self._work, name="holdfast writer", daemon=True)
         self._connection: sqlite3.Connection | None = None
         self.data_version = -1
         """The version of the file up to which the loop knows its content. It changes if another connection
@@ -175,7 +173,7 @@ class Writer:
     def _watch(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         """Refuse everybody who waits, if the process has been waiting for its turn for too long."""
         since = turn.waiting_since
-        if since is not None and time.monotonic() - since > PATIENCE:
+        if since is not None and seams.monotonic() - since > PATIENCE:
             busy = Busy(
                 f"{self._where} is being written to by {turn.holder()}, which has held the lock for over "
                 f"{PATIENCE:g} s: nothing was written",
@@ -371,7 +369,7 @@ class Writer:
         while self._thread.is_alive():
             self._thread.join(WATCH_SECONDS)
             since = None if self._turn is None else self._turn.waiting_since
-            if since is not None and time.monotonic() - since > PATIENCE:
+            if since is not None and seams.monotonic() - since > PATIENCE:
                 self._abandoned = True
                 return
 
@@ -491,7 +489,7 @@ class Writer:
         if not self._checkpointed:
             try:
                 return self._jobs.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
+            except seams.Empty:
                 self.checkpoint("PASSIVE")
                 self._checkpointed = True
         return self._jobs.get()

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import defaultdict, deque
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -28,7 +27,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.clock import milliseconds
 from holdfast.cursors import cursor_after
 from holdfast.errors import (
@@ -224,7 +223,7 @@ class Lock:
 
     async def _take(self, place: str | None) -> bool:
         """Take the lock unless another holder has it. The place in the queue is given up with it."""
-        self._holder = secrets.token_hex(8)
+        self._holder = seams.token(8)
         lease = Lease(self._kv.store, self._ttl)
         try:
             try:

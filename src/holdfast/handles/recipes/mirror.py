@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.clock import milliseconds
 from holdfast.cursors import cursor_after
 from holdfast.errors import Defect, OutcomeUnknown, Transient, Unavailable
@@ -131,7 +130,7 @@ class Mirror(Mapping[str, Any]):
             Unavailable: The mirror does not follow the store now.
         """
         self._now()
-        return time.monotonic() - self._read_at
+        return seams.monotonic() - self._read_at
 
     async def reached(self, version: int) -> None:
         """Wait until the mirror shows a version of the namespace, such as that of an entry just written.
@@ -148,7 +147,7 @@ class Mirror(Mapping[str, Any]):
             await moved.wait()
 
     async def __aenter__(self) -> Self:
-        started = time.monotonic()
+        started = seams.monotonic()
         # The journal is followed from before the load, so that changes during the load are not missed.
         page = await head_of(self._kv.store, self._kv.namespace)
         self._entries = await self._load()

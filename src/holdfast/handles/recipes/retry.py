@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import secrets
-import time
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
@@ -25,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.commands import LetterStored
 from holdfast.declare import DECLARED
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
@@ -104,13 +101,13 @@ class Retry(KeyWrites):
         kv: KV,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        random: Callable[[], float] = random.random,
+        random: Callable[[], float] | None = None,
         count: Callable[[str, str], None] | None = None,
     ) -> None:
         self._kv = kv
         self.verbs: Verbs = kv.verbs
         self._sleep = sleep
-        self._random = random
+        self._random = seams.uniform if random is None else random
         self._count = count
 
     async def update(
@@ -180,7 +177,7 @@ class Retry(KeyWrites):
     def _made(self, verb: str, fields: Mapping[str, Any]) -> WriteCommand:
         """Build the command once, so that a caller changing the value meanwhile affects no attempt."""
         try:
-            known = {**fields, "request_id": fields.get("request_id") or secrets.token_hex(16)}
+            known = {**fields, "request_id": fields.get("request_id") or seams.token(16)}
             command: WriteCommand = DECLARED[verb].call(self.verbs, **known)
         except HoldfastError as error:
             self._tell_fatal(error, None)
@@ -252,7 +249,7 @@ class Retry(KeyWrites):
                 error_code=error.code,
                 message=error.message[:MAX_REASON_CHARACTERS],
                 attempts=failed,
-                request_id=secrets.token_hex(16),
+                request_id=seams.token(16),
                 writer=command.origin.writer or None,
             )
             while True:
@@ -357,7 +354,7 @@ async def update(
     **known: Any,
 ) -> Entry:
     """See `KV.update`."""
-    until = time.monotonic() + rules.timeout(timeout)
+    until = seams.monotonic() + rules.timeout(timeout)
     entry, lost = await kv.get(key), 0
     refusals: list[tuple[int, int | None]] = []
     while True:
@@ -373,12 +370,12 @@ async def update(
             )
         except VersionConflict as conflict:
             require_progress(key, entry, conflict, refusals)
-            if time.monotonic() >= until:
+            if seams.monotonic() >= until:
                 raise
             kv.store.count_retry(kv.namespace, "retried", conflict.code)
             entry, lost = await _winner(kv, key, conflict), lost + 1
         if lost > AT_ONCE:
-            await asyncio.sleep(random.random() * LONGEST_PAUSE)
+            await asyncio.sleep(seams.uniform() * LONGEST_PAUSE)
 
 
 async def _winner(kv: KV, key: str, conflict: VersionConflict) -> Entry | None:

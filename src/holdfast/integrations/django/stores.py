@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import binascii
 import os
-import secrets
-import threading
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast import sync
+from holdfast import seams, sync
 from holdfast.errors import KeyNotFound, ValidationError, ValueTooLarge
 from holdfast.integrations.entries import cut_by_size, unless_error
 from holdfast.model import KEEP
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.sync.blobs import Blobs
     from holdfast.sync.kv import KV
 
-_one_at_a_time: Final = threading.Lock()
+_one_at_a_time: Final = seams.Lock()
 _open: Final[dict[tuple[int, str], Store]] = {}
 
 
@@ -40,7 +38,7 @@ _BLOB: Final = "blob"
 
 def opened(url: str) -> Store:
     """Return the store of a URL in this process, after opening it if it is not open yet."""
-    name = os.getpid(), url
+    name = seams.pid(), url
     store = _open.get(name)
     if store is not None:
         return store
@@ -53,7 +51,7 @@ def opened(url: str) -> Store:
 def close(url: str) -> None:
     """Close the store of a URL, if it is open in this process. The next use opens it again."""
     with _one_at_a_time:
-        store = _open.pop((os.getpid(), url), None)
+        store = _open.pop((seams.pid(), url), None)
     if store is not None:
         store.close()
 
@@ -209,7 +207,7 @@ class ByteValues:
         """Return what the entry of some bytes holds, after storing a blob if they need one."""
         if _is_small(data):
             return _small(data)
-        name = f"{self._root}/{secrets.token_hex(16)}"
+        name = f"{self._root}/{seams.token(16)}"
         self._blobs.put(name, data, ttl=None if ttl is None else ttl + _BLOB_LONGER)
         return {_BLOB: name}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from functools import partial
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec import UNSET
 from starlette.requests import HTTPConnection
 
+from holdfast import seams
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Transient, VersionConflict
 from holdfast.integrations.entries import whole_seconds
 from holdfast.integrations.key_names import KeyNames
@@ -105,7 +105,7 @@ class Body:
 
     async def _done(self, work: Callable[[], T]) -> T:
         """Do something with the file, in a thread if it is one on the disk."""
-        return work() if self.size <= _IN_MEMORY else await asyncio.to_thread(work)
+        return work() if self.size <= _IN_MEMORY else await seams.aside(work)
 
 
 def plain_scope(scope: Any) -> dict[str, Any]:
@@ -203,7 +203,7 @@ class Claim:
     """
 
     def __init__(self, kv: KV, key: str, request: str, lease: int) -> None:
-        self.mark: Final = secrets.token_hex(16)
+        self.mark: Final = seams.token(16)
         self._kv = kv
         self._key = key
         self._running = {"request": request, "worker": self.mark}

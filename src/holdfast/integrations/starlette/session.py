@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 
+from holdfast import seams
 from holdfast.errors import OutcomeUnknown, Transient, ValidationError, VersionConflict
 from holdfast.integrations.entries import pause_after, whole_seconds
 from holdfast.integrations.starlette.problems import refuse, refuse_while_away
@@ -208,7 +208,7 @@ class StoredSession(dict[str, Any]):
     async def _write(self, merged: dict[str, str]) -> None:
         """Store the session over the version that is known, under a new id if it needs one."""
         old, value = self._id, {name: json.loads(text) for name, text in merged.items()}
-        made = secrets.token_urlsafe(_ID_BYTES) if value and (old is None or self._rotating) else old
+        made = seams.secret(_ID_BYTES) if value and (old is None or self._rotating) else old
         writes: list[dict[str, Any]] = []
         if self._ended_key is not None:
             writes.append({"key": self._ended_key, "delete": True})
@@ -254,7 +254,7 @@ class StoredSession(dict[str, Any]):
 
 def _now() -> datetime:
     """Return the time by the machine's clock, which only says when to renew; the store knows the deadline."""
-    return datetime.now(UTC)
+    return datetime.fromtimestamp(seams.wall(), UTC)
 
 
 def _key(identifier: str) -> str:

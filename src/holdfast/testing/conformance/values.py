@@ -178,7 +178,16 @@ class ValueRules(Fixtures):
 
     async def test_what_is_no_json_is_refused(self, kv: KV) -> None:
         """An object that JSON cannot represent is refused rather than converted."""
-        strange: tuple[Any, ...] = (b"x", {1, 2}, object(), datetime.now(UTC), {1: 2}, {None: 1}, 1j, [b""])
+        strange: tuple[Any, ...] = (
+            b"x",
+            {1, 2},
+            object(),
+            datetime(2026, 1, 1, tzinfo=UTC),
+            {1: 2},
+            {None: 1},
+            1j,
+            [b""],
+        )
         for value in strange:
             with refusal(ValidationError, field="value", says="JSON", about=value):
                 await kv.set("k", value)

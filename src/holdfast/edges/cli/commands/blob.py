@@ -6,7 +6,6 @@ or not at all.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast import seams
 from holdfast.edges.cli.options import (
     FIRST_PAGE,
     OWNER,
@@ -154,7 +154,7 @@ async def write_blob(
         raise _absent(name)
     with opened_output(output, force=force) as file:
         async for piece in reader:
-            await asyncio.to_thread(file.write, piece)
+            await seams.aside(file.write, piece)
 
 
 async def head(name: Name, /, *, owner: Owner = OWNER) -> None:

@@ -18,7 +18,6 @@ import stat
 import statistics
 import sys
 import tempfile
-import time
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -26,7 +25,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast import masking, private
+from holdfast import masking, private, seams
 from holdfast.audit.keyring import FileKeyring, parse_keys
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.cli.output import ERROR, OK, coloured, document
@@ -234,9 +233,9 @@ def _syncs(folder: Path) -> list[float]:
         for _ in range(SYNCS):
             file.write(bytes(4096))
             file.flush()
-            begun = time.perf_counter()
+            begun = seams.monotonic()
             os.fsync(file.fileno())
-            times.append(time.perf_counter() - begun)
+            times.append(seams.monotonic() - begun)
     return times
 
 
@@ -692,5 +691,5 @@ def _snapshots(status: ClusterStatus) -> Finding:
         level: Level = "warn" if status.log.messages > LONG_LOG else "ok"
         return Finding("snapshot", level, "there is no snapshot", "holdfast cluster snapshot makes one")
     newest = max(note.made_at for note in status.snapshots)
-    age = timedelta(seconds=max(0, round(time.time() - newest / 1000)))
+    age = timedelta(seconds=max(0, round(seams.wall() - newest / 1000)))
     return Finding("snapshot", "ok", f"the newest is {age} old")

@@ -8,8 +8,6 @@ a whole or not at all, and the table is kept under another name.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,6 +15,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
+from holdfast import seams
 from holdfast.clock import moment
 from holdfast.edges.cli.options import WHERE, Yes, destroys, require_yes
 from holdfast.edges.cli.output import ERROR, OK, answer, document, line, say
@@ -149,7 +148,7 @@ async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> Non
 
 async def _reset(schema: Schema) -> Reset:
     if schema.file is not None:
-        before, after, changed = await asyncio.to_thread(_in_file, schema.file)
+        before, after, changed = await seams.aside(_in_file, schema.file)
     else:
         before, after, changed = await _in_database(schema.dsn or "")
     return Reset(before=moment(before), after=moment(after), namespaces=changed)
@@ -157,7 +156,7 @@ async def _reset(schema: Schema) -> Reset:
 
 def _in_file(path: Path) -> tuple[int, int, int]:
     with writing(path):
-        return setup.reset_clock(path, round(time.time() * 1000))
+        return setup.reset_clock(path, round(seams.wall() * 1000))
 
 
 async def _in_database(dsn: str) -> tuple[int, int, int]:

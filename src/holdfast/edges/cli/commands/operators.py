@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -18,7 +17,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast import rules
+from holdfast import rules, seams
 from holdfast.edges.cli.options import (
     UNNAMED,
     Long,
@@ -257,9 +256,9 @@ async def ping(*, count: Whole = 1, target: Place = STORE) -> None:
     times: list[float] = []
     async with target.open(creates=False) as store:
         while len(times) < count:
-            begun = time.perf_counter()
+            begun = seams.monotonic()
             await store.ready()
-            times.append(round((time.perf_counter() - begun) * 1000, 3))
+            times.append(round((seams.monotonic() - begun) * 1000, 3))
             if not target.json:
                 line(f"ready in {times[-1]:.3f} ms")
     if target.json:
@@ -289,10 +288,10 @@ async def top(
         with _display(target, once=once) as show:
             before = await store.namespaces()
             while True:
-                begun = time.monotonic()
+                begun = seams.monotonic()
                 await asyncio.sleep(interval)
                 now = await store.namespaces()
-                show(samples(before, now, time.monotonic() - begun))
+                show(samples(before, now, seams.monotonic() - begun))
                 before = now
                 if once:
                     return

@@ -13,11 +13,10 @@ import os
 import shlex
 import signal
 import sys
-import threading
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from holdfast import extras
+from holdfast import extras, seams
 from holdfast.edges.cli.app import app, command_first, obey_within
 from holdfast.edges.cli.commands.commands import options_of
 from holdfast.edges.cli.fast_parser import wants_json
@@ -185,7 +184,7 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_give, line, text)
 
-        threading.Thread(target=read, name="holdfast stdin", daemon=True).start()
+        seams.Thread(target=read, name="holdfast stdin", daemon=True).start()
         text = await line
         if not text:
             return

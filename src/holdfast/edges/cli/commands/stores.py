@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from shlex import quote
@@ -20,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import msgspec
 
 import holdfast
-from holdfast import masking
+from holdfast import masking, seams
 from holdfast.audit.keyring import Keyring
 from holdfast.edges.cli.options import Yes, destroys, require_yes
 from holdfast.edges.cli.output import (
@@ -78,7 +77,7 @@ async def backup(file: str, /, *, with_key: bool = False, force: bool = False, t
             totals = await back_up(
                 engine,
                 output,  # type: ignore[arg-type]
-                made_at=int(time.time() * 1000),
+                made_at=int(seams.wall() * 1000),
                 software=holdfast.__version__,
                 key=secrets,
                 advance=advance,
