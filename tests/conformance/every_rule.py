@@ -78,3 +78,14 @@ class TestEveryRuleOnAPrivateFile(Conformance):
     def make_store(self) -> MakeStore:
         """Another file each time."""
         return test_sqlite.open_private
+
+
+class TestEveryRuleOnAFileOpenedThreeTimes(Conformance):
+    """One file, opened three times in one process; each call goes to the next opening."""
+
+    scheme = "sqlite"
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        """The same file each time."""
+        return test_sqlite.open_three_times(tmp_path / "store.db")

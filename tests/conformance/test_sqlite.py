@@ -1,4 +1,4 @@
-"""The SQLite engine under conformance: on a file, and on the private one that is gone at the end."""
+"""The SQLite engine under conformance: on a file, on a private one, and on a file of three processes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import holdfast
 from holdfast.audit.keyring import Keyring, parse_keys
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
+from holdfast.testing.conformance.batches import RequestRules
 from holdfast.testing.conformance.blobs import BlobEntryRules
-from holdfast.testing.conformance.keys import VersionRules
+from holdfast.testing.conformance.journal import WatchRules
+from holdfast.testing.conformance.keys import KeyRules, VersionRules
 from holdfast.testing.conformance.policies import UpkeepRules
+from holdfast.testing.conformance.recipes import LockRules
 from holdfast.testing.conformance.tables import TableRules
+from tests.conformance.file_process import FileProcesses, ShownClock, file_processes
+from tests.conformance.shared_rules import SharedRules
 from tests.conformance.spread import Spread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.clock import Clock
+    from holdfast.clock import Clock, ManualClock
     from holdfast.store import Store
 
 
@@ -62,19 +68,65 @@ class TestPrivateSqlite(VersionRules, TableRules, BlobEntryRules, UpkeepRules):
         return open_private
 
 
-class TestSharedSqlite(Conformance):
-    """One file, opened three times as by three processes; each call goes to the next of them."""
+def open_three_times(path: Path) -> MakeStore:
+    """Open a file three times in this process, as three processes would, and spread the calls over them."""
+
+    async def make(clock: Clock) -> Store:
+        keys = Keyring(parse_keys(AUDIT_KEY))
+        store = holdfast.Store(Spread([path] * 3, keys), clock=clock, reap=False)
+        await store.start()
+        return store
+
+    return make
+
+
+class TestOpenedThreeTimes(KeyRules, VersionRules, RequestRules, WatchRules, LockRules):
+    """One file, opened three times in one process; `./dev soak conformance` runs all rules.
+
+    All calls of a store are decided in the order in which they were made, which processes do not promise to
+    each other.
+    """
 
     scheme = "sqlite"
 
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
         """The same file each time."""
+        return open_three_times(tmp_path / "store.db")
+
+
+@pytest.fixture(scope="module")
+def processes(bus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileProcesses]:
+    """Three processes, which open another file for each test."""
+    with file_processes(bus, tmp_path_factory.mktemp("processes") / "clock") as started:
+        yield started
+
+
+@pytest.mark.unmeasured  # the processes are not measured
+class TestThreeProcesses(SharedRules, Conformance):
+    """Three processes on one file. The NATS server chooses one of them for each call."""
+
+    scheme = "nats"
+
+    @pytest.fixture
+    def clock(self, processes: FileProcesses) -> ManualClock:
+        """The time of all processes."""
+        processes.clock.restart()
+        return processes.clock
+
+    @pytest.fixture
+    def make_store(self, bus: str, processes: FileProcesses, tmp_path: Path) -> Iterator[MakeStore]:
+        """The same file each time."""
 
         async def make(clock: Clock) -> Store:
-            keys = Keyring(parse_keys(AUDIT_KEY))
-            store = holdfast.Store(Spread([tmp_path / "store.db"] * 3, keys), clock=clock, reap=False)
+            if clock is not processes.clock:
+                clock = ShownClock(clock, processes.clock)
+            processes.close()
+            processes.open(tmp_path / "store.db")
+            # No test moves the clock by as much, which would end a call at the very deadline.
+            store = holdfast.open(f"{bus}?timeout=47", clock=clock, writer="embedded")
             await store.start()
             return store
 
-        return make
+        yield make
+        processes.close()
