@@ -91,6 +91,7 @@ def unmeasured(book: Book, bars: Sequence[Bar]) -> list[Bar]:
 
 
 GET, SET, MIXED = "nats.get.128", "nats.set.128", "nats.mixed.128"
+FILE_SET, ONE, FOUR = "one_file.set.128", "one process", "four processes"
 
 BARS: Final = (
     Bar(group="1", scenario=GET, over="echo", at_least=0.75),
@@ -105,6 +106,10 @@ BARS: Final = (
     Bar(group="4", scenario="nats.set.1.p50", over="echo", at_most=2.5),
     Bar(group="5", scenario="embedded.set.128", over="diskcache", at_least=1.5),
     Bar(group="5", scenario="embedded.get.1", over="diskcache", at_least=0.8),
+    Bar(group="file", scenario=FILE_SET, side=FOUR, over=ONE, at_least=0.8),
+    Bar(group="file", scenario=FILE_SET, side=FOUR, over="diskcache", at_least=1.2),
+    Bar(group="file", scenario="one_file.fairness", side=FOUR, at_most=2),
+    Bar(group="file", scenario="one_file.lone-set.p99", side="beside three", at_most=100),
     Bar(group="cluster", scenario="cluster.set.128", side="cluster", over="sqlite", at_least=0.65),
     Bar(group="cluster", scenario="cluster.set.128", side="cluster", over="jetstream-kv", at_least=1.5),
     Bar(group="cluster", scenario="cluster.set.1.p50", side="cluster", at_most=3.5),

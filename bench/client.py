@@ -125,13 +125,17 @@ class Clients:
 
     async def work(self, task: Task) -> Window:
         """Share a task's requests among them."""
+        return merged(await self.each(task))
+
+    async def each(self, task: Task) -> list[Window]:
+        """Share a task's requests among them, and return what came of each."""
         share = 1 / len(self._processes)
         each = msgspec.structs.replace(
             task,
             in_flight=max(1, round(task.in_flight * share)),
             per_second=None if task.per_second is None else task.per_second * share,
         )
-        return merged(await asyncio.gather(*(process.work(each) for process in self._processes)))
+        return await asyncio.gather(*(process.work(each) for process in self._processes))
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ of a plugin's key and nothing more, and raises when it was refused.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -225,9 +226,37 @@ class OwnDoor:
             await store.aclose()
 
 
+class DiskCacheDoor:
+    """diskcache in this process, which has no asynchronous calls."""
+
+    def __init__(self) -> None:
+        self._plugins: list[str] = []
+
+    async def open(self, url: str, plugins: list[str]) -> None:
+        """Open the folder, which all plugins share."""
+        # late: a client of another side does without it
+        from bench.peers.diskcache import DiskCache
+
+        self._cache = DiskCache(Path(url))
+        self._plugins = plugins
+
+    async def get(self, plugin: int, key: str) -> None:
+        """Read a key."""
+        await self._cache.get(f"{self._plugins[plugin]}:{key}")
+
+    async def set(self, plugin: int, key: str, number: int) -> None:
+        """Write a key."""
+        await self._cache.set(f"{self._plugins[plugin]}:{key}", value(number))
+
+    async def close(self) -> None:
+        """Close it."""
+        self._cache.__exit__(None, None, None)
+
+
 DOORS: Final[dict[str, type[Door]]] = {
     "nats": NatsDoor,
     "own": OwnDoor,
+    "diskcache": DiskCacheDoor,
     "jetstream": JetStreamDoor,
     "redis": RedisDoor,
 }

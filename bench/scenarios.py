@@ -18,6 +18,7 @@ from bench.floors import floors
 from bench.footprint import footprint, footprint_small, startup
 from bench.growth import growth
 from bench.namespaces import namespaces
+from bench.one_file import one_file
 from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.sizes import sizes
@@ -39,6 +40,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         over_nats,
         http,
         embedded,
+        one_file,
         postgres,
         namespaces,
         matrix,
@@ -85,6 +87,7 @@ def _bars(*groups: str, growing: bool) -> tuple[Bar, ...]:
 
 SUITES: Final = {
     "quick": Suite(("over_nats", "embedded", "postgres"), seconds=1.0, bars=_bars(*"123456", growing=False)),
+    "one_file": Suite(("one_file",), seconds=2.0, bars=_bars("file", growing=False)),
     "floors": Suite(("floors", "cleanup_small", "footprint_small"), seconds=1.5, bars=FLOORS),
     "cluster": Suite(
         ("cluster", "cluster_failover", "cluster_fresh"), seconds=1.0, bars=_bars("cluster", growing=False)
@@ -96,6 +99,7 @@ SUITES: Final = {
             "over_nats",
             "http",
             "embedded",
+            "one_file",
             "postgres",
             "namespaces",
             "open_loop",
@@ -112,7 +116,7 @@ SUITES: Final = {
             "matrix",
         ),
         seconds=0.8,
-        bars=_bars(*"12345689", "10", "blobs", "house", growing=False),
+        bars=_bars(*"12345689", "10", "blobs", "file", "house", growing=False),
     ),
 }
 LEAST_ROUNDS: Final = 5
