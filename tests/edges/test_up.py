@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+import nats.errors
 import pytest
 
 import holdfast
@@ -21,6 +23,9 @@ from tests.nats import nats_server
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
 
 MEGABYTES = 100
 """What the service may have in memory when nobody asks for anything."""
@@ -98,16 +103,94 @@ async def test_everything_that_was_accepted_is_answered(tmp_path: Path) -> None:
 
 
 async def test_two_services_share_a_file(tmp_path: Path) -> None:
-    """What is written through one service is read and extended through another one on the same file."""
+    """What is written through one service is read and extended through another one on the same file.
+
+    Each publishes all changes on its own bus.
+    """
     async with (
         holdfast_up(tmp_path / "one") as first,
         holdfast_up(tmp_path / "two", "--db", first.home / "holdfast" / "holdfast.db") as second,
         plain_client(first.url) as one,
         plain_client(second.url) as other,
     ):
+        heard = [await _events(one), await _events(other)]
         for number in range(1, 10, 2):
             assert (await ask(one, "db.kv.shared.incr", key="n"))["value"] == number
             assert (await ask(other, "db.kv.shared.incr", key="n"))["value"] == number + 1
+        for events in heard:
+            assert await _versions(events, 10) == list(range(1, 11))
+
+
+async def _events(client: Client) -> asyncio.Queue[Msg]:
+    """The events of all namespaces from now on."""
+    events: asyncio.Queue[Msg] = asyncio.Queue()
+    await client.subscribe("db.event.>", cb=events.put)
+    await client.flush()
+    return events
+
+
+async def _versions(events: asyncio.Queue[Msg], count: int) -> list[int]:
+    """The versions of the next events."""
+    async with asyncio.timeout(PATIENCE):
+        return [json.loads((await events.get()).data)["version"] for _ in range(count)]
+
+
+async def test_events_tell_of_what_other_processes_write(tmp_path: Path) -> None:
+    """A change of any process that has the file open is published, once and in the order of its versions."""
+    file = tmp_path / "state.db"
+    async with holdfast_up(tmp_path, "--db", file) as up, plain_client(up.url) as client:
+        events = await _events(client)
+        async with holdfast.open(file) as store:
+            kv = store.kv("shared")
+
+            async def here() -> None:
+                for _ in range(100):
+                    await kv.incr("n")
+
+            async def there() -> None:
+                for _ in range(100):
+                    await ask(client, "db.kv.shared.incr", key="n")
+
+            await asyncio.gather(here(), there(), here())
+            assert await _versions(events, 300) == list(range(1, 301))
+            await kv.set("brief", 1, ttl=1, semantics={"purpose": "config"})
+            assert await _versions(events, 2) == [301, 302]
+            await store.tables("shared").create_table("t", partition_key=("p", "string"))
+            await store.tables("shared").put_item("t", {"p": "a"})
+            async with asyncio.timeout(PATIENCE):
+                assert (await events.get()).subject.startswith("db.event.table.shared.")
+        last = await ask(client, "db.kv.other.set", key="last", value=1)
+        async with asyncio.timeout(PATIENCE):
+            while (told := await events.get()).subject != "db.event.kv.other.set":
+                assert told.subject.startswith("db.event.table.")
+        assert json.loads(told.data)["version"] == last["version"]
+        assert events.empty()
+
+
+async def test_services_on_one_bus_publish_once(tmp_path: Path) -> None:
+    """Services on one file and one bus publish each change once, and when one is killed the other goes on."""
+    file = tmp_path / "state.db"
+    async with nats_server() as bus, plain_client(bus.url) as client:
+        events = await _events(client)
+        services = [Up(tmp_path / name, ("--db", file, "--nats", bus.url), {}) for name in ("one", "two")]
+        try:
+            for service in services:
+                await service.start()
+            for _ in range(100):
+                await ask(client, "db.kv.shared.incr", key="n")
+            assert await _versions(events, 100) == list(range(1, 101))
+            services[0].signal(signal.SIGKILL)
+            async with asyncio.timeout(PATIENCE):
+                while events.empty():
+                    await asyncio.sleep(0.1)
+                    with contextlib.suppress(nats.errors.Error):
+                        await client.request("db.kv.shared.incr", b'{"key": "n"}', timeout=1)
+            first = json.loads(events.get_nowait().data)["version"]
+            last = [(await ask(client, "db.kv.shared.incr", key="n"))["version"] for _ in range(10)][-1]
+            assert await _versions(events, last - first) == list(range(first + 1, last + 1))
+        finally:
+            for service in services:
+                await service.stop(signal.SIGKILL)
 
 
 @pytest.mark.parametrize("flag", ["--nats-port", "--http-port"])

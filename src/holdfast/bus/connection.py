@@ -172,6 +172,8 @@ class Connection:
         self._left: dict[Session, asyncio.Task[None]] = {}
         self.reconnects: int = 0
         self.max_payload: int = USUAL_PAYLOAD
+        self.bus: str = ""
+        """The name of the last cluster that was connected, or else the id of the server; empty if unknown."""
         self.is_closed: bool = False
 
     @property
@@ -303,6 +305,7 @@ class Connection:
             return
         info = session.info
         self.max_payload = info.max_payload
+        self.bus = info.cluster or info.server_id or self.bus
         self._servers.hear(session.server, info.connect_urls or (), encrypted=session.encrypted)
         if info.ldm:
             self._seek()

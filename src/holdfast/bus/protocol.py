@@ -78,6 +78,8 @@ class Info(msgspec.Struct, frozen=True, kw_only=True):
     connect_urls: list[str] | None = None
     ldm: bool = False
     version: Annotated[str, Meta(max_length=64)] = ""
+    server_id: Annotated[str, Meta(max_length=256)] = ""
+    cluster: Annotated[str, Meta(max_length=256)] = ""
 
 
 class Reader:

@@ -37,6 +37,20 @@ class LocalFile(Protocol):
         """Tell other processes of this machine where the store is served. The URL must hold no secrets."""
         ...
 
+    def follow(self, changed: Callable[[Sequence[tuple[str, int]]], None]) -> Callable[[], None]:
+        """Call `changed` with the newest version of every namespace, soon, and when other processes write.
+
+        Returns a function that stops that.
+        """
+        ...
+
+    def publishes(self, bus: str) -> bool:
+        """Return whether this process, of all that have the file open, publishes its changes on a bus.
+
+        Asking tries to take this over from a process that has ended.
+        """
+        ...
+
     def leads_upkeep(self) -> bool:
         """Return whether this process, of all that have the file open, removes what has expired.
 

@@ -23,6 +23,7 @@ from holdfast.edges.intake.service import RequestService, RequestSettings
 from holdfast.edges.nats.discovery import ServiceDiscovery
 from holdfast.edges.nats.replies import NatsRequest, Replies, reply_guard
 from holdfast.errors import HoldfastError, InvalidSubject
+from holdfast.pipeline.change_feed import ChangeFeed
 from holdfast.wire import subjects
 from holdfast.wire.dialects import PAYLOAD, Dialect
 
@@ -159,6 +160,7 @@ class NatsService:
         )
         self._subscriptions: defaultdict[Connection, list[Subscription]] = defaultdict(list)
         self._clients = [client]
+        self._feed: ChangeFeed | None = None
 
     async def start(self) -> None:
         """Start answering requests; if the connection is lost meanwhile, as soon as it is back."""
@@ -167,7 +169,10 @@ class NatsService:
         for subject in self._discovery.subjects():
             self._subscriptions[self._client].append(self._client.listen(subject, self._introduce))
         if self._settings.events and self._settings.plugin is None:
-            self._store.pipeline.listen(self._replies.publish_changes)
+            self._feed = ChangeFeed(
+                self._store.pipeline, self._replies.publish_changes, lambda: self._client.bus
+            )
+            self._feed.start()
         try:
             await self._client.flush()
         except Lost:
@@ -198,7 +203,8 @@ class NatsService:
         if self._settings.plugin is None:
             await self.requests.stop()
         await _flush(self._clients)  # the event of a last write may come after its answer
-        self._store.pipeline.unlisten(self._replies.publish_changes)
+        if self._feed is not None:
+            await self._feed.stop()
         await _flush(client for client in self._clients if client not in flooded)
         _log.info("the service has stopped")
 

@@ -43,7 +43,7 @@ from holdfast.engines.sqlite.setup import (
     require_own,
     revision,
 )
-from holdfast.engines.sqlite.sharing import StoreLock, Turn, UpkeepLease
+from holdfast.engines.sqlite.sharing import PublisherLease, StoreLock, Turn, UpkeepLease
 from holdfast.engines.sqlite.writer import Stale, Writer, YieldBudget
 from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable, Unsupported, ValidationError
 from holdfast.pace import LOOKS_PER_TURN, MANY_ROWS, TURNS_AFTER_SLICE, turns
@@ -106,9 +106,19 @@ class SqliteEngine:
         self.defaults: Policy | None = None
         self._kept_keys: list[str] = []
         self._lock = StoreLock(self._beside(".lock"))
-        self._turn = None if self._exclusive else Turn(self._beside(".turn"))
+        self._turn = None if self._exclusive else Turn(self._beside(".turn"), self._lock)
         self._upkeep = None if self._exclusive else UpkeepLease(self._beside(".upkeep"))
-        self._bells = None if self._turn is None else NamespaceBells(lambda: self._inline, self._turn.opened)
+        self._publisher = None if self._exclusive else PublisherLease(self._beside(".upkeep"))
+        self._bells = (
+            None
+            if self._turn is None
+            else NamespaceBells(
+                lambda: self._inline,
+                self._turn.opened,
+                written_by_others=self._written_by_others,
+                heads=lambda: self.fetch(statements.HEADS),
+            )
+        )
         self._ballast = Ballast(self._beside(".ballast"))
         self._presence = Presence(self._path)
         self._writer = Writer(self._where, self._covered, self._turn)
@@ -297,8 +307,9 @@ class SqliteEngine:
             if connection is not None:
                 connection.close()
         self._inline = self._patient = None
-        if self._upkeep is not None:
-            self._upkeep.close()
+        for lease in (self._upkeep, self._publisher):
+            if lease is not None:
+                lease.close()
         self._lock.close()
         if self._temporary:
             # late: it takes 3 ms, and only a temporary store needs it
@@ -380,8 +391,9 @@ class SqliteEngine:
                 outcome = await self.decide(commands, now)
                 await self.save(outcome, now, seen)
             except Stale as stale:
-                if not self._contended and stale.found != seen and not self._exclusive:
+                if not self._contended and stale.found != seen and self._turn is not None:
                     self._contended, self._quiet = True, 0
+                    self._turn.shared = True
             else:
                 return outcome
         raise Busy(f"{self._where} is being written by another program without a pause")
@@ -672,6 +684,18 @@ class SqliteEngine:
     def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """See `SharedStorage.hint`."""
         return no_hint if self._bells is None else self._bells.hang(namespace, ring)
+
+    def follow(self, changed: Callable[[Sequence[tuple[str, int]]], None]) -> Callable[[], None]:
+        """See `LocalFile.follow`."""
+        return no_hint if self._bells is None else self._bells.follow(changed)
+
+    def publishes(self, bus: str) -> bool:
+        """See `LocalFile.publishes`."""
+        return self._publisher is None or self._publisher.leads(bus)
+
+    async def _written_by_others(self) -> int:
+        """Return the `data_version` of the connection that writes, whose own commits don't change it."""
+        return await self._writer.run(self._writer.current_version)
 
     async def clock(self, ticks: Callable[[], float]) -> None:
         """Return None: there is no clock but this machine's."""

@@ -3,7 +3,8 @@
 - `.lock`: every process that has the store open holds it, shared. Whoever creates, migrates, replaces or
   resets the store holds it alone, and older versions of Holdfast do while they have it open.
 - `.turn`: a process holds it for the length of a write transaction or of a checkpoint.
-- `.upkeep`: the process that holds it expires entries and tidies up for all of them.
+- `.upkeep`: the process that holds it expires entries and tidies up for all of them. A lock on a single byte
+  of it says which process publishes the changes of all on a message bus.
 
 They are `flock` locks, which end with their process, however that ends. SQLite has a lock of its own for
 writing, which is taken too. It would not do alone. Those who wait for it poll with growing pauses, so that
@@ -17,7 +18,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import struct
+import sys
 import weakref
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,6 +42,8 @@ UPKEEP_PAUSE: Final = 0.5
 """Seconds between two attempts to take over the upkeep, and between two signs of life of its leader."""
 UPKEEP_STOPPED: Final = 3.0
 """Seconds without a sign of life after which the leader of the upkeep counts as stopped."""
+COMPANY_SECONDS: Final = 5.0
+"""Seconds after which a process that shares a store looks whether the others are still there."""
 
 _files: Final[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
@@ -90,17 +96,21 @@ class LockFile:
 
     def holders(self) -> list[int]:
         """Return the other processes that hold a lock on the file, as far as the system tells."""
+        return [pid for pid in dict.fromkeys(self._pids()) if pid > 0 and pid != seams.pid()]
+
+    def _pids(self) -> list[int]:
+        """Return the process of each lock on the file, as far as the system tells."""
         try:
             inode = str(os.stat(self.path).st_ino)
             locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
         except OSError:
             return []
-        pids: dict[int, None] = {}
+        pids: list[int] = []
         for lock in locks:  # 1: FLOCK  ADVISORY  WRITE 4711 08:01:131 0 EOF
             words = lock.split()
             if words[1:2] == ["FLOCK"] and words[5].rpartition(":")[2] == inode:
-                pids[int(words[4])] = None
-        return [pid for pid in pids if pid > 0 and pid != seams.pid()]
+                pids.append(int(words[4]))
+        return pids
 
 
 def _flock(file: int, how: int) -> bool:
@@ -194,6 +204,10 @@ class StoreLock(LockFile):
             os.close(file)
         return False
 
+    def is_only_holder(self) -> bool:
+        """Return whether this process alone has the store open. False if the system does not tell."""
+        return self._pids() == [seams.pid()]
+
     def holder(self) -> str:
         """Describe the processes that have the store open, for a message."""
         pids = self.holders()
@@ -237,16 +251,22 @@ class Turn(LockFile):
     """The turn to write. Only the writer's thread takes and leaves it.
 
     If the file is removed or replaced, the next process that takes its turn notices, and uses the new file.
+
+    Args:
+        path: The file.
+        lock: Says which processes have the store open. If not given, there may always be some.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock: StoreLock | None = None) -> None:
         super().__init__(path)
+        self._lock = lock
         self.waiting_since: float | None = None
         """Since when this process has been waiting for its turn, by `seams.monotonic`. None if it is not."""
-        self.shared = False
-        """True if another process has had the store open at the same time as this one."""
+        self.shared = lock is None
+        """True if other processes have the store open, as far as this one knows."""
         self._untouched = 0
         self._checked = NEVER
+        self._company = NEVER
         self._taken = False
 
     def join(self, *, alone: bool) -> None:
@@ -310,14 +330,20 @@ class Turn(LockFile):
         return described(self.holders())
 
     def _check(self) -> None:
-        """Notice that the file was replaced, or that another process has opened the store."""
-        found = os.fstat(self.opened())
-        self._checked = seams.monotonic()
-        if not found.st_nlink:
+        """Notice that the file was replaced, and whether other processes have the store open."""
+        status = os.fstat(self.opened())
+        now = self._checked = seams.monotonic()
+        if not status.st_nlink:
             self._checked = NEVER
             self.close()
-        elif not self.shared and found.st_mtime_ns != self._untouched:
-            self.shared = True
+        elif not self.shared:
+            self.shared = status.st_mtime_ns != self._untouched
+            self._company = now
+        elif now - self._company > COMPANY_SECONDS:
+            self._company = now
+            # Whoever opens the store later touches the file after this, and is noticed by that.
+            self._untouched = status.st_mtime_ns
+            self.shared = self._lock is None or not self._lock.is_only_holder()
 
 
 class UpkeepLease(LockFile):
@@ -349,6 +375,45 @@ class UpkeepLease(LockFile):
             os.utime(file)
             return True
         return seams.wall() - os.fstat(file).st_mtime > UPKEEP_STOPPED
+
+
+class PublisherLease(LockFile):
+    """Chooses the process that publishes the changes of a store on a message bus, for all that have it open.
+
+    Processes may be connected to different buses, and each bus needs one of them. So they lock not the file
+    but a byte of it, which the name of the bus chooses. That takes Linux; elsewhere each of them publishes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._bus: str | None = None
+
+    def leads(self, bus: str) -> bool:
+        """Return whether this process publishes on a bus, after having tried to take that over."""
+        if self.held and bus != self._bus:
+            self.close()
+        if not self.held:
+            self._bus = bus
+            try:
+                self.held = _lock_byte(self.opened(), bus)
+            except OSError:  # the folder is gone or can't be written to
+                return False
+        return self.held
+
+
+def _lock_byte(file: int, name: str) -> bool:
+    """Lock the byte of a file that a name chooses. Return False if another process holds it.
+
+    The lock belongs to the open file, like that of `flock`, and not to the process.
+    """
+    if sys.platform != "linux" or struct.calcsize("P") != 8:
+        return True
+    place = zlib.crc32(name.encode())
+    try:
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def described(pids: Sequence[int]) -> str:

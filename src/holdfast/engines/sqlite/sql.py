@@ -96,6 +96,7 @@ OWNERS: Final = (
     "WHERE EXISTS (SELECT 1 FROM holdfast_rows WHERE namespace = name AND space = ?)"
 )
 """The namespaces that have rows in a space. The query jumps from each namespace to the next."""
+HEADS: Final = "SELECT name, revision FROM holdfast_namespaces"
 EPOCH: Final = "SELECT value FROM holdfast_meta WHERE name = 'epoch'"
 KEPT_TIME: Final = "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM holdfast_meta WHERE name = 'clock'"
 LAST_CHANGE: Final = "SELECT coalesce(max(changed_at), 0) FROM holdfast_namespaces"

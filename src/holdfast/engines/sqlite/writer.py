@@ -344,6 +344,14 @@ class Writer:
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
 
+    def current_version(self) -> int:
+        """Return the version of the file, which other connections' commits change. Writer's thread only."""
+        assert self._connection is not None
+        try:
+            return _version_of(self._connection)
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
+
     def checkpoint(self, mode: str) -> None:
         """Move the log into the database, as far as readers allow. Writer's thread only."""
         assert self._connection is not None
