@@ -110,7 +110,10 @@ def test_the_bars_of_whole_stores(terminal: Terminal, url: str, tmp_path: Path) 
     ):
         shown = terminal.show(*command)
         assert re.search(r"(?<!\d)4/4(?!\d)", shown), (command, shown)  # two entries, two records
-    assert "8/8" in terminal.show("copy", two, str(tmp_path / "four.db"), "--switch")
+    shown = terminal.show("copy", two, str(tmp_path / "four.db"), "--switch")
+    done, total = map(int, re.findall(r"(\d+)/(\d+)\b", shown)[-1])
+    assert done == total, shown
+    assert total in {8, 12}, shown  # copied and compared once, or twice if that does not take long
 
 
 NASTY = "\x1b]0;x\x07\r\n\x7f\x9b31m\x90\u061c\u200e\u202egpj\u2066\u2069\u2028"
