@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tests.clocks.world import Storage, World
 
 
-async def test_one_of_two_instances_has_a_wrong_wall_clock(database: Storage, world: World) -> None:
+async def test_an_instance_with_a_wrong_wall_clock_sweeps_and_shows_the_same(
+    database: Storage, world: World
+) -> None:
     """An instance on a machine whose clock is an hour off, and jumps, sweeps and shows what all others do."""
     wrong = world.machine(off=HOUR)
     async with database.opened(world.machine()) as right_store, database.opened(wrong) as wrong_store:
@@ -56,7 +58,7 @@ async def until_unsure(storage: Storage, store: Store) -> None:
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
-async def test_the_database_jumps_for_two_seconds(
+async def test_nothing_is_answered_or_removed_while_the_database_clock_jumps(
     database: Storage, world: World, jump: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """While the database's clock is elsewhere nothing is answered or removed; then all is as before."""
@@ -81,7 +83,7 @@ async def test_the_database_jumps_for_two_seconds(
         assert f"{jump:+.1f} s from where it was expected" in caplog.text
 
 
-async def test_the_database_is_set_ahead_for_good(database: Storage, world: World) -> None:
+async def test_a_database_clock_ahead_for_five_seconds_is_believed(database: Storage, world: World) -> None:
     """A clock that has stayed ahead for five seconds is believed, by all instances."""
     async with database.opened(world.machine()) as one, database.opened(world.machine()) as other:
         await one.kv("a").set("k", 1, ttl=1800)
@@ -98,7 +100,7 @@ async def test_the_database_is_set_ahead_for_good(database: Storage, world: Worl
         assert await other.kv("a").get("k") is None
 
 
-async def test_the_database_is_set_back_for_good(database: Storage, world: World) -> None:
+async def test_time_never_goes_back_with_the_database_clock(database: Storage, world: World) -> None:
     """Time goes on evenly past the database's clock, for instances that are open and those opened later."""
     async with database.opened(world.machine()) as one, database.opened(world.machine()) as other:
         await one.kv("a").set("gone", 1, ttl=5)
@@ -128,7 +130,7 @@ async def test_the_database_is_set_back_for_good(database: Storage, world: World
         assert one.now() - began == pytest.approx(142_000, abs=1)
 
 
-async def test_a_jump_of_the_wall_clock_is_a_reason_to_measure(database: Storage, world: World) -> None:
+async def test_a_jump_of_the_wall_clock_triggers_a_measurement(database: Storage, world: World) -> None:
     """When the clock of this machine jumps, that of the database is looked at at once: they may be one."""
     machine = world.machine()
     async with database.opened(machine) as store:
@@ -141,7 +143,9 @@ async def test_a_jump_of_the_wall_clock_is_a_reason_to_measure(database: Storage
         assert not sure(store)
 
 
-async def test_small_differences(database: Storage, world: World) -> None:
+async def test_a_second_ahead_is_followed_and_a_second_behind_is_waited_for(
+    database: Storage, world: World
+) -> None:
     """A second ahead is followed at once, a second behind is waited for at half speed; nothing is refused."""
     async with database.opened(world.machine()) as store:
         began = store.now()
@@ -159,7 +163,7 @@ async def test_small_differences(database: Storage, world: World) -> None:
         assert store.pipeline.timekeeper.jumps["database"] == 0
 
 
-async def test_a_database_that_is_away(
+async def test_an_instance_is_unsure_after_five_minutes_without_a_measurement(
     database: Storage, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After five minutes without a measurement an instance is no longer sure, until it has measured."""
@@ -177,7 +181,7 @@ async def test_a_database_that_is_away(
         assert present(await store.kv("a").get("k")).value == 1
 
 
-async def test_a_database_whose_clock_can_not_be_read_at_opening(database: Storage, world: World) -> None:
+async def test_a_store_opens_before_it_can_read_the_database_clock(database: Storage, world: World) -> None:
     """The store opens and answers once it knows the time."""
     world.reachable = False
     async with database.opened(world.machine(off=HOUR)) as store:
@@ -189,7 +193,7 @@ async def test_a_database_whose_clock_can_not_be_read_at_opening(database: Stora
         assert store.now() == pytest.approx(1_700_000_001_000, abs=1)
 
 
-async def test_nothing_is_swept_while_the_time_is_not_known(
+async def test_no_entry_is_swept_while_the_time_is_unknown(
     database: Storage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reaper leaves what is due alone in the first seconds and while the database's clock is in doubt."""
@@ -222,7 +226,7 @@ async def test_nothing_is_swept_while_the_time_is_not_known(
                 await asyncio.sleep(0.01)
 
 
-async def test_a_quota_makes_no_room_while_the_time_is_not_known(
+async def test_a_quota_expires_nothing_while_the_time_is_unknown(
     database: Storage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that a quota refuses while doubts arise stays refused, and expires nothing."""
@@ -248,7 +252,7 @@ async def test_a_quota_makes_no_room_while_the_time_is_not_known(
         assert (await kv.set("second", 1)).value == 1
 
 
-async def test_no_items_are_swept_while_the_time_is_not_known(
+async def test_no_item_is_swept_while_the_time_is_unknown(
     database: Storage, monkeypatch: pytest.MonkeyPatch, world: World
 ) -> None:
     """The reaper of tables waits in the first seconds too, and begins when they are over."""
@@ -271,7 +275,7 @@ async def test_no_items_are_swept_while_the_time_is_not_known(
         await asyncio.gather(reaping, return_exceptions=True)
 
 
-async def test_callers_over_nats_are_told_to_try_again(
+async def test_a_service_unsure_of_the_time_is_unavailable_and_recovers(
     database: Storage, world: World, nats_server: NatsServer
 ) -> None:
     """A service that is not sure of the time answers UNAVAILABLE, also to `ready`, and recovers by itself."""

@@ -99,7 +99,7 @@ async def lasts(kv: holdfast.KV, other: holdfast.KV) -> Count:
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-async def test_wall_clocks_jump_under_services(
+async def test_entries_survive_jumps_of_the_wall_clock_under_services(
     nats_server: NatsServer, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """Of 100 entries with 30 minutes left all survive each jump, and a ttl lasts as long as it says."""
@@ -130,7 +130,7 @@ async def test_wall_clocks_jump_under_services(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-async def test_a_service_is_restarted_with_its_clock_set_back(
+async def test_expired_entries_stay_gone_after_a_restart_with_the_clock_set_back(
     nats_server: NatsServer, tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """What was gone before a restart stays gone after it, whatever the wall clock says by then."""
@@ -150,7 +150,7 @@ async def test_a_service_is_restarted_with_its_clock_set_back(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-async def test_a_program_is_killed_and_its_clock_set_back(
+async def test_expired_entries_stay_gone_after_a_kill_with_the_clock_set_back(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """What a program saw gone before it was killed stays gone for the next; its versions match nothing."""
@@ -179,7 +179,7 @@ async def test_a_program_is_killed_and_its_clock_set_back(
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-async def test_wall_clocks_jump_under_programs(
+async def test_entries_survive_jumps_of_the_wall_clock_under_programs(
     tmp_path: Path, engine: str, request: pytest.FixtureRequest
 ) -> None:
     """A program that has the store open itself sees no entry go early, and none come back."""

@@ -49,7 +49,7 @@ async def lasts_a_second(storage: Storage, kv: holdfast.KV) -> None:
     await kv.delete("lock")
 
 
-async def test_the_wall_jumps_an_hour_for_two_seconds(
+async def test_entries_survive_a_wall_clock_an_hour_ahead_for_two_seconds(
     storage: Storage, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """100 entries with 30 minutes left survive a wall clock that is an hour ahead for two seconds."""
@@ -72,7 +72,9 @@ async def test_the_wall_jumps_an_hour_for_two_seconds(
 
 
 @pytest.mark.parametrize("jump", [HOUR, -HOUR, 4.0, -4.0])
-async def test_the_wall_is_set_for_good(storage: Storage, world: World, jump: float) -> None:
+async def test_a_second_stays_a_second_after_the_wall_clock_was_set(
+    storage: Storage, world: World, jump: float
+) -> None:
     """Whatever the wall clock says from now on, a second is a second, and what is gone stays gone."""
     machine = world.machine()
     async with storage.opened(machine) as store:
@@ -89,7 +91,7 @@ async def test_the_wall_is_set_for_good(storage: Storage, world: World, jump: fl
         await lasts_a_second(storage, kv)
 
 
-async def test_a_wall_that_is_slewed_is_no_jump(storage: Storage, world: World) -> None:
+async def test_a_slewed_wall_clock_is_no_jump(storage: Storage, world: World) -> None:
     """A time service that moves the wall clock little by little raises no alarm, and moves nothing either."""
     machine = world.machine()
     async with storage.opened(machine) as store:
@@ -102,7 +104,7 @@ async def test_a_wall_that_is_slewed_is_no_jump(storage: Storage, world: World) 
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-async def test_a_restart_with_the_clock_set_back(
+async def test_expired_entries_stay_gone_when_reopened_with_the_clock_set_back(
     lasting: Storage, world: World, caplog: pytest.LogCaptureFixture, read_only: bool
 ) -> None:
     """What was shown to be gone stays gone, for reads and writes, and a second is a second."""
@@ -132,7 +134,7 @@ async def test_a_restart_with_the_clock_set_back(
         assert store.pipeline.timekeeper.ahead == pytest.approx(HOUR * 1000, abs=2000)
 
 
-async def test_a_killed_store_remembers_within_a_second(lasting: Storage, world: World) -> None:
+async def test_a_killed_store_has_stored_its_time_within_a_second(lasting: Storage, world: World) -> None:
     """A store that is not closed has remembered its time a second ago at the latest."""
     machine = world.machine()
     async with lasting.opened(machine) as store:
@@ -160,7 +162,7 @@ async def killed(file: Storage, machine: Machine, folder: Path) -> tuple[Storage
     return Storage(lambda: SqliteEngine(folder / "killed.db"), file.world), last
 
 
-async def test_a_killed_store_goes_on_from_its_time(file: Storage, world: World, tmp_path: Path) -> None:
+async def test_reopening_after_a_kill_continues_the_time(file: Storage, world: World, tmp_path: Path) -> None:
     """A process that is started after a kill has the time that the killed one would have by now."""
     machine = world.machine()
     left, last = await killed(file, machine, tmp_path)
@@ -179,7 +181,7 @@ async def test_a_killed_store_goes_on_from_its_time(file: Storage, world: World,
 
 @pytest.mark.parametrize("ago", [5.0, 24 * HOUR])
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_killed_store_on_a_machine_that_was_started_again(
+async def test_after_a_kill_and_a_reboot_the_time_continues_from_the_stored_one(
     file: Storage, world: World, tmp_path: Path, named: bool, ago: float
 ) -> None:
     """Where the ticks tell nothing, a store that was killed starts a little after the time it remembered."""
@@ -198,7 +200,7 @@ async def test_a_killed_store_on_a_machine_that_was_started_again(
         assert store.now() == pytest.approx(last + HOUR * 1000, abs=1)
 
 
-async def test_a_closed_store_on_a_machine_that_was_started_again(file: Storage, world: World) -> None:
+async def test_after_a_close_and_a_reboot_the_time_continues_exactly(file: Storage, world: World) -> None:
     """A store that was closed goes on from the very time at which it was closed."""
     machine = world.machine()
     async with file.opened(machine) as store:
@@ -212,7 +214,7 @@ async def test_a_closed_store_on_a_machine_that_was_started_again(file: Storage,
 
 
 @pytest.mark.parametrize("kept", [None, "of a later version"])
-async def test_a_file_whose_line_can_not_be_read(
+async def test_an_unreadable_clock_line_counts_as_a_kill(
     file: Storage, world: World, tmp_path: Path, kept: str | None
 ) -> None:
     """A file that another version of Holdfast left is taken for that of a store that was killed."""
@@ -228,7 +230,7 @@ async def test_a_file_whose_line_can_not_be_read(
         assert last <= store.now() <= last + UNREMEMBERED
 
 
-async def test_ticks_that_went_back(file: Storage, world: World, tmp_path: Path) -> None:
+async def test_ticks_that_went_back_are_ignored(file: Storage, world: World, tmp_path: Path) -> None:
     """A virtual machine that is put back to an earlier state keeps its name, but its ticks tell nothing."""
     machine = world.machine()
     left, last = await killed(file, machine, tmp_path)
@@ -238,7 +240,7 @@ async def test_ticks_that_went_back(file: Storage, world: World, tmp_path: Path)
         assert last <= store.now() <= last + UNREMEMBERED
 
 
-async def test_a_clock_that_is_reset(file: Storage, world: World, tmp_path: Path) -> None:
+async def test_reset_clock_starts_from_the_wall_clock(file: Storage, world: World, tmp_path: Path) -> None:
     """After `holdfast migrate --reset-clock` a store that was killed starts from the wall clock."""
     machine = world.machine(off=HOUR)
     left, last = await killed(file, machine, tmp_path)
@@ -251,7 +253,9 @@ async def test_a_clock_that_is_reset(file: Storage, world: World, tmp_path: Path
         assert store.now() == wall
 
 
-async def test_processes_of_one_machine_have_one_time(file: Storage, world: World) -> None:
+async def test_processes_share_the_time_of_the_one_that_has_the_store_open(
+    file: Storage, world: World
+) -> None:
     """While a process has the store open, those that open it have its time, whatever the wall clock shows."""
     machine = world.machine()
     async with file.opened(machine) as first, file.opened(machine) as other:
@@ -269,7 +273,7 @@ async def test_processes_of_one_machine_have_one_time(file: Storage, world: Worl
         assert third.now() == before + 1500
 
 
-async def test_a_reader_has_the_time_of_the_writer(file: Storage, world: World) -> None:
+async def test_reader_and_writer_have_the_same_time(file: Storage, world: World) -> None:
     """A process that reads has the same time as the one that writes, whichever was opened first."""
     machine = world.machine()
     async with file.opened(machine) as first, file.opened(machine) as reader:
@@ -282,7 +286,7 @@ async def test_a_reader_has_the_time_of_the_writer(file: Storage, world: World) 
             assert writer.now() == reader.now()
 
 
-async def test_a_line_that_can_not_be_kept(
+async def test_a_read_only_storage_opens_and_stores_its_clock_line_later(
     file: Storage, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store on a storage that takes no writes is opened and read; its line is kept as soon as it can be."""
@@ -304,7 +308,7 @@ async def test_a_line_that_can_not_be_kept(
     await opening.__aexit__(None, None, None)
 
 
-def test_the_name_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_of_one_machine_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clocks of one machine have one name. They have none with other ticks, or if the system tells none."""
     assert SystemClock().machine == SystemClock(wall=lambda: 0).machine == this_machine()
     assert SystemClock(ticks=lambda: 0).machine is None
@@ -316,7 +320,9 @@ def test_the_name_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert this_machine() is None
 
 
-async def test_only_what_was_answered_is_remembered(file: Storage, world: World, tmp_path: Path) -> None:
+async def test_the_time_is_stored_at_most_once_a_second_and_only_if_asked(
+    file: Storage, world: World, tmp_path: Path
+) -> None:
     """The time is written at most once a second, and not at all while nobody asks."""
     async with file.opened(world.machine()) as store:
         times = set()
@@ -334,7 +340,7 @@ async def test_only_what_was_answered_is_remembered(file: Storage, world: World,
         assert _remembered(tmp_path) in times
 
 
-async def test_a_process_whose_wall_clock_is_behind(file: Storage, world: World) -> None:
+async def test_a_process_with_a_slow_wall_clock_takes_the_shared_time(file: Storage, world: World) -> None:
     """A process has the time of the one that has the store open, also if its own wall clock is behind."""
     async with file.opened(world.machine(off=HOUR)) as first:
         await first.kv("a").set("k", 1, ttl=60)
@@ -350,7 +356,7 @@ async def test_a_process_whose_wall_clock_is_behind(file: Storage, world: World)
             assert await first.kv("a").get("l") is None
 
 
-async def test_a_reader_learns_that_the_writer_is_ahead(file: Storage, world: World) -> None:
+async def test_a_reader_follows_a_writer_with_a_fast_clock(file: Storage, world: World) -> None:
     """A reader that was opened before a writer with a fast clock goes on from the writer's time."""
     async with file.opened(world.machine()) as first, file.opened(world.machine()) as reader:
         await first.aclose()
@@ -360,7 +366,7 @@ async def test_a_reader_learns_that_the_writer_is_ahead(file: Storage, world: Wo
             assert abs(reader.now() - writer.now()) <= 1500
 
 
-async def test_a_time_that_can_not_be_remembered(
+async def test_a_failure_to_store_the_time_is_logged_once(
     file: Storage, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A storage that takes no writes is read on: the failure is told once, until it has gone well again."""
@@ -381,7 +387,7 @@ async def test_a_time_that_can_not_be_remembered(
         assert _remembered(tmp_path) is not None
 
 
-async def test_a_defect_does_not_stop_the_looking(
+async def test_an_error_in_one_clock_check_does_not_stop_the_next(
     file: Storage, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever goes wrong in one look at the clocks, the next one takes place."""

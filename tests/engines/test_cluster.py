@@ -113,7 +113,7 @@ async def test_a_watch_on_another_node_is_woken_by_the_log(nodes: Nodes) -> None
     assert seen == ["a", "b"]
 
 
-async def test_local_reads_may_lag_and_never_write(nodes: Nodes) -> None:
+async def test_reads_local_answers_from_the_replica_without_asking(nodes: Nodes) -> None:
     """With reads=local a node answers from its replica as it is, without a message to the others."""
     one, other = await nodes.open(1), await nodes.open(2, reads="local")
     assert await other.kv("trivia").get("key") is None
@@ -154,7 +154,7 @@ async def test_a_node_that_vanishes_does_not_stop_the_others(nodes: Nodes) -> No
     assert entry.version == 2
 
 
-async def test_a_node_that_returns_goes_on_where_it_was(nodes: Nodes) -> None:
+async def test_a_returning_node_applies_what_it_missed_once(nodes: Nodes) -> None:
     """A replica that was left behind applies what it missed, once."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").incr("sum")
@@ -166,7 +166,7 @@ async def test_a_node_that_returns_goes_on_where_it_was(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 40], ids=["one write", "a group"])
-async def test_what_is_larger_than_a_message_is_stored_whole(nodes: Nodes, count: int) -> None:
+async def test_a_write_larger_than_a_message_is_stored_whole(nodes: Nodes, count: int) -> None:
     """A write that the server would not accept as one message goes as a batch; a group is divided."""
     one, other = await nodes.open(1), await nodes.open(2)
     value = "x" * (200_000 if count == 1 else 5_000)
@@ -192,7 +192,7 @@ async def test_what_is_larger_than_a_message_is_stored_whole(nodes: Nodes, count
     assert await again.kv("trivia").get("after") is not None
 
 
-async def test_one_folder_has_one_node(nodes: Nodes) -> None:
+async def test_a_second_node_on_the_same_folder_is_refused(nodes: Nodes) -> None:
     """A second node on the same files is refused, with the process that has them."""
     await nodes.open(1)
     with pytest.raises(Unavailable, match="process"):
@@ -380,6 +380,6 @@ def _refused(url: str) -> str:
         ("cluster://h1/a?allow_lazy_sync=1", "allow_lazy_sync in url must be false or true"),
     ],
 )
-def test_a_url_that_is_wrong_says_how(url: str, words: str) -> None:
+def test_a_wrong_url_is_refused_and_its_mistake_named(url: str, words: str) -> None:
     """Every mistake in a cluster's URL is refused before anything is opened, in words that name it."""
     assert words in _refused(url)

@@ -39,7 +39,9 @@ RUNS: Final = "HOLDFAST_CLUSTER_OPERATIONS" in os.environ
 SECRET: Final = "0123456789abcdef"
 
 
-async def test_streams_are_brought_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_and_snapshots_are_brought_with_their_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log and the snapshots arrive with their sequences, so a replica of the old log follows the new one.
 
     What was brought is not brought again, and no other store of that name is touched.

@@ -105,7 +105,7 @@ async def test_no_other_node_writes_while_a_lease_runs(nodes: Nodes) -> None:
     assert not lease.held()
 
 
-async def test_a_look_that_outlasts_the_lease_is_no_answer(
+async def test_a_read_that_outlasts_the_lease_asks_for_the_end_of_the_log(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that was read while the lease ended may be an old one, so the node asks how far the log is."""
@@ -154,7 +154,7 @@ async def test_a_server_that_lost_the_log_is_asked_to_let_another_one_lead(
 
 
 @pytest.mark.parametrize("saving", [False, True])
-async def test_what_one_node_has_shown_no_other_takes_back(
+async def test_a_message_is_not_shown_before_its_writer_shows_it(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, saving: bool
 ) -> None:
     """A reader that has a message before its writer knows of it does not show it before the writer does.
@@ -196,7 +196,7 @@ async def test_what_one_node_has_shown_no_other_takes_back(
     assert await get == await write
 
 
-async def test_a_node_that_has_just_started_waits_too(nodes: Nodes) -> None:
+async def test_a_new_node_waits_for_the_lease_in_the_last_message(nodes: Nodes) -> None:
     """The last message of the log keeps a new node off as well, although it was sent before that started."""
     one = await nodes.open(1)
     await one.kv("trivia").set("key", 1)
@@ -207,7 +207,7 @@ async def test_a_node_that_has_just_started_waits_too(nodes: Nodes) -> None:
     assert not lease.held()
 
 
-async def test_a_node_that_makes_way_answers_no_more_from_its_file(
+async def test_a_node_that_hands_over_its_lease_stops_answering_from_its_file(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the moment at which a message is sent that lets others write, its sender has no lease."""
@@ -227,7 +227,7 @@ async def test_a_node_that_makes_way_answers_no_more_from_its_file(
     assert held == [False]
 
 
-async def test_a_message_beside_another_does_not_bring_its_lease_back(
+async def test_a_message_without_a_lease_ends_the_lease_before_it(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message without a lease ends the one of the message before it, also if that is answered only then.
@@ -332,7 +332,7 @@ async def _refusal(store: Store) -> DatabaseError | Unavailable:
             await asyncio.sleep(0.02)
 
 
-async def test_a_log_that_forks_stops_the_node(nodes: Nodes) -> None:
+async def test_a_message_with_another_predecessor_stops_the_node(nodes: Nodes) -> None:
     """A message that does not name the last one as its predecessor is not applied, and nothing after it."""
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1)
@@ -360,7 +360,7 @@ async def test_a_message_of_a_newer_version_is_not_applied_in_part(nodes: Nodes)
     assert "upgrade" in error.message
 
 
-async def test_a_message_is_not_taken_for_the_one_before_it(nodes: Nodes) -> None:
+async def test_a_delivery_does_not_confirm_the_next_message(nodes: Nodes) -> None:
     """The delivery of a message that was answered tells nothing about the next one of the same node."""
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1)
@@ -372,7 +372,7 @@ async def test_a_message_is_not_taken_for_the_one_before_it(nodes: Nodes) -> Non
     assert replica.stored("next") == replica._delivered
 
 
-async def test_without_an_answer_the_outcome_is_unknown(
+async def test_a_write_without_an_answer_is_outcome_unknown(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that gets no answer in time may be done; the one after it is refused for certain."""
@@ -393,7 +393,7 @@ async def test_without_an_answer_the_outcome_is_unknown(
     await store.kv("trivia").set("key", 4)
 
 
-def test_an_outcome_survives_the_log() -> None:
+def test_rows_records_and_counters_survive_the_log() -> None:
     """Rows, records and counters arrive as they were decided; a field that is added needs a new format."""
     row = Row(
         value="1", size=1, version=2, created_at=3, updated_at=4, expires_at=5, last_writer="w", data=b"d"
@@ -419,7 +419,7 @@ def test_an_outcome_survives_the_log() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.14.9", "2.9", "1.0.0", ""])
-def test_an_old_server_is_refused(version: str) -> None:
+def test_a_server_before_2_15_is_refused(version: str) -> None:
     """Servers before 2.15 wait for the disk too often to be used, and the message says which is needed."""
     with pytest.raises(Unsupported, match=r"2\.15 or newer; the one at host1:4222 is"):
         require_version(version, "host1:4222")
@@ -427,7 +427,7 @@ def test_an_old_server_is_refused(version: str) -> None:
         require_version(enough, "host1:4222")
 
 
-async def test_a_server_that_begins_with_tls_is_there_though_it_is_silent(
+async def test_a_silent_server_with_tls_counts_as_reachable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A server without TLS that does not greet is missing; one with TLS waits for the handshake."""
@@ -443,7 +443,7 @@ async def test_a_server_that_begins_with_tls_is_there_though_it_is_silent(
 
 
 @pytest.mark.parametrize("part", ["_confirmed", "_reached"])
-async def test_readers_without_a_connection_let_others_run(
+async def test_reads_without_a_connection_do_not_block_the_loop(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     """A node that has lost NATS while another one holds the lease serves everything else meanwhile.

@@ -53,7 +53,7 @@ def shard_of(store: Store) -> Shard:
     return shard
 
 
-async def test_a_node_that_writes_takes_the_writes_of_others(nodes: Nodes) -> None:
+async def test_all_nodes_write_through_the_owner(nodes: Nodes) -> None:
     """While one node writes, all write through it: it stays the owner, and its answers arrive whole."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
@@ -70,7 +70,7 @@ async def test_a_node_that_writes_takes_the_writes_of_others(nodes: Nodes) -> No
     assert not shard_of(other).lease.leads
 
 
-async def test_a_number_that_no_message_holds_is_added_where_it_was_asked_for(nodes: Nodes) -> None:
+async def test_an_increment_over_64_bits_is_done_by_the_called_node(nodes: Nodes) -> None:
     """An increment of more than 64 bits can't be forwarded, so the node that was called does it."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
@@ -89,7 +89,7 @@ async def test_a_quota_holds_for_forwarded_writes(nodes: Nodes) -> None:
     assert shard_of(one).lease.leads
 
 
-async def test_changes_are_told_where_they_were_asked_for(nodes: Nodes) -> None:
+async def test_listeners_hear_changes_of_their_own_node_only(nodes: Nodes) -> None:
     """Listeners of a node hear of the changes of its own callers alone, also of those that were forwarded."""
     one, other = await nodes.open(1), await nodes.open(2)
     heard: dict[str, list[str]] = {"one": [], "other": []}
@@ -101,7 +101,7 @@ async def test_changes_are_told_where_they_were_asked_for(nodes: Nodes) -> None:
     assert heard == {"one": ["a"], "other": ["b"]}
 
 
-def test_groups_that_share_a_message_hear_of_their_own_changes() -> None:
+def test_groups_in_one_message_get_their_own_records() -> None:
     """Groups of one namespace get their own records; an expiry that none asked for goes to the first."""
     groups = [
         [Delete(namespace="kv/trivia", key=key, origin=Origin(writer="w", request_id=key))] for key in "ab"
@@ -119,7 +119,7 @@ def test_groups_that_share_a_message_hear_of_their_own_changes() -> None:
     assert (first.results, second.results) == ([Deleted(version=2)], [Deleted(version=1)])
 
 
-async def test_a_node_without_callers_leaves_the_shard_to_others(nodes: Nodes) -> None:
+async def test_a_node_without_callers_gives_up_the_shard(nodes: Nodes) -> None:
     """A node whose own callers have fallen silent lets the one write that is called."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
@@ -129,7 +129,7 @@ async def test_a_node_without_callers_leaves_the_shard_to_others(nodes: Nodes) -
     assert shard_of(other).lease.leads
 
 
-async def test_a_read_without_a_lease_goes_through_the_node_that_writes(nodes: Nodes) -> None:
+async def test_a_read_without_a_lease_goes_through_the_owner(nodes: Nodes) -> None:
     """A read sees every acknowledged write when no lease runs, and does not take the shard from its owner."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 0)
@@ -176,7 +176,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-async def test_a_group_that_is_not_received_is_done_by_its_sender(nodes: Nodes) -> None:
+async def test_a_forwarded_group_that_got_lost_is_done_by_its_sender(nodes: Nodes) -> None:
     """A forwarded write without a reply is done once the log shows that it was not done."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").incr("sum")
@@ -258,7 +258,9 @@ async def again(call: Any) -> Any:
             continue
 
 
-async def test_any_node_answers_any_request_rightly(nodes: Nodes, server: Servers) -> None:
+async def test_requests_to_any_service_lose_nothing_when_the_owner_dies(
+    nodes: Nodes, server: Servers
+) -> None:
     """Requests reach any of three services while the owner dies: nothing is lost, doubled or stale."""
     machines = [await served(nodes, server, number) for number in range(3)]
     url = f"nats://127.0.0.1:{server.servers[0].port}?timeout=2"

@@ -110,7 +110,7 @@ async def test_a_node_that_died_is_named_with_its_host(nodes: Nodes, operator: C
     assert (await operator.status()).troubles == []
 
 
-async def test_a_node_knows_how_its_cluster_does(
+async def test_a_node_counts_its_peers_and_names_wrong_clocks(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The figures of a node count the nodes that answer, and say if the clock of one of them is wrong."""
@@ -162,7 +162,7 @@ async def test_a_node_whose_clock_is_wrong_does_not_serve(
     assert entry.value == 2
 
 
-async def test_replicas_are_compared_at_one_place_while_nodes_write(
+async def test_replicas_are_compared_after_the_same_message_under_load(
     nodes: Nodes, operator: ClusterOperator
 ) -> None:
     """All replicas are hashed right after the same message, although writes go on."""
@@ -183,7 +183,7 @@ async def test_replicas_are_compared_at_one_place_while_nodes_write(
             writer.cancel()
 
 
-async def test_a_replica_that_was_changed_is_found(nodes: Nodes, operator: ClusterOperator) -> None:
+async def test_a_comparison_finds_a_changed_replica(nodes: Nodes, operator: ClusterOperator) -> None:
     """A row that differs on one node makes the comparison fail, and so does a node that does not answer."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
@@ -203,7 +203,7 @@ async def test_a_replica_that_was_changed_is_found(nodes: Nodes, operator: Clust
     assert (found.equal, len(found.silent)) == (False, 1)
 
 
-async def test_a_node_that_is_not_heard_is_named(
+async def test_a_comparison_names_a_node_that_does_not_answer(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that follows the log but does not answer makes it fail; one that has left does not."""
@@ -251,7 +251,9 @@ async def test_a_new_node_begins_with_the_newest_snapshot(nodes: Nodes, operator
 
 
 @pytest.mark.usefixtures("close_trimming")
-async def test_a_node_that_the_log_was_trimmed_past_goes_on(nodes: Nodes, operator: ClusterOperator) -> None:
+async def test_a_returning_node_behind_the_trimmed_log_takes_a_snapshot(
+    nodes: Nodes, operator: ClusterOperator
+) -> None:
     """A replica that is too old for the log is replaced by a snapshot when its node returns, and is kept."""
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("old", 1)
@@ -267,7 +269,7 @@ async def test_a_node_that_the_log_was_trimmed_past_goes_on(nodes: Nodes, operat
 
 
 @pytest.mark.usefixtures("close_trimming")
-async def test_a_node_that_was_paused_for_too_long_goes_on(
+async def test_a_running_node_behind_the_trimmed_log_takes_a_snapshot(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A running node that finds the log trimmed past it fetches a snapshot without being started again.
@@ -307,7 +309,7 @@ async def test_a_node_that_was_paused_for_too_long_goes_on(
     assert await other.kv("trivia").get("key-9") is not None
 
 
-async def test_a_far_node_takes_the_snapshot_although_the_log_is_whole(
+async def test_a_node_far_behind_takes_a_snapshot_instead_of_many_messages(
     nodes: Nodes, operator: ClusterOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many messages are not applied one by one if a snapshot has them."""
@@ -360,7 +362,9 @@ async def test_snapshots_are_made_as_the_log_grows(
             await one.kv("trivia").get("key-1")  # keeps the lease
 
 
-async def test_a_limit_that_was_left_behind_is_lifted(nodes: Nodes, operator: ClusterOperator) -> None:
+async def test_a_start_removes_the_limit_of_an_unfinished_trim(
+    nodes: Nodes, operator: ClusterOperator
+) -> None:
     """A node that died while it trimmed the log leaves a limit, which the next start removes."""
     one = await nodes.open(1)
     await _fill(one, 5)

@@ -58,7 +58,7 @@ def response(status: int, body: bytes, kind: str = "application/json") -> bytes:
     )
 
 
-async def test_a_token_lets_a_client_in(bus: str, tmp_path: Path) -> None:
+async def test_a_client_logs_in_with_the_token_of_its_url(bus: str, tmp_path: Path) -> None:
     """A client shows the token in its URL, and is told what it may not do."""
     async with served(tmp_path / "state.db", bus, open_mode=False) as here:
         made = (await here.store.tokens().create(plugin="trivia", verbs=["get", "set"])).token
@@ -88,7 +88,7 @@ async def test_calls_of_one_namespace_keep_their_order(bus: str, tmp_path: Path)
     assert versions == sorted(versions)
 
 
-async def test_no_service_is_unavailable() -> None:
+async def test_opening_without_a_service_is_unavailable_and_names_the_address() -> None:
     """Where no service runs, opening says so and names the address without the token."""
     port = free_port()
     with pytest.raises(holdfast.Unavailable, match=f"reached at http://127.0.0.1:{port}$"):
@@ -141,7 +141,7 @@ async def test_a_late_answer_is_not_taken_for_another() -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", holdfast.OutcomeUnknown),
     ],
 )
-async def test_an_answer_of_something_else(answer: bytes, error: type[Exception]) -> None:
+async def test_an_answer_of_another_program_is_no_success(answer: bytes, error: type[Exception]) -> None:
     """What a proxy or another program answers is never taken for success."""
     async with answering(answer) as (url, _), holdfast.open(url) as store:
         with pytest.raises(error):
@@ -157,7 +157,7 @@ async def test_a_request_that_is_too_large_is_not_sent(monkeypatch: pytest.Monke
     assert heard == []
 
 
-async def test_ready_follows_the_service() -> None:
+async def test_ready_says_why_the_service_is_not_ready() -> None:
     """A service that is not ready says why."""
     body = b'{"ready":false,"service":"ok","store":"UNAVAILABLE: it is gone","nats":"ok"}'
     async with answering(response(503, body)) as (url, _), holdfast.open(url) as store:
@@ -165,7 +165,7 @@ async def test_ready_follows_the_service() -> None:
             await store.ready()
 
 
-async def test_unused_connections_are_ended(
+async def test_a_client_keeps_a_bounded_number_of_connections(
     bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client of many namespaces keeps a bounded number of connections."""
@@ -199,7 +199,7 @@ def test_a_wrong_address_is_refused(url: str) -> None:
     assert caught.value.field == "url"
 
 
-def test_addresses() -> None:
+def test_addresses_have_default_ports_and_hide_the_token() -> None:
     """Ports have the usual defaults, IPv6 hosts are in brackets, and a token is never shown."""
     assert http_address("http://host").netloc == "host:80"
     assert http_address("https://host").netloc == "host:443"
@@ -209,7 +209,7 @@ def test_addresses() -> None:
         http_address("https://host?tls_ca=/nowhere").context()
 
 
-async def test_the_command_line_over_http(
+async def test_commands_accept_an_http_url(
     bus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands take `--url http://…` as they take any other address."""

@@ -36,7 +36,7 @@ async def filled(make: Callable[[], Engine]) -> AsyncIterator[tuple[Store, Engin
         yield store, engine
 
 
-async def test_too_much_is_refused_before_it_is_loaded(make: Callable[[], Engine]) -> None:
+async def test_a_request_with_too_much_to_load_is_refused_early(make: Callable[[], Engine]) -> None:
     """An engine stops loading when a request has too much to look at; one that holds all just refuses."""
     async with filled(make) as (store, engine):
         verbs = Verbs("kv/x", writer="w", new_id=id_maker(), now=store.now)
@@ -52,7 +52,7 @@ async def test_too_much_is_refused_before_it_is_loaded(make: Callable[[], Engine
         assert not isinstance(done, Exception)
 
 
-async def test_the_company_of_a_heavy_request_is_served(
+async def test_only_the_heavy_request_of_a_group_is_refused(
     make: Callable[[], Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group with too much to load is done command by command: only the one that is too heavy is refused."""
@@ -79,7 +79,7 @@ async def test_checks_that_pass_load_no_values(make: Callable[[], Engine]) -> No
         assert done.versions[0] is not None
 
 
-async def test_a_journal_is_given_up_to_so_many_bytes(make: Callable[[], Engine]) -> None:
+async def test_a_page_of_the_journal_is_bounded_in_bytes(make: Callable[[], Engine]) -> None:
     """Details count: an answer ends before the record that goes past its bytes, and has one at the least."""
     async with Store(make(), reap=False) as store:
         tables = store.tables("x")

@@ -68,7 +68,7 @@ def told(changes: list[Change]) -> list[tuple[str, str, int, str | None]]:
     return [(one.op, one.key, one.version, one.last_writer) for one in changes]
 
 
-async def test_a_row_of_another_program_has_a_version_to_expect(other: OtherProgram) -> None:
+async def test_a_row_written_with_sql_has_a_stable_version(other: OtherProgram) -> None:
     """A row written with SQL has a version that stays the same until it changes, and that can be expected."""
     async with holdfast.open(other.url) as store:
         kv = store.kv("trivia")
@@ -91,7 +91,7 @@ async def test_a_row_of_another_program_has_a_version_to_expect(other: OtherProg
         assert await kv.delete("b", expected_version=b.version)
 
 
-async def test_an_update_of_such_a_row_succeeds(other: OtherProgram) -> None:
+async def test_update_changes_a_row_written_with_sql(other: OtherProgram) -> None:
     """`update` and `retry.update` change a row of another program like any other."""
     async with holdfast.open(other.url) as store:
         kv = store.kv("trivia")
@@ -101,7 +101,7 @@ async def test_an_update_of_such_a_row_succeeds(other: OtherProgram) -> None:
         assert (await kv.incr("a")).value == 3
 
 
-async def test_a_row_that_is_changed_with_sql_has_a_new_version(other: OtherProgram) -> None:
+async def test_a_change_with_sql_gives_a_new_version(other: OtherProgram) -> None:
     """An old version never matches another value, whoever wrote that."""
     async with holdfast.open(other.url) as store:
         kv = store.kv("trivia")
@@ -206,7 +206,7 @@ async def test_rows_of_an_older_store_get_versions(other: OtherProgram) -> None:
         assert (await kv.update("a", lambda value: value + 1)).version == 4
 
 
-async def test_writers_of_both_kinds_lose_nothing(other: OtherProgram) -> None:
+async def test_increments_with_sql_and_through_the_store_all_count(other: OtherProgram) -> None:
     """Programs that count up with SQL and a store that counts up by versions lose none of the steps."""
     async with holdfast.open(other.url) as store:
         kv = store.kv("trivia")
@@ -229,7 +229,7 @@ async def test_writers_of_both_kinds_lose_nothing(other: OtherProgram) -> None:
         assert await store.recount("kv/trivia") == 0
 
 
-async def test_a_store_knows_its_own_writes(other: OtherProgram) -> None:
+async def test_a_store_counts_its_own_writes_once(other: OtherProgram) -> None:
     """What a store writes, deletes and expires itself is counted and recorded once."""
     async with holdfast.open(other.url, reap=False) as store:
         kv = store.kv("trivia")
@@ -272,7 +272,7 @@ async def test_an_open_transaction_of_another_program_holds_up_its_own_namespace
         assert await store.recount("kv/trivia") == 0
 
 
-async def test_a_store_gives_way_to_a_program_that_holds_an_entry(pg_url: str) -> None:
+async def test_a_store_does_not_deadlock_with_a_program_that_locked_an_entry(pg_url: str) -> None:
     """A program that has locked an entry and then writes it is not met half way by a write of the store."""
     async with holdfast.open(pg_url) as store:
         kv = store.kv("trivia")

@@ -84,7 +84,7 @@ class TestOpening:
         assert len({page.epoch for page in pages}) == 1
         await asyncio.gather(*(engine.aclose() for engine in engines))
 
-    async def test_data_and_epoch_survive(self, pg_store_url: str, verbs: Verbs) -> None:
+    async def test_reopening_keeps_data_and_epoch(self, pg_store_url: str, verbs: Verbs) -> None:
         """Opening a store again finds what was written, in the same life."""
         query = JournalQuery(namespace=NAMESPACE, limit=10)
         async with started(pg_store_url) as engine:
@@ -104,7 +104,7 @@ class TestOpening:
             await engine.start()
         await engine.aclose()
 
-    async def test_other_encodings_are_refused(self, pg_dsn: str) -> None:
+    async def test_a_database_in_another_encoding_than_utf8_is_refused(self, pg_dsn: str) -> None:
         """A database that can't hold every text is refused."""
         connection = await asyncpg.connect(pg_dsn)
         name = f"latin_{time.time_ns()}"
@@ -145,7 +145,7 @@ class TestOpening:
             await engine.start()
         await engine.aclose()
 
-    async def test_foreign_tables_are_not_touched(self, pg_url: str) -> None:
+    async def test_foreign_tables_of_the_same_names_stop_creation(self, pg_url: str) -> None:
         """Where others have tables of the same names, nothing is created."""
         connection = await asyncpg.connect(pg_url)
         await connection.execute("CREATE TABLE plugin_kv_storage (mine integer)")
@@ -164,7 +164,7 @@ class TestOpening:
         assert "s3cret" not in str(caught.value)
         await engine.aclose()
 
-    async def test_a_wrong_password_is_a_sentence(self, pg_dsn: str) -> None:
+    async def test_a_wrong_password_is_told_apart_from_a_missing_server(self, pg_dsn: str) -> None:
         """A login that is refused is told apart from a server that is not there."""
         user, _, place = pg_dsn.rpartition("@")
         engine = PostgresEngine(f"{user.rpartition(':')[0]}:wrong@{place}")
@@ -172,7 +172,9 @@ class TestOpening:
             await engine.start()
         await engine.aclose()
 
-    async def test_after_the_end_nothing_is_accepted(self, pg_store_url: str, verbs: Verbs) -> None:
+    async def test_a_closed_engine_refuses_and_says_nothing_was_written(
+        self, pg_store_url: str, verbs: Verbs
+    ) -> None:
         """A closed engine refuses, and says that nothing was written."""
         async with started(pg_store_url) as engine:
             pass
@@ -181,7 +183,7 @@ class TestOpening:
         with pytest.raises(errors.Unavailable):
             await engine.read([Address(NAMESPACE, KV, "a")], NOW)
 
-    def test_too_few_connections_are_a_mistake(self) -> None:
+    def test_too_few_connections_are_refused(self) -> None:
         """Each kind of work has a connection of its own."""
         with pytest.raises(ValueError, match="at least 3"):
             PostgresEngine("postgresql://localhost/store", connections=2)
@@ -232,7 +234,9 @@ class TestFidelity:
         assert found.keys == sorted(keys, key=str.encode)
 
     @pytest.mark.parametrize("now", [1, 999, NOW, 64_000_000_000_001, 4_102_444_799_999])
-    async def test_times_are_exact(self, engine: PostgresEngine, verbs: Verbs, sql: Any, now: int) -> None:
+    async def test_times_are_stored_to_the_millisecond(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any, now: int
+    ) -> None:
         """A time is kept to the millisecond, and the database shows the same instant."""
         (stored,) = (await engine.transact([verbs.set("a", 1, ttl=3)], lambda: now)).results
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], now)
@@ -243,7 +247,7 @@ class TestFidelity:
         micros = await sql.fetchval("SELECT extract(epoch FROM created_at) * 1000000 FROM plugin_kv_storage")
         assert int(micros) == now * 1000
 
-    async def test_a_deadline_between_milliseconds(
+    async def test_a_deadline_finer_than_milliseconds_passes_at_one_instant(
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
     ) -> None:
         """A deadline that somebody set more finely than we count is passed for all at the same instant."""
@@ -262,7 +266,9 @@ class TestFidelity:
         assert isinstance(result, Stored)
         assert (await engine.journal(JournalQuery(namespace=NAMESPACE, limit=9))).records[1].op == "expired"
 
-    async def test_endless_times_of_others(self, engine: PostgresEngine, sql: Any) -> None:
+    async def test_infinity_written_with_sql_stops_no_read_or_sweep(
+        self, engine: PostgresEngine, sql: Any
+    ) -> None:
         """An infinity that somebody wrote past Holdfast stops neither a read nor a sweep."""
         await sql.execute(
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json, expires_at, created_at) VALUES "
@@ -271,7 +277,9 @@ class TestFidelity:
         assert (await engine.scan(everything(), NOW)).keys == ["a"]
         assert [due.key for due in await engine.due(KV, NOW, limit=9)] == ["b"]
 
-    async def test_rows_of_others_are_entries(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
+    async def test_a_row_written_with_sql_is_an_entry(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any
+    ) -> None:
         """A row written past Holdfast is read, has a version, is counted, and can be overwritten."""
         await sql.execute(
             "INSERT INTO plugin_kv_storage (plugin_name, key, value_json) VALUES ('trivia', 'a', '7')"
@@ -283,7 +291,7 @@ class TestFidelity:
         (totals,) = await engine.totals(NOW)
         assert (totals.namespace.keys, totals.namespace.bytes) == (1, 2)
 
-    async def test_a_name_that_needs_quoting(self, engine: PostgresEngine) -> None:
+    async def test_a_plugin_name_with_quotes_is_not_interpreted_as_sql(self, engine: PostgresEngine) -> None:
         """A plugin's name that only somebody past Holdfast can have written is handled, not interpreted."""
         odd = Verbs("kv/o'dd\\ name", writer="tester", new_id=id_maker(), now=lambda: 0)
         for version in (1, 2):
@@ -291,7 +299,7 @@ class TestFidelity:
             assert isinstance(result, Stored)
             assert result.row.version == version
 
-    async def test_the_clock_is_the_servers(self, engine: PostgresEngine) -> None:
+    async def test_clock_reads_the_time_of_the_server(self, engine: PostgresEngine) -> None:
         """On the same machine the server's clock is this one's."""
         reading = await engine.clock(time.monotonic)
         assert abs(reading.time - time.time() * 1000 + (time.monotonic() - reading.ticks) * 1000) < 1000
@@ -308,7 +316,7 @@ class RollingBack:
 class TestTransactions:
     """One group, one transaction."""
 
-    async def test_a_namespace_lost_while_running(
+    async def test_a_write_recreates_a_namespace_that_was_deleted_with_sql(
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
     ) -> None:
         """When the database is emptied under a running engine, the next write makes the namespace anew."""
@@ -319,7 +327,9 @@ class TestTransactions:
         assert result.row.version == 1
         assert [totals.namespace.revision for totals in await engine.totals(NOW)] == [1]
 
-    async def test_what_is_trimmed_at_once(self, engine: PostgresEngine, verbs: Verbs) -> None:
+    async def test_a_record_trimmed_by_its_own_group_is_gone(
+        self, engine: PostgresEngine, verbs: Verbs
+    ) -> None:
         """A record that is dropped by the group that made it is not there afterwards."""
         group = [verbs.set("a", 1), verbs.set("b", 1), Trim(namespace=NAMESPACE, upto=1), verbs.set("c", 1)]
         await engine.transact(group, lambda: NOW)
@@ -327,7 +337,9 @@ class TestTransactions:
         assert [record.version for record in page.records] == [2, 3]
         assert (page.floor, page.head, page.complete) == (1, 3, True)
 
-    async def test_reads_pass_writes_that_wait(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
+    async def test_reads_go_on_while_writes_wait_for_a_lock(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any
+    ) -> None:
         """While every write waits for a lock, reads of all kinds go on."""
         await engine.transact([verbs.set("a", 1)], lambda: NOW)
         async with sql.transaction():
@@ -342,7 +354,9 @@ class TestTransactions:
         assert row is not None
         assert row.value == "17"
 
-    async def test_many_reads_at_once(self, engine: PostgresEngine, verbs: Verbs) -> None:
+    async def test_reads_in_one_round_are_answered_each_for_itself(
+        self, engine: PostgresEngine, verbs: Verbs
+    ) -> None:
         """Reads that go together are answered each for itself, however much each of them asks for."""
         await engine.transact([verbs.set(str(number), number) for number in range(0, 700, 2)], lambda: NOW)
         asked = [
@@ -354,7 +368,7 @@ class TestTransactions:
             keys = [address.key for address in addresses]
             assert values == [str(key) if int(key) % 2 == 0 else None for key in keys]
 
-    async def test_each_read_has_a_time_of_its_own(self, engine: PostgresEngine, verbs: Verbs) -> None:
+    async def test_reads_in_one_round_use_their_own_times(self, engine: PostgresEngine, verbs: Verbs) -> None:
         """Reads that go together each see what is alive at their own time."""
         await engine.transact([verbs.set("a", 1, ttl=1)], lambda: NOW)
         address = Address(NAMESPACE, KV, "a")
@@ -362,12 +376,12 @@ class TestTransactions:
         found = await asyncio.gather(*(engine.read([address], now) for now in times))
         assert [row is not None for [row] in found] == [True, False, True, False]
 
-    async def test_a_commit_that_was_none(self) -> None:
+    async def test_a_commit_answered_by_rollback_is_a_failure(self) -> None:
         """A server that answers a commit by rolling back has kept nothing, and nobody is told otherwise."""
         with pytest.raises(errors.DatabaseError, match="rolled the transaction back"):
             await transaction.commit(cast("Any", RollingBack()))
 
-    async def test_a_refusal_of_the_database_keeps_nothing(
+    async def test_a_row_that_the_database_refuses_undoes_the_whole_group(
         self, engine: PostgresEngine, verbs: Verbs, sql: Any
     ) -> None:
         """When the database refuses a row, the whole group is undone and the next one works."""
@@ -381,7 +395,9 @@ class TestTransactions:
         assert isinstance(result, Stored)
         assert result.row.version == 2
 
-    async def test_a_read_alone_writes_nothing(self, engine: PostgresEngine, verbs: Verbs, sql: Any) -> None:
+    async def test_a_group_of_reads_leaves_the_namespace_row_unchanged(
+        self, engine: PostgresEngine, verbs: Verbs, sql: Any
+    ) -> None:
         """A group that changes nothing leaves the namespace's row as it was."""
         await engine.transact([verbs.set("a", 1)], lambda: NOW)
         before = await sql.fetchval("SELECT xmin FROM holdfast_namespaces")
@@ -389,7 +405,7 @@ class TestTransactions:
         assert isinstance(results[0], errors.VersionConflict)
         assert await sql.fetchval("SELECT xmin FROM holdfast_namespaces") == before
 
-    async def test_large_groups_and_other_spaces(self, engine: PostgresEngine) -> None:
+    async def test_a_group_writes_and_removes_a_thousand_rows(self, engine: PostgresEngine) -> None:
         """A thousand rows go in one group, and so do their removals, in the trash as well."""
         verbs = Verbs("semantic/t/p", writer="tester", new_id=id_maker(), now=lambda: 0)
         keys = [f"k{number:04}" for number in range(1000)]

@@ -207,7 +207,7 @@ async def recorded(engine: Engine, name: str, dice: random.Random) -> object:
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize("seed", range(600 if SOAK else 3))
-async def test_alike(pg_store_url: str, seed: int) -> None:
+async def test_postgres_decides_and_keeps_the_same_as_memory(pg_store_url: str, seed: int) -> None:
     """An engine gives the same results and keeps the same rows for the same commands at the same times."""
     play = Play(seed)
     keys = Keyring([AUDIT_KEY.encode()])

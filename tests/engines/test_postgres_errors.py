@@ -38,7 +38,9 @@ from holdfast.engines.postgres.errors import may_have_committed, server, transla
         ("XX000", errors.DatabaseError),
     ],
 )
-def test_states(state: str, expected: type[errors.HoldfastError]) -> None:
+def test_each_sqlstate_has_one_error_without_the_text_of_the_driver(
+    state: str, expected: type[errors.HoldfastError]
+) -> None:
     """Each SQLSTATE has one meaning, and none of the driver's words are passed on."""
     error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "ERROR"})
     assert type(translate(error)) is expected
@@ -60,13 +62,13 @@ def test_states(state: str, expected: type[errors.HoldfastError]) -> None:
         ("55P03", False),
     ],
 )
-def test_a_statement_that_commits_by_itself(state: str, unknown: bool) -> None:
+def test_nothing_was_written_is_said_only_if_the_server_refused(state: str, unknown: bool) -> None:
     """The caller learns that nothing was written only if the server says that it refused."""
     error: Any = asyncpg.PostgresError.new({"C": state, "M": "", "S": "ERROR"})
     assert may_have_committed(error) is unknown
 
 
-def test_an_answer_that_does_not_come() -> None:
+def test_a_lost_connection_leaves_the_outcome_unknown() -> None:
     """Silence and a broken line say nothing of what was kept."""
     assert may_have_committed(TimeoutError())
     assert may_have_committed(ConnectionResetError())
@@ -83,7 +85,9 @@ def test_an_answer_that_does_not_come() -> None:
         (asyncpg.exceptions.InvalidCachedStatementError("secret"), errors.Unavailable),
     ],
 )
-def test_types(error: Exception, expected: type[errors.HoldfastError]) -> None:
+def test_errors_without_a_sqlstate_are_told_apart_by_type(
+    error: Exception, expected: type[errors.HoldfastError]
+) -> None:
     """Errors without a SQLSTATE are told apart by their type."""
     assert type(translate(error)) is expected
 
@@ -99,7 +103,9 @@ def test_types(error: Exception, expected: type[errors.HoldfastError]) -> None:
         ("42704", errors.Unsupported, "does not know a setting"),
     ],
 )
-def test_connecting(state: str, expected: type[errors.HoldfastError], sentence: str) -> None:
+def test_a_failed_connection_is_explained_with_its_address(
+    state: str, expected: type[errors.HoldfastError], sentence: str
+) -> None:
     """What keeps a connection from being made is said in a sentence, with the place."""
     error: Any = asyncpg.PostgresError.new({"C": state, "M": "secret text", "S": "FATAL"})
     refusal = unreachable(error, "postgresql://u:p@db.example:5433/x")
@@ -107,7 +113,7 @@ def test_connecting(state: str, expected: type[errors.HoldfastError], sentence: 
     assert f"PostgreSQL at db.example:5433 {sentence}" in refusal.message
 
 
-def test_an_address_that_is_none() -> None:
+def test_an_unreadable_address_is_a_validation_error() -> None:
     """An address that can't be read is the caller's mistake."""
     error = asyncpg.exceptions.ClientConfigurationError("secret")
     assert type(unreachable(error, "nonsense")) is errors.ValidationError
@@ -122,6 +128,6 @@ def test_an_address_that_is_none() -> None:
         ("postgresql:///x?password=p", "the default address"),
     ],
 )
-def test_where(dsn: str, shown: str) -> None:
+def test_messages_name_host_and_port_only(dsn: str, shown: str) -> None:
     """Messages name host and port, and nothing else of the address."""
     assert server(dsn) == shown

@@ -10,7 +10,7 @@ import holdfast
 _READY = "UPDATE pg_index SET indisready = $1 WHERE indexrelid = 'idx_kv_expires_at'::regclass"
 
 
-async def test_a_row_that_no_index_leads_to(pg_store_url: str) -> None:
+async def test_a_row_missing_from_an_index_is_found(pg_store_url: str) -> None:
     """An index that lacks a row is found by counting; a sound database has nothing to complain about."""
     connection = await asyncpg.connect(pg_store_url)
     try:
@@ -33,7 +33,7 @@ async def test_a_row_that_no_index_leads_to(pg_store_url: str) -> None:
         await connection.close()
 
 
-async def test_a_namespace_without_its_row(pg_store_url: str) -> None:
+async def test_rows_of_a_namespace_without_its_own_row_are_reported(pg_store_url: str) -> None:
     """Rows that nobody who goes by namespaces would find are told."""
     connection = await asyncpg.connect(pg_store_url)
     try:
@@ -48,7 +48,9 @@ async def test_a_namespace_without_its_row(pg_store_url: str) -> None:
 
 
 @pytest.mark.parametrize("installed", [True, False])
-async def test_amcheck_is_used_where_it_is_installed(pg_store_url: str, *, installed: bool) -> None:
+async def test_amcheck_runs_where_installed_and_the_report_says_so(
+    pg_store_url: str, *, installed: bool
+) -> None:
     """What was looked at is said, so that nobody takes it for more."""
     connection = await asyncpg.connect(pg_store_url)
     try:

@@ -146,7 +146,7 @@ async def check(url: str, outcomes: dict[str, str]) -> None:
 
 
 @pytest.mark.unmeasured
-async def test_counting_in_several_processes(pg_store_url: str) -> None:
+async def test_increments_of_several_processes_are_not_lost(pg_store_url: str) -> None:
     """Groups of one namespace take effect one after the other, across all processes: no increment is lost."""
     words = (pg_store_url, NAMESPACE, "3", "40")
     counting = [await ForkedProcess.start("tests.engines.counting_process", *words) for _ in range(4)]
@@ -161,7 +161,7 @@ async def test_counting_in_several_processes(pg_store_url: str) -> None:
     assert [record.version for record in page.records] == list(range(1, 481))
 
 
-async def test_a_server_that_restarts(pg_alone: Server) -> None:
+async def test_a_restart_fails_running_requests_and_the_next_one_reconnects(pg_alone: Server) -> None:
     """A restart fails what is under way, never silently, and the next request finds the server by itself."""
     url = pg_alone.create_database()
     engine = PostgresEngine(url)
@@ -180,7 +180,7 @@ async def test_a_server_that_restarts(pg_alone: Server) -> None:
     await check(url, outcomes | {"after 0": "kept", "after 1": "kept"})
 
 
-async def test_a_server_that_is_gone(pg_alone: Server) -> None:
+async def test_requests_say_that_the_server_is_gone_and_nothing_was_written(pg_alone: Server) -> None:
     """While the server is away every request is told so, and that nothing was written."""
     engine = PostgresEngine(pg_alone.dsn)
     await engine.start()
@@ -198,7 +198,7 @@ async def test_a_server_that_is_gone(pg_alone: Server) -> None:
     await engine.aclose()
 
 
-async def test_connections_that_died_while_idle(engine: PostgresEngine, sql: Connection) -> None:
+async def test_a_dead_idle_connection_fails_no_new_request(engine: PostgresEngine, sql: Connection) -> None:
     """A request that has not begun is not failed by a kept connection that is dead."""
     verbs = maker()
     for number in range(20):
@@ -208,7 +208,9 @@ async def test_connections_that_died_while_idle(engine: PostgresEngine, sql: Con
         assert await engine.read([Address(NAMESPACE, KV, str(number))], NOW) != [None]
 
 
-async def test_backends_that_are_terminated(pg_store_url: str, sql: Connection) -> None:
+async def test_a_cut_connection_never_reports_a_stored_write_as_failed(
+    pg_store_url: str, sql: Connection
+) -> None:
     """Whenever a connection is cut, a write that was kept is never told as a failure, nor the reverse."""
     name = await sql.fetchval("SELECT current_database()")
     # Each commit waits for 5 ms, so that many a cut comes in the midst of one.
@@ -231,7 +233,9 @@ async def test_backends_that_are_terminated(pg_store_url: str, sql: Connection) 
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_commits_that_are_not_confirmed(pg_store_url: str, sql: Connection, arrives: bool) -> None:
+async def test_an_unconfirmed_commit_is_outcome_unknown_and_not_retried(
+    pg_store_url: str, sql: Connection, arrives: bool
+) -> None:
     """A commit that nobody answers is told as unknown, whether it was kept or not, and is not tried again."""
     async with Wire(pg_store_url) as wire:
         engine = PostgresEngine(wire.url)
@@ -250,7 +254,7 @@ async def test_commits_that_are_not_confirmed(pg_store_url: str, sql: Connection
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_writes_without_a_lock_that_are_not_confirmed(
+async def test_an_unconfirmed_write_without_a_lock_is_outcome_unknown(
     pg_store_url: str, sql: Connection, arrives: bool
 ) -> None:
     """The same holds where the statement that writes commits by itself."""
@@ -272,7 +276,7 @@ async def test_writes_without_a_lock_that_are_not_confirmed(
     assert await sql.fetchval("SELECT count(*) FROM holdfast_journal") == (5 if arrives else 4)
 
 
-async def test_somebody_who_writes_in_between(
+async def test_a_group_without_a_lock_does_not_overwrite_unseen_changes(
     pg_store_url: str, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group that took itself to be alone holds nobody up, and does not write over what it has not seen."""
@@ -309,7 +313,9 @@ async def test_somebody_who_writes_in_between(
     "setting",
     ["default_transaction_isolation = serializable", "default_transaction_read_only = on"],
 )
-async def test_a_database_with_defaults_of_its_own(pg_store_url: str, sql: Connection, setting: str) -> None:
+async def test_session_defaults_of_the_database_do_not_change_writes(
+    pg_store_url: str, sql: Connection, setting: str
+) -> None:
     """What a database gives its sessions does not change how a write goes, with a lock or without."""
     engine = PostgresEngine(pg_store_url)
     await engine.start()
@@ -329,7 +335,7 @@ async def test_a_database_with_defaults_of_its_own(pg_store_url: str, sql: Conne
         await other.aclose()
 
 
-async def test_every_change_leaves_a_mark(engine: PostgresEngine, sql: Connection) -> None:
+async def test_changes_of_uncounted_rows_are_noticed_too(engine: PostgresEngine, sql: Connection) -> None:
     """Also a change of rows that the namespace does not count is noticed by whoever loaded before it."""
     assert await told(engine, maker(), "a") == "kept"
     await sql.execute(
@@ -346,7 +352,9 @@ async def test_every_change_leaves_a_mark(engine: PostgresEngine, sql: Connectio
 
 
 @pytest.mark.unmeasured
-async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> None:
+async def test_cancelled_callers_leave_no_open_transaction_or_connection(
+    engine: PostgresEngine, sql: Connection
+) -> None:
     """Cancelling a caller at any point leaves no open transaction, stray connection or half of a group."""
     dice = random.Random(7)
     verbs = maker()
@@ -368,7 +376,7 @@ async def test_callers_that_leave(engine: PostgresEngine, sql: Connection) -> No
     assert await sql.fetchval("SELECT count(*) = max(version) FROM holdfast_journal")
 
 
-async def test_closing_waits_for_what_is_under_way(pg_store_url: str, sql: Connection) -> None:
+async def test_closing_finishes_accepted_requests(pg_store_url: str, sql: Connection) -> None:
     """What was accepted before the end is finished, and no connection is left."""
     engine, verbs = PostgresEngine(pg_store_url, connections=4), maker()
     await engine.start()

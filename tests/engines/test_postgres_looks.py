@@ -50,7 +50,7 @@ async def between_looks(
     assert written
 
 
-async def test_a_refusal_that_was_never_true(
+async def test_a_quota_does_not_mix_counts_from_before_and_after_a_change(
     stores: tuple[holdfast.Store, holdfast.Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quota does not refuse by a count of before and an item of after a change that came in between."""
@@ -74,7 +74,7 @@ async def test_a_refusal_that_was_never_true(
     assert (await stores[1].stats("table/p")).keys == 1
 
 
-async def test_an_entry_that_goes_between_two_looks(
+async def test_an_audited_write_treats_an_entry_removed_meanwhile_as_gone(
     stores: tuple[holdfast.Store, holdfast.Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write to an audited namespace takes an entry that was removed meanwhile to be gone."""

@@ -56,7 +56,7 @@ KEYS: Final = keys_text([Address("n", "s", b"k")])
         (sql.journal(bounded=True, key=True, newest_first=True), ("n", 0, "k", 9, "l", "k"), 3),
     ],
 )
-async def test_rows_are_found_by_an_index(
+async def test_plans_made_on_empty_tables_use_the_index(
     pg_url: str, statement: str, parameters: tuple[Any, ...], searches: int
 ) -> None:
     """A plan made while the tables are empty goes by the index, since it is kept when they have grown."""

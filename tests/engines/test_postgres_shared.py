@@ -47,7 +47,9 @@ def plugins(store: holdfast.Store) -> list[holdfast.KV]:
     return [store.kv(f"plugin-{number}") for number in range(PLUGINS)]
 
 
-async def test_every_plain_verb(store: holdfast.Store, carried: list[int | None]) -> None:
+async def test_plain_verbs_of_many_namespaces_take_effect_in_one_transaction(
+    store: holdfast.Store, carried: list[int | None]
+) -> None:
     """Sets, increments, deletions and deadlines of many namespaces take effect and are journalled."""
     handles = plugins(store)
     await asyncio.gather(*(kv.set("a", {"n": number}) for number, kv in enumerate(handles)))
@@ -72,7 +74,9 @@ async def test_every_plain_verb(store: holdfast.Store, carried: list[int | None]
     assert set(carried) == {PLUGINS}
 
 
-async def test_a_refusal_is_one_namespaces_own(store: holdfast.Store, carried: list[int | None]) -> None:
+async def test_a_conflict_does_not_affect_namespaces_in_the_same_transaction(
+    store: holdfast.Store, carried: list[int | None]
+) -> None:
     """A conflict in one namespace changes nothing for those that share its transaction."""
     calls = [kv.set("first", 1, expected_version=1 + (n == 3)) for n, kv in enumerate(plugins(store))]
     found = await asyncio.gather(*calls, return_exceptions=True)
@@ -81,7 +85,9 @@ async def test_a_refusal_is_one_namespaces_own(store: holdfast.Store, carried: l
     assert carried == [PLUGINS]
 
 
-async def test_two_processes(pg_store_url: str, store: holdfast.Store) -> None:
+async def test_two_stores_incrementing_the_same_keys_lose_nothing(
+    pg_store_url: str, store: holdfast.Store
+) -> None:
     """Two stores that increment the same keys in many namespaces lose and double nothing."""
     async with holdfast.open(pg_store_url, reap=False) as other:
         mine, theirs = plugins(store), plugins(other)
@@ -90,7 +96,7 @@ async def test_two_processes(pg_store_url: str, store: holdfast.Store) -> None:
         assert [(await kv.get("n")).value for kv in mine] == [10] * PLUGINS  # type: ignore[union-attr]
 
 
-async def test_another_process_is_quicker(
+async def test_a_change_between_load_and_save_makes_all_namespaces_decide_again(
     pg_store_url: str, store: holdfast.Store, carried: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a namespace changes between load and save, all are decided again: no write is lost."""
@@ -109,7 +115,7 @@ async def test_another_process_is_quicker(
     assert carried == [PLUGINS]
 
 
-async def test_a_namespace_that_another_process_holds(
+async def test_a_locked_namespace_delays_the_others_only_for_a_moment(
     pg_store_url: str, store: holdfast.Store, carried: list[int | None]
 ) -> None:
     """A locked namespace delays those that share its transaction for a moment only; it gets its turn."""
@@ -126,7 +132,9 @@ async def test_a_namespace_that_another_process_holds(
     assert carried[0] is None
 
 
-async def test_what_loads_more_goes_apart(store: holdfast.Store, carried: list[int | None]) -> None:
+async def test_an_audited_namespace_gets_its_own_transaction(
+    store: holdfast.Store, carried: list[int | None]
+) -> None:
     """An audited namespace is executed alone, from its second write on without an attempt to share."""
     engine = store._engine
     assert isinstance(engine, PostgresEngine)
@@ -136,7 +144,7 @@ async def test_what_loads_more_goes_apart(store: holdfast.Store, carried: list[i
     assert [(await kv.get("k")).version for kv in plugins(store)] == [2] * PLUGINS  # type: ignore[union-attr]
 
 
-async def test_the_policy_of_another_process(
+async def test_a_policy_set_by_another_process_applies_at_once(
     pg_store_url: str, store: holdfast.Store, carried: list[int | None]
 ) -> None:
     """Whatever this process remembers of a namespace, a policy holds once it is set, and no longer."""
@@ -160,7 +168,7 @@ async def test_the_policy_of_another_process(
         assert await theirs.get("b") is not None
 
 
-async def test_what_is_remembered_holds_for_one_server(
+async def test_a_failover_clears_what_is_remembered_of_namespaces(
     store: holdfast.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failover that lost a commit, another transaction may have its mark: memories are void."""

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.testing import AUDIT_KEY
 
 
-async def test_no_type_is_asked_about(pg_store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_request_looks_up_a_type(pg_store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by entries, batches, expiry, locks, items, indexes, the trash or the audit."""
     asked: list[Any] = []
     ask = asyncpg.Connection._introspect_types  # type: ignore[attr-defined]

@@ -72,7 +72,7 @@ async def test_without_a_service_a_call_fails_at_once(nats_server: NatsServer) -
                     await call
 
 
-async def test_a_write_without_a_reply_is_unknown_and_a_read_unavailable(nats_server: NatsServer) -> None:
+async def test_without_a_reply_a_write_is_unknown_and_a_read_unavailable(nats_server: NatsServer) -> None:
     """A client that gives up can't know whether a write was done; a read it may simply repeat."""
     async with (
         instead_of_a_service(nats_server.url, silence),
@@ -108,7 +108,7 @@ async def test_a_write_without_a_reply_is_unknown_and_a_read_unavailable(nats_se
     assert all("0.2 s" in str(end) for end in ends)
 
 
-async def test_nothing_is_sent_later_that_failed_for_want_of_a_connection(nats_server: NatsServer) -> None:
+async def test_a_request_that_failed_without_a_connection_is_never_sent(nats_server: NatsServer) -> None:
     """A request on a dead connection fails, and the server that comes back never sees it."""
     heard: list[bytes] = []
 
@@ -187,7 +187,7 @@ async def test_a_watch_without_events_still_sees_changes(nats_server_with: Start
         await changes.aclose()  # type: ignore[attr-defined]
 
 
-async def test_the_service_clock_jumps(nats_server: NatsServer) -> None:
+async def test_a_jump_of_the_service_clock_is_a_timeout_and_a_retry_succeeds(nats_server: NatsServer) -> None:
     """When the service's clock leaps ahead the answer is TIMEOUT, unexecuted, and one retry succeeds."""
     clock, engine = ManualClock(), Gated()
     async with (
@@ -205,7 +205,7 @@ async def test_the_service_clock_jumps(nats_server: NatsServer) -> None:
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-async def test_the_wall_clock_of_a_client_jumps(
+async def test_deadlines_ignore_jumps_of_the_client_clock(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     """Deadlines are in the service's time: what happens to the client's wall clock does not move them."""
@@ -237,7 +237,7 @@ async def test_the_wall_clock_of_a_client_jumps(
     assert abs(store.now() - before) < 60_000
 
 
-async def test_a_client_whose_wall_clock_is_ahead(nats_server: NatsServer) -> None:
+async def test_a_client_with_a_fast_clock_uses_the_time_of_the_service(nats_server: NatsServer) -> None:
     """A client goes by the service's time from its first reply on, also if its own clock is far ahead."""
     clock = ManualClock()
     async with serving(nats_server.url, clock=clock), holdfast.open(nats_server.url) as store:
@@ -247,7 +247,7 @@ async def test_a_client_whose_wall_clock_is_ahead(nats_server: NatsServer) -> No
         assert abs(store.now() - clock.now()) < 60_000
 
 
-async def test_a_service_that_is_always_late(nats_server: NatsServer) -> None:
+async def test_a_second_timeout_of_the_service_is_reported(nats_server: NatsServer) -> None:
     """A service that answers TIMEOUT twice is believed: TIMEOUT, which is safe to retry."""
     asked = 0
 
@@ -262,7 +262,9 @@ async def test_a_service_that_is_always_late(nats_server: NatsServer) -> None:
     assert asked == 2
 
 
-async def test_a_request_too_large_for_the_server(nats_server_with: StartServer) -> None:
+async def test_a_request_over_max_payload_is_value_too_large_and_not_sent(
+    nats_server_with: StartServer,
+) -> None:
     """What the server would not let pass is VALUE_TOO_LARGE before it is sent; the connection lives on."""
     server = await nats_server_with("max_payload: 16384")
     async with serving(server.url), holdfast.open(server.url) as store:
@@ -271,7 +273,7 @@ async def test_a_request_too_large_for_the_server(nats_server_with: StartServer)
         assert (await store.kv("trivia").set("k", "x")).version == 1
 
 
-async def test_closing_waits_for_what_was_sent(nats_server: NatsServer) -> None:
+async def test_closing_waits_for_calls_under_way(nats_server: NatsServer) -> None:
     """A store that is closed while calls are under way ends when they have."""
     engine = Gated()
     async with serving(nats_server.url, engine=engine) as running:
@@ -290,7 +292,7 @@ async def test_closing_waits_for_what_was_sent(nats_server: NatsServer) -> None:
             assert {entry.version for entry in await asyncio.gather(*calls)} == set(range(1, 11))
 
 
-async def test_messages_that_cannot_be_read_do_no_harm(nats_server: NatsServer) -> None:
+async def test_unreadable_messages_stop_no_watch_and_no_call(nats_server: NatsServer) -> None:
     """Bytes that no client would send, where a watch listens, are dropped; watch and calls go on."""
     async with (
         serving(nats_server.url),

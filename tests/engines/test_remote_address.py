@@ -19,7 +19,9 @@ from tests.nats_fixtures import StartServer
 LOCKED = "authorization { user: trivia, password: t }"
 
 
-async def test_opening_without_a_server_fails_soon(nats_server: NatsServer) -> None:
+async def test_opening_without_a_server_is_unavailable_and_hides_the_password(
+    nats_server: NatsServer,
+) -> None:
     """open() of a server that is not there is UNAVAILABLE, without the password; the next one is tried."""
     async with asyncio.timeout(60):
         with refusal(Unavailable, says="127.0.0.1:1") as caught:
@@ -42,7 +44,7 @@ async def test_a_wrong_password_is_permission_denied(nats_server_with: StartServ
                 ).start()
 
 
-def test_the_options_of_a_url(tmp_path: Path) -> None:
+def test_every_option_of_a_client_can_be_in_the_url(tmp_path: Path) -> None:
     """Everything that a client can be told is in the URL; a missing file is refused by its option."""
     seed = tmp_path / "seed"
     seed.write_text("SUAM")
@@ -85,7 +87,7 @@ def test_the_options_of_a_url(tmp_path: Path) -> None:
         ("nats://h?tls_first=", "tls_first"),
     ],
 )
-def test_a_bad_url_says_what_is_wrong(url: str, says: str) -> None:
+def test_a_bad_url_names_the_known_options_and_bounds(url: str, says: str) -> None:
     """An unknown option is refused with those that are known, a bad timeout with its bounds."""
     with refusal(ValidationError, field="url", says=says) as caught:
         holdfast.open(url)

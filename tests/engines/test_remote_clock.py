@@ -23,7 +23,7 @@ class Time:
         return self.now
 
 
-async def test_a_quick_reply_says_more_than_a_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_offset_comes_from_the_quickest_recent_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     """The offset is that of the quickest reply of late: half of a slow one's way is anybody's guess."""
     time = Time()
     monkeypatch.setattr(seams, "ticks", time.ticks)

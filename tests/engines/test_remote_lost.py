@@ -31,7 +31,9 @@ async def wire(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> Asyn
         yield who
 
 
-async def test_a_write_in_flight_fails_at_once(nats_server: NatsServer, wire: Middle) -> None:
+async def test_a_lost_connection_fails_a_write_in_flight_at_once(
+    nats_server: NatsServer, wire: Middle
+) -> None:
     """Nobody knows whether it was done, and nobody will: the caller is told so without waiting any longer."""
     engine = Gated()
     async with (
@@ -58,7 +60,7 @@ async def test_a_write_in_flight_fails_at_once(nats_server: NatsServer, wire: Mi
         engine.gate.set()
 
 
-async def test_a_write_is_not_sent_again(nats_server: NatsServer, wire: Middle) -> None:
+async def test_a_lost_connection_does_not_resend_a_write(nats_server: NatsServer, wire: Middle) -> None:
     """Whether it was done or not, a write reaches the service once."""
     heard: list[str] = []
 
@@ -81,7 +83,9 @@ async def test_a_write_is_not_sent_again(nats_server: NatsServer, wire: Middle) 
             read.cancel()
 
 
-async def test_reads_in_flight_are_asked_again(nats_server: NatsServer, wire: Middle) -> None:
+async def test_reads_in_flight_are_sent_again_after_a_reconnect(
+    nats_server: NatsServer, wire: Middle
+) -> None:
     """A read that a lost connection left without an answer gets one when the connection is back."""
     engine = Gated()
     async with (
@@ -100,7 +104,7 @@ async def test_reads_in_flight_are_asked_again(nats_server: NatsServer, wire: Mi
             assert [found.keys for found in await asyncio.gather(*reads)] == [["k"]] * 8
 
 
-async def test_a_read_waits_for_a_service_that_lost_its_connection_too(
+async def test_a_read_waits_until_the_service_has_reconnected_too(
     nats_server: NatsServer, wire: Middle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client may be back before the service is: it asks until somebody answers."""
@@ -135,7 +139,7 @@ async def test_a_read_waits_for_a_service_that_lost_its_connection_too(
             assert (await read).keys == ["k"]
 
 
-async def test_a_read_gives_up_in_its_own_time(nats_server: NatsServer, wire: Middle) -> None:
+async def test_a_resent_read_keeps_its_timeout(nats_server: NatsServer, wire: Middle) -> None:
     """Asking again does not make a call longer than it may be."""
     async with library_client(nats_server.url) as service:
         taken = asyncio.Event()

@@ -23,7 +23,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_server_that_is_started_again(tmp_path: Path) -> None:
+async def test_a_mirror_survives_a_restart_of_its_nats_server(tmp_path: Path) -> None:
     """A mirror outlives its NATS server: it says how stale it is, and has every change once it is back."""
     path = str(tmp_path / "store.db")
     told: list[str] = []

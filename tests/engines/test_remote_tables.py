@@ -140,7 +140,7 @@ async def every_kind(tables: Tables) -> list[Any]:
     return [await told(call) for call in calls]
 
 
-async def test_the_same_calls_answer_alike(remote: Store) -> None:
+async def test_tables_behind_a_service_answer_like_embedded_ones(remote: Store) -> None:
     """A store behind a service answers as one of one's own, with the same items and the same errors."""
     async with holdfast.open("memory://", clock=ManualClock(), reap=False) as own:
         here, there = await every_kind(own.tables("trivia")), await every_kind(remote.tables("trivia"))
@@ -159,7 +159,7 @@ def _plain(answer: Any) -> Any:
     return answer
 
 
-async def test_errors_carry_the_item(remote: Store) -> None:
+async def test_errors_over_nats_carry_the_item(remote: Store) -> None:
     """What a caller of one's own store can act on is there over NATS too."""
     tables = remote.tables("trivia")
     await tables.create_table("t", partition_key=("user", "string"), ttl_attribute="expires")
@@ -174,7 +174,7 @@ async def test_errors_carry_the_item(remote: Store) -> None:
     await refusal(ItemNotFound, tables.set_ttl("t", "nobody", None, 60))
 
 
-async def test_what_json_has_no_form_for_is_not_sent(remote: Store, running: Running) -> None:
+async def test_nan_is_refused_before_it_is_sent(remote: Store, running: Running) -> None:
     """NaN does not become null on the way: it is refused here, and the service never sees it."""
     before = len(running.recorder.operations)
     for item in ({"user": "a", "x": math.nan}, {"user": "a", "x": object()}):
@@ -183,7 +183,7 @@ async def test_what_json_has_no_form_for_is_not_sent(remote: Store, running: Run
     assert len(running.recorder.operations) == before
 
 
-async def test_without_a_reply_a_write_may_have_been_done(nats_server: NatsServer) -> None:
+async def test_without_a_reply_a_write_is_outcome_unknown(nats_server: NatsServer) -> None:
     """A write that is not answered is OutcomeUnknown, a read is Unavailable: nothing depends on it."""
     async with (
         instead_of_a_service(nats_server.url, silence),
@@ -197,13 +197,13 @@ async def test_without_a_reply_a_write_may_have_been_done(nats_server: NatsServe
         await refusal(Unavailable, tables.list_tables())
 
 
-async def test_nobody_there_is_no_write(nats_server: NatsServer) -> None:
+async def test_without_a_service_nothing_was_written(nats_server: NatsServer) -> None:
     """Where no service listens nothing was written, and the call may be repeated."""
     async with holdfast.open(nats_server.url) as store:
         await refusal(Unavailable, store.tables("trivia").put_item("t", {"user": "a"}))
 
 
-async def test_a_write_is_sent_once(nats_server: NatsServer) -> None:
+async def test_a_write_is_sent_once_with_its_deadline(nats_server: NatsServer) -> None:
     """A request carries its deadline and what the caller said of itself, in the plugin dialect."""
     heard: list[tuple[str, dict[str, Any]]] = []
 
@@ -219,7 +219,7 @@ async def test_a_write_is_sent_once(nats_server: NatsServer) -> None:
     assert fields == {"table": "t", "item": {"user": "a"}, "return_values": "none", "last_writer": "me"}
 
 
-async def test_the_writer_of_the_store_is_told(remote: Store, nats_server: NatsServer) -> None:
+async def test_writes_carry_the_writer_of_the_store(remote: Store, nats_server: NatsServer) -> None:
     """A store that was opened for somebody writes in that name, unless a call names another."""
     async with holdfast.open(nats_server.url, writer="ops") as store:
         tables = store.tables("trivia")

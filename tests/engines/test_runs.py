@@ -101,7 +101,7 @@ async def seen(engine: Engine) -> list[object]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_run_is_as_one_by_one(make: Callable[[], Engine], seed: int) -> None:
+async def test_a_run_of_expiries_equals_expiring_one_by_one(make: Callable[[], Engine], seed: int) -> None:
     """Versions, records, counters and what is left are the same, whichever way entries expire."""
     async with AsyncExitStack() as stack:
         runs, singles = [await stack.enter_async_context(opened(make)) for _ in range(2)]
@@ -115,7 +115,7 @@ async def test_a_run_is_as_one_by_one(make: Callable[[], Engine], seed: int) -> 
         assert await runs.due(KV, LATER, limit=9) == []
 
 
-async def test_entries_of_one_deadline(make: Callable[[], Engine]) -> None:
+async def test_entries_with_one_deadline_expire_once_across_runs(make: Callable[[], Engine]) -> None:
     """Entries that expire at the same instant go as far as a run may, without any twice or left out."""
     async with opened(make) as engine:
         verbs = Verbs("kv/a", writer="w", new_id=id_maker(), now=lambda: 0)
@@ -128,7 +128,7 @@ async def test_entries_of_one_deadline(make: Callable[[], Engine]) -> None:
         assert [record.version for record in page.records] == list(range(101, 201))
 
 
-async def test_two_runs_in_one_group(make: Callable[[], Engine]) -> None:
+async def test_two_sweeps_in_one_group_count_each_entry_once(make: Callable[[], Engine]) -> None:
     """Two sweeps that come together count each entry once: the second finds what the first has left."""
     async with opened(make) as engine:
         verbs = Verbs("kv/a", writer="w", new_id=id_maker(), now=lambda: 0)
@@ -140,7 +140,7 @@ async def test_two_runs_in_one_group(make: Callable[[], Engine]) -> None:
         assert (totals.namespace.keys, totals.namespace.bytes, totals.namespace.revision) == (0, 0, 20)
 
 
-async def test_a_namespace_among_many_that_are_due(make: Callable[[], Engine]) -> None:
+async def test_a_run_takes_a_bounded_number_of_one_namespace_only(make: Callable[[], Engine]) -> None:
     """A run looks at a bounded number of due entries, and takes none of another namespace."""
     async with opened(make) as engine:
         for name, ttl, count in (("kv/a", 2, 30), ("kv/b", 1, WALK)):
@@ -154,7 +154,7 @@ async def test_a_namespace_among_many_that_are_due(make: Callable[[], Engine]) -
 
 
 @pytest.mark.parametrize("make", ["sqlite", "postgres"], indirect=True)
-async def test_rows_written_past_holdfast_are_in_a_run(make: Callable[[], Engine]) -> None:
+async def test_a_run_expires_rows_written_with_sql(make: Callable[[], Engine]) -> None:
     """A row that another program wrote expires in a crowd like any other, is uncounted and recorded."""
     async with opened(make) as engine:
         verbs = Verbs("kv/a", writer="w", new_id=id_maker(), now=lambda: 0)

@@ -23,7 +23,7 @@ async def told(url: str, caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "postgres"])
-async def test_opening_and_closing_are_silent(
+async def test_opening_and_closing_logs_nothing_above_debug(
     engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     """Opening and closing a store logs nothing above DEBUG, on every engine."""
@@ -34,7 +34,9 @@ async def test_opening_and_closing_are_silent(
     assert await told(url, caplog) == []
 
 
-async def test_a_client_is_silent(nats_server: NatsServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_logs_nothing_above_debug(
+    nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
     """So does opening and closing the store of a service."""
     async with serving(nats_server.url):
         assert await told(nats_server.url, caplog) == []

@@ -83,7 +83,7 @@ async def test_two_stores_of_one_process_write_to_one_file(path: Path) -> None:
             assert (await other.incr("n")).value == number + 1
 
 
-async def test_a_write_past_holdfast_is_seen_and_counted(path: Path) -> None:
+async def test_rows_added_with_sql_are_seen_and_counted(path: Path) -> None:
     """Rows that others add with SQL have a version, are seen by every verb, and a CAS minds them."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("p")
@@ -122,7 +122,7 @@ async def test_durability_settings(path: Path) -> None:
             engine._inline.execute("DELETE FROM plugin_kv_storage")  # type: ignore[union-attr]
 
 
-async def test_nothing_is_left_of_a_store_that_keeps_nothing() -> None:
+async def test_a_temporary_store_leaves_no_file() -> None:
     """`sqlite://` and its like use a private file that is gone after closing."""
     for url in ("sqlite://", "sqlite:///:memory:", ":memory:"):
         async with holdfast.open(url) as store:
@@ -134,7 +134,7 @@ async def test_nothing_is_left_of_a_store_that_keeps_nothing() -> None:
         assert not folder.exists()
 
 
-async def test_two_temporary_stores_are_apart() -> None:
+async def test_two_temporary_stores_share_nothing() -> None:
     """What one store keeps in a private file, another does not see."""
     async with holdfast.open("sqlite://") as one, holdfast.open("sqlite://") as other:
         await one.kv("p").set("k", 1)
@@ -182,7 +182,7 @@ async def test_full_log_is_checkpointed_between_commits(path: Path, monkeypatch:
         assert path.with_name("store.db-wal").stat().st_size < 2_000_000
 
 
-async def test_missing_folder_is_said(tmp_path: Path) -> None:
+async def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     """A path whose folder does not exist is refused with a sentence, and nothing is made."""
     with pytest.raises(Unavailable, match="folder"):
         async with holdfast.open(tmp_path / "nowhere" / "store.db"):
@@ -190,7 +190,7 @@ async def test_missing_folder_is_said(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_that_is_no_database_is_said(path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused_and_kept(path: Path) -> None:
     """Something else at the path is refused as such and left alone."""
     path.write_bytes(b"not a database, but long enough to look like one: " * 100)
     with pytest.raises(DatabaseError, match="not a database"):
@@ -198,7 +198,7 @@ def test_a_file_that_is_no_database_is_said(path: Path) -> None:
     assert path.read_bytes().startswith(b"not a database")
 
 
-async def test_reading_a_locked_file_waits_on_the_thread(path: Path) -> None:
+async def test_a_get_of_a_locked_file_waits_on_the_thread(path: Path) -> None:
     """A get that finds the file locked does not fail: it waits where waiting blocks nobody."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("p")
@@ -243,7 +243,7 @@ def test_driver_errors_are_told_apart_by_code(code: int, expected: type[Exceptio
     assert "secret" not in ours.message
 
 
-async def test_an_error_during_commit_leaves_the_outcome_open(path: Path) -> None:
+async def test_an_error_during_commit_is_outcome_unknown(path: Path) -> None:
     """A commit that fails half way is OUTCOME_UNKNOWN, never a plain failure; the store stays usable."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("p")
@@ -283,7 +283,7 @@ async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:
         assert (await store.stats("kv/p")).keys == 1000
 
 
-async def test_a_group_keeps_of_each_row_what_it_has_and_nothing_of_the_one_before(path: Path) -> None:
+async def test_rows_of_a_group_do_not_mix_their_optional_fields(path: Path) -> None:
     """Entries with and without meaning, deadline and document are written together, each as it was given."""
     meaning = {"purpose": "cache", "producer": "p"}
     full = {"ttl": 60, "semantics": meaning, "spec_ref": "doc"}

@@ -75,7 +75,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
     made.writer.stop(lambda: None)
 
 
-async def test_a_long_commit_gives_way(ground: Ground) -> None:
+async def test_a_long_commit_lets_an_early_job_go_first(ground: Ground) -> None:
     """A job that arrives in the first half is done first; the long one then begins again and is whole."""
     ground.at = {2}
     assert await ground.commit_long(YieldBudget(left=1)) == ["other at 2", "long", "other at 2"]
@@ -83,26 +83,26 @@ async def test_a_long_commit_gives_way(ground: Ground) -> None:
     assert ground.seen[4:13] == [*range(STEPS - 1)]
 
 
-async def test_a_long_commit_that_is_half_done_goes_on(ground: Ground) -> None:
+async def test_a_long_commit_in_its_second_half_finishes_first(ground: Ground) -> None:
     """A job that arrives in the second half waits for the rest."""
     ground.at = {STEPS // 2}
     assert await ground.commit_long(YieldBudget()) == ["long", f"other at {STEPS // 2}"]
 
 
-async def test_a_long_commit_gives_way_a_few_times(ground: Ground) -> None:
+async def test_a_long_commit_is_interrupted_only_a_few_times(ground: Ground) -> None:
     """However many jobs arrive, a long commit is done after a few of them."""
     ground.at = {0}
     others = ["other at 0"]
     assert await ground.commit_long(YieldBudget()) == [*others * GIVES_WAY, "long", *others]
 
 
-async def test_a_short_commit_does_not_give_way(ground: Ground) -> None:
+async def test_a_short_commit_is_not_interrupted(ground: Ground) -> None:
     """A commit of a few rows is done at once."""
     ground.at = {0}
     assert await ground.commit_long(None) == ["long", "other at 0"]
 
 
-async def test_a_writer_that_stops_does_what_gave_way(tmp_path: Path) -> None:
+async def test_a_stopping_writer_finishes_an_interrupted_commit(tmp_path: Path) -> None:
     """The end of a writer is no job that a long commit is lost for."""
     ground = Ground(tmp_path / "store.db")
     ground.ends_at = 1
@@ -112,7 +112,7 @@ async def test_a_writer_that_stops_does_what_gave_way(tmp_path: Path) -> None:
         assert file.execute("SELECT name FROM done").fetchall() == [("long",)]
 
 
-async def test_many_writes_give_way_and_nothing_is_lost(
+async def test_interrupted_batches_stay_whole_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside sets of another plugin, calls of a thousand writes are whole, in order, and recorded once."""

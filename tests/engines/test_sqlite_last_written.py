@@ -42,9 +42,7 @@ class Broken:
         raise error
 
 
-async def test_entries_that_expired_in_a_run_expire_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_entries_expired_in_a_run_stay_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry that went with a crowd is gone for good, however long ago it was written."""
     monkeypatch.setattr(decider, "RECENT_ROWS", 200)  # so that some rows are of the older generation
     clock = ManualClock()
@@ -63,7 +61,7 @@ async def test_entries_that_expired_in_a_run_expire_once(
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_a_commit_that_failed_is_looked_up(tmp_path: Path, kept: bool) -> None:
+async def test_after_a_failed_commit_the_next_write_reads_the_file(tmp_path: Path, kept: bool) -> None:
     """After a commit that may have been kept, the next write goes by what the file has, not by memory."""
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
         kv = store.kv("p")
@@ -83,7 +81,7 @@ async def test_a_commit_that_failed_is_looked_up(tmp_path: Path, kept: bool) -> 
         )
 
 
-async def test_what_is_removed_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deleted_entry_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted entry is gone for the next write too, whichever generation it was of."""
     monkeypatch.setattr(decider, "RECENT_ROWS", 4)
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
@@ -95,7 +93,7 @@ async def test_what_is_removed_is_not_remembered(tmp_path: Path, monkeypatch: py
             assert (await kv.set(f"k{number}", 0, expected_version=0)).value == 0
 
 
-async def test_the_last_write_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_later_of_two_writes_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an entry that was written twice the later row counts, whichever generation the earlier one is of."""
     monkeypatch.setattr(decider, "RECENT_ROWS", 4)
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
@@ -107,7 +105,7 @@ async def test_the_last_write_is_remembered(tmp_path: Path, monkeypatch: pytest.
         assert max(versions.values()) == 24
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_entries_and_namespaces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many entries and namespaces are written to, memory holds so many and no more."""
     monkeypatch.setattr(decider, "RECENT_ROWS", 4)
     monkeypatch.setattr(decider, "RECENT_NAMESPACES", 4)
@@ -121,7 +119,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(memory.rows([Address(one, KV, "k") for one in names])) <= 9
 
 
-async def test_a_large_value_replaces_a_small_one(tmp_path: Path) -> None:
+async def test_a_large_value_replaces_a_remembered_small_one(tmp_path: Path) -> None:
     """A value too large to be kept in mind takes the place of the one that was."""
     async with holdfast.open(tmp_path / "store.db", reap=False) as store:
         kv = store.kv("p")

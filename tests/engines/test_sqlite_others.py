@@ -77,7 +77,7 @@ async def test_both_of_two_groups_notice_what_another_program_wrote(path: Path) 
         assert _versions(results) == list(range(101, 601))
 
 
-async def test_a_group_that_begins_after_the_change_is_met_forgets_too(path: Path) -> None:
+async def test_a_later_group_decides_on_nothing_remembered_before_the_change(path: Path) -> None:
     """No decision rests on what this engine remembered before another program wrote."""
     async with holdfast.open(path, reap=False) as store:
         busy, quiet = store.kv("busy"), store.kv("quiet")
@@ -93,7 +93,7 @@ async def test_a_group_that_begins_after_the_change_is_met_forgets_too(path: Pat
         assert (await quiet.incr("n")).value == 22
 
 
-async def test_what_another_program_did_to_a_namespace_is_seen(path: Path) -> None:
+async def test_versions_continue_from_the_counter_in_the_file(path: Path) -> None:
     """Versions go on from the counter in the file, though this engine knows what it wrote there itself."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("p")
@@ -105,7 +105,7 @@ async def test_what_another_program_did_to_a_namespace_is_seen(path: Path) -> No
         assert (await store.stats("kv/p")).keys == 7
 
 
-async def test_more_than_is_kept_in_mind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_beyond_what_is_remembered_are_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows and namespaces are right, also where there are more of them, and larger ones, than are known."""
     monkeypatch.setattr("holdfast.engines.sqlite.decider.RECENT_ROWS", 3)
     monkeypatch.setattr("holdfast.engines.sqlite.decider.RECENT_NAMESPACES", 3)
@@ -120,7 +120,7 @@ async def test_more_than_is_kept_in_mind(path: Path, monkeypatch: pytest.MonkeyP
         assert (await handles[0].set("large", 1, expected_version=6)).version == 9
 
 
-async def test_a_refusal_is_true_of_the_file(path: Path) -> None:
+async def test_a_conflict_shows_what_is_in_the_file(path: Path) -> None:
     """A conflict shows what is in the file, also what another program put there after the last commit."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("p")

@@ -68,7 +68,7 @@ async def test_a_copy_is_of_one_instant_and_nobody_waits_for_it(
         assert await entries(copy) == before
 
 
-async def test_nothing_is_overwritten(store: holdfast.Store, path: Path, tmp_path: Path) -> None:
+async def test_a_copy_overwrites_no_file(store: holdfast.Store, path: Path, tmp_path: Path) -> None:
     """A copy goes to a new file in a folder that is there, and never under a name of the running store."""
     async with store:
         await store.kv("p").set("k", 1)
@@ -120,7 +120,9 @@ def _refuse(*arguments: Any) -> None:
     raise PermissionError(errno.EPERM, "no links here")
 
 
-async def test_no_room_for_a_copy(store: holdfast.Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_fails_the_copy_and_not_the_store(
+    store: holdfast.Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A full disk is told as such, and the store goes on."""
 
     def full(number: int) -> None:
@@ -134,7 +136,7 @@ async def test_no_room_for_a_copy(store: holdfast.Store, path: Path, monkeypatch
         assert not path.with_name("copy.db").exists()
 
 
-async def test_closing_ends_a_copy(
+async def test_closing_cancels_a_copy_and_removes_it(
     store: holdfast.Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is closed does not wait for a copy to be complete, and leaves nothing of it."""
@@ -176,7 +178,7 @@ async def test_a_corrupt_store_is_copied_as_it_is(store: holdfast.Store, path: P
 
 
 @pytest.mark.parametrize("kind", ["memory", "postgresql"])
-async def test_other_engines_have_tools_of_their_own(kind: str, request: pytest.FixtureRequest) -> None:
+async def test_other_engines_refuse_a_rescue(kind: str, request: pytest.FixtureRequest) -> None:
     """What an engine can't do it says, and does nothing weaker instead."""
     url = "memory://" if kind == "memory" else request.getfixturevalue("pg_store_url")
     async with holdfast.open(url) as store:

@@ -51,7 +51,7 @@ async def _fill(store: Store) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_no_write_is_acknowledged_any_more(
+async def test_writes_are_refused_after_the_file_vanished(
     way: Way, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every write is refused with what happened and what to do; reads go on; ready says the same."""
@@ -76,7 +76,9 @@ async def test_no_write_is_acknowledged_any_more(
 
 @pytest.mark.parametrize("way", [*WAYS, folder_moved], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("written", [0, 1, BEFORE])
-async def test_the_very_next_write_is_not_acknowledged(way: Way, written: int, tmp_path: Path) -> None:
+async def test_the_first_write_after_the_file_vanished_is_refused(
+    way: Way, written: int, tmp_path: Path
+) -> None:
     """However short a time ago the files were seen, no write that begins after they vanished succeeds."""
     (tmp_path / "folder").mkdir()
     path = tmp_path / "folder" / "store.db"
@@ -91,9 +93,7 @@ async def test_the_very_next_write_is_not_acknowledged(way: Way, written: int, t
         assert {type(result) for result in results} <= {holdfast.OutcomeUnknown, holdfast.DatabaseError}
 
 
-async def test_where_files_are_looked_for_by_another_call(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_vanished_file_is_noticed_without_statx(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule holds without the C library's statx, and with one that the system refuses to execute."""
     for looks in (None, lambda *_: -1):
         monkeypatch.setattr(files, "_statx", lambda looks=looks: looks)
@@ -107,7 +107,7 @@ async def test_where_files_are_looked_for_by_another_call(
 
 
 @pytest.mark.parametrize("way", [unlinked, replaced], ids=lambda way: way.__name__)
-async def test_other_threads_read_the_open_file(way: Way, path: Path) -> None:
+async def test_threads_that_first_read_later_read_the_open_file(way: Way, path: Path) -> None:
     """A thread that first reads after the file has vanished asks the store, which has the file open."""
     async with holdfast.open(path, reap=False) as store:
         await _fill(store)
@@ -120,7 +120,7 @@ async def test_other_threads_read_the_open_file(way: Way, path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", [unlinked, replaced], ids=lambda way: way.__name__)
-async def test_nothing_is_copied_from_or_loaded_into_another_file(way: Way, path: Path) -> None:
+async def test_backup_and_load_refuse_a_store_whose_file_vanished(way: Way, path: Path) -> None:
     """A backup and a load refuse a store whose file has vanished, rather than use what is at its path now."""
     async with holdfast.open(path, reap=False) as store:
         await _fill(store)
@@ -145,7 +145,7 @@ async def test_nothing_is_copied_from_or_loaded_into_another_file(way: Way, path
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_everything_acknowledged_is_rescued(way: Way, path: Path, tmp_path: Path) -> None:
+async def test_a_rescue_has_everything_acknowledged(way: Way, path: Path, tmp_path: Path) -> None:
     """A rescue copies what was acknowledged out of the open file; a store opened there has all of it."""
     copy = tmp_path / "rescued.db"
     async with holdfast.open(path, reap=False) as store:
@@ -160,7 +160,7 @@ async def test_everything_acknowledged_is_rescued(way: Way, path: Path, tmp_path
         assert (await again.kv("p").set("k000", "goes on")).version == BEFORE + 1
 
 
-async def test_the_file_is_looked_for_before_a_write_after_idling(
+async def test_the_file_is_checked_before_a_write_after_idling(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that finds the file gone before it begins is refused as such: nothing of it is kept."""
@@ -190,7 +190,7 @@ async def test_a_file_that_is_put_back_is_written_to_again(
         assert await entries(again) == written | {"more": 1}
 
 
-async def test_what_may_happen_to_the_files(
+async def test_checkpoints_and_other_programs_are_no_vanished_file(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Checkpoints, other programs and another working folder are no reason to refuse a write."""
@@ -215,7 +215,9 @@ async def test_what_may_happen_to_the_files(
         assert (await store.kv("p").set("k", 1)).version == BEFORE + 2  # one for the other program's row
 
 
-async def test_a_link_to_the_file(path: Path, tmp_path: Path) -> None:
+async def test_a_store_opened_through_a_link_has_its_log_beside_the_target(
+    path: Path, tmp_path: Path
+) -> None:
     """A store that is opened through a symbolic link has its log beside the file that the link leads to."""
     (tmp_path / "data").mkdir()
     path.symlink_to(tmp_path / "data" / "real.db")
@@ -243,7 +245,7 @@ async def test_a_reader_does_not_become_the_writer_of_another_file(path: Path) -
 @pytest.mark.parametrize(
     "way", [log_unlinked, log_replaced, index_unlinked, index_replaced], ids=lambda way: way.__name__
 )
-async def test_closing_brings_a_vanished_log_home(way: Way, path: Path) -> None:
+async def test_closing_checkpoints_an_open_log_that_vanished(way: Way, path: Path) -> None:
     """While the database itself is in its place, a regular end moves into it what the open log holds."""
     async with holdfast.open(path, reap=False) as store:
         written = await _fill(store)
@@ -252,7 +254,7 @@ async def test_closing_brings_a_vanished_log_home(way: Way, path: Path) -> None:
         assert await entries(again) == written
 
 
-async def test_a_private_file(tmp_path: Path) -> None:
+async def test_a_vanished_temporary_file_refuses_writes(tmp_path: Path) -> None:
     """A store that keeps nothing follows the same rule: somebody may tidy the folder of temporary files."""
     async with holdfast.open("sqlite://", reap=False) as store:
         engine = store._engine

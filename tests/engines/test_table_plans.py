@@ -68,7 +68,7 @@ class Counted:
         return 0
 
 
-async def test_sqlite_goes_by_the_keys_of_items(tmp_path: Path) -> None:
+async def test_sqlite_reads_items_at_a_constant_cost(tmp_path: Path) -> None:
     """A get, a sweep, and a page anywhere in a query or an index, either way, cost the same."""
     path = tmp_path / "store.db"
     async with holdfast.open(path, reap=False) as store:
@@ -124,7 +124,7 @@ def page_after(space: str, keys: list[bytes], at: int, *, reverse: bool) -> Scan
         (statements.due("item/1", owned=True), (NOW, NAME, "item/1", 100), "idx_rows_expires_at"),
     ],
 )
-async def test_sqlite_searches_for_items(
+async def test_sqlite_statements_about_items_scan_and_sort_nothing(
     tmp_path: Path, sql: str, parameters: tuple[object, ...], index: str
 ) -> None:
     """No statement about items walks a table or sorts what it finds."""
@@ -136,7 +136,7 @@ async def test_sqlite_searches_for_items(
     assert not any("TEMP B-TREE" in step for step in plan), plan
 
 
-async def test_postgres_goes_by_the_keys_of_items(pg_url: str) -> None:
+async def test_postgres_finds_items_by_an_index(pg_url: str) -> None:
     """Gets, pages and sweeps find their rows by an index, and pass by none that they don't give."""
     async with holdfast.open(pg_url, reap=False) as store:
         spaces = await fill(store)

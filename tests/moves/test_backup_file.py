@@ -27,7 +27,7 @@ async def backup_of(path: Path) -> io.BytesIO:
     return file
 
 
-async def test_a_backup_of_a_store_that_has_moved_can_be_used(tmp_path: Path) -> None:
+async def test_a_restored_backup_of_a_moved_store_accepts_writes(tmp_path: Path) -> None:
     """Why a store is closed concerns that store alone: what is restored from its backup accepts writes."""
     async with holdfast.open(tmp_path / "one.db", reap=False) as store:
         await store.kv("p").set("k", 1)

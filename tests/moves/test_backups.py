@@ -39,7 +39,7 @@ async def restored(url: str | Path, file: io.BytesIO) -> None:
         await engine.aclose()
 
 
-async def test_a_backup_crosses_engines_and_comes_back(tmp_path: Path, pg_store_url: str) -> None:
+async def test_a_backup_holds_the_same_on_sqlite_and_postgres(tmp_path: Path, pg_store_url: str) -> None:
     """SQLite to PostgreSQL and back holds the same in every section, and each store has its own epoch."""
     await fill(tmp_path / "one.db")
     await restored(pg_store_url, await backup_of(tmp_path / "one.db"))

@@ -57,7 +57,7 @@ def moving_to(stack: AsyncExitStack, engine: Any, url: str) -> Any:
     return stack.enter_async_context(transfer)
 
 
-async def test_a_copy_that_follows_ends_when_another_one_switches(
+async def test_a_following_copy_ends_when_another_process_switches(
     source: holdfast.Store, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one that began last goes on alone; the other changes nothing any more, whatever it has read."""
@@ -82,7 +82,7 @@ async def test_a_copy_that_follows_ends_when_another_one_switches(
     assert (await node.kv("p0").set("k", 3)).version == 3
 
 
-async def test_a_process_that_was_paused_loads_nothing_any_more(nodes: Nodes) -> None:
+async def test_a_paused_process_loads_nothing_after_a_takeover(nodes: Nodes) -> None:
     """What it had read before another process took over is refused, in every shard."""
     await nodes.open(1, shards=2)
     late = Positioned(("k",), Row(value="1", size=1, version=1, created_at=1, updated_at=1, last_writer="w"))

@@ -43,7 +43,7 @@ async def copying_to(one: str, two: str) -> AsyncIterator[Copier]:
         yield Copier(source, target, check=lambda loader: None)
 
 
-async def test_a_pass_that_is_interrupted_is_made_again(
+async def test_an_interrupted_first_pass_is_completed_by_the_next(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A namespace counts as in step only when all of it has arrived, so the next pass brings the rest."""
@@ -64,7 +64,7 @@ async def test_a_pass_that_is_interrupted_is_made_again(
     assert await differing(one, two) == []
 
 
-async def test_a_later_pass_that_is_interrupted_is_made_again(
+async def test_an_interrupted_later_pass_is_completed_by_the_next(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same holds for changes that the journal names: their namespace's own row comes last."""
@@ -90,7 +90,7 @@ async def test_a_later_pass_that_is_interrupted_is_made_again(
     assert await differing(one, two) == []
 
 
-async def test_a_pass_can_look_further_back_than_the_target_is(one: str, two: str) -> None:
+async def test_a_pass_compares_again_from_an_earlier_version(one: str, two: str) -> None:
     """What has changed since a version is compared again, although the target has that and later changes."""
     async with copying_to(one, two) as copier:
         await copier.step(thorough=False)
@@ -102,7 +102,7 @@ async def test_a_pass_can_look_further_back_than_the_target_is(one: str, two: st
     assert await differing(one, two) == []
 
 
-async def test_a_journal_that_was_trimmed_is_not_relied_on(tmp_path: Path, two: str) -> None:
+async def test_a_trimmed_journal_makes_a_pass_compare_everything(tmp_path: Path, two: str) -> None:
     """If the journal no longer reaches back to the copy's version, everything is compared instead."""
     one, clock = str(tmp_path / "one.db"), ManualClock()
     async with holdfast.open(one, clock=clock, reap=False) as store:
@@ -122,7 +122,7 @@ async def test_a_journal_that_was_trimmed_is_not_relied_on(tmp_path: Path, two: 
     assert await differing(one, two) == []
 
 
-async def test_a_target_that_is_ahead_is_brought_back(one: str, two: str) -> None:
+async def test_a_target_ahead_of_a_restored_source_gets_its_content(one: str, two: str) -> None:
     """A target with later versions than the source, which was restored, holds what the source holds."""
     async with copying_to(one, two) as copier:
         await copier.step(thorough=False)
@@ -164,7 +164,7 @@ async def test_copy_asks_before_it_overwrites_namespaces(one: str, two: str) -> 
         assert (await store.kv("old").set("k", 2)).version == 2
 
 
-async def test_a_copy_is_a_store_of_its_own_and_a_move_is_not(one: str, two: str, tmp_path: Path) -> None:
+async def test_a_copy_gets_its_own_epoch_and_a_move_keeps_it(one: str, two: str, tmp_path: Path) -> None:
     """Both stores of a copy go on, so the copy gets an epoch of its own; watchers follow a move."""
     three = str(tmp_path / "three.db")
     async with moving(one, two) as transfer:

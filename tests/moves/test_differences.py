@@ -40,7 +40,7 @@ LOUD = "DELETE FROM holdfast_meta WHERE name = 'inside'"
 """Around a change that the triggers of the store are not to see, as if the disk had changed it."""
 
 
-async def test_every_kind_of_change_is_found(tmp_path: Path) -> None:
+async def test_differences_name_each_kind_of_change_and_nothing_else(tmp_path: Path) -> None:
     """A single value, deadline, row, record, byte of a blob or policy is named, and nothing beside it."""
     await fill(tmp_path / "one.db")
     for number, (change, (name, section, position)) in enumerate(CHANGES.items()):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_every_kind_of_change_arrives(tmp_path: Path) -> None:
+async def test_each_kind_of_change_reaches_a_following_copy(tmp_path: Path) -> None:
     """Writes, deletes, expiries, trims, table items, blobs, policies and purges reach a copy pass by pass."""
     one, two = tmp_path / "one.db", tmp_path / "two.db"
     await fill(one)

@@ -77,7 +77,7 @@ def two(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("what", BEHIND)
 @pytest.mark.parametrize("soon", [0.0, 3_600.0])
-async def test_contents_that_differ_at_the_same_version_do_not_survive_a_switch(
+async def test_a_switch_mends_contents_that_differ_at_the_same_version(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch, soon: float, what: str
 ) -> None:
     """A copy that was changed behind the store is mended before the switch, in a small store and in a large.
@@ -146,7 +146,7 @@ async def test_a_target_that_another_process_keeps_changing_is_not_switched_to(
     assert await accepting(one, two) == [one]
 
 
-async def test_a_switch_that_is_interrupted_gives_the_source_back(
+async def test_an_interrupted_switch_reopens_the_source(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while writes are refused cancels the switch: the source accepts writes again."""
@@ -174,7 +174,7 @@ def anywhere(request: pytest.FixtureRequest, two: str) -> str:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-async def test_a_hand_over_whose_outcome_is_unknown_opens_no_second_store(
+async def test_a_handover_of_unknown_outcome_keeps_the_source_closed(
     one: str, anywhere: str, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     """The source stays closed, since the target may be in use; the same command then completes the move."""
@@ -197,7 +197,7 @@ async def test_a_hand_over_whose_outcome_is_unknown_opens_no_second_store(
 
 
 @pytest.mark.parametrize("error", [holdfast.Unavailable("no"), holdfast.Busy("no")])
-async def test_a_hand_over_that_failed_for_certain_gives_the_source_back(
+async def test_a_handover_that_certainly_failed_reopens_the_source(
     one: str, two: str, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """If the target is known to be closed still, the source accepts writes again."""

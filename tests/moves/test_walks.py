@@ -43,14 +43,14 @@ async def walked(snapshot: Any, **bounds: Position | None) -> list[Positioned]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 500])
-async def test_a_walk_meets_everything_once(count: int) -> None:
+async def test_a_walk_yields_everything_once(count: int) -> None:
     """Also where a page ends with the section."""
     entries = [held(number) for number in range(count)]
     assert await walked(Contents(entries)) == entries
 
 
 @pytest.mark.parametrize(("after", "upto"), [(0, 100), (10, 64), (62, 65), (63, 63), (5, 5), (150, 300)])
-async def test_a_walk_keeps_to_its_bounds(after: int, upto: int) -> None:
+async def test_a_walk_stays_within_its_bounds(after: int, upto: int) -> None:
     """It begins after one position and ends with another, which may be missing."""
     entries = [held(number) for number in range(200)]
     found = await walked(Contents(entries), after=held(after).position, upto=held(upto).position)

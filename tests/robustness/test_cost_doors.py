@@ -202,7 +202,9 @@ async def fill(here: Served) -> None:
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_no_door_is_held_up(running: tuple[asyncio.Runner, Served], name: str) -> None:
+def test_expensive_requests_at_once_stay_within_bounds_at_every_door(
+    running: tuple[asyncio.Runner, Served], name: str
+) -> None:
     """Twelve expensive requests at once take less than 64 MB; in the campaign also under 100 ms a turn."""
     runner, here = running
     sent = DOORS[name]
@@ -228,7 +230,7 @@ def test_no_door_is_held_up(running: tuple[asyncio.Runner, Served], name: str) -
     [("put", {"key": "a", "value": LISTS}), ("list", {"values": True, "limit": 10_000}), ("get", NAMES)],
     ids=["put", "list", "names"],
 )
-def test_stdio_is_not_held_up(tmp_path: Path, tool: str, arguments: Any) -> None:
+def test_an_expensive_call_over_stdio_stays_within_bounds(tmp_path: Path, tool: str, arguments: Any) -> None:
     """A call over stdio takes less than 64 MB; in the campaign also less than 100 ms in one turn."""
 
     async def ask() -> tuple[float, int, bytes]:

@@ -94,7 +94,7 @@ def test_the_search_knows_every_verb() -> None:
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-def test_a_request_of_the_search_fits(data: st.DataObject) -> None:
+def test_drawn_requests_have_at_most_64_kb(data: st.DataObject) -> None:
     """Whatever is drawn has at most 64 KB, so that what is found is a request that a plugin can send."""
     fields = data.draw(requests(*data.draw(st.sampled_from(sorted(REQUESTS)))))
     assert len(json.dumps(fields, separators=(",", ":"))) <= MOST_BYTES
@@ -104,7 +104,7 @@ def test_a_request_of_the_search_fits(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "asked", [(door, *verb) for verb in sorted(REQUESTS) for door in ("nats", "http")], ids=" ".join
 )
-def test_no_request_is_expensive(
+def test_no_drawn_request_exceeds_the_bounds_of_time_and_memory(
     loop_runner: asyncio.Runner, attacked: Scales, finds: Finds, asked: tuple[str, str, str]
 ) -> None:
     """A search among requests of a verb finds none past the bounds of loop time and memory."""

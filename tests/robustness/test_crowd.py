@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def test_ten_tasks_on_sqlite(tmp_path: Path) -> None:
+async def test_increments_of_ten_tasks_add_up_on_sqlite(tmp_path: Path) -> None:
     """Ten tasks that increment by CAS and by incr come to the exact total on SQLite."""
     url = str(tmp_path / "store.db")
     await increment(url, tasks=10, times=50)
     await _check(url, total=500)
 
 
-async def test_ten_processes_on_postgres(pg_store_url: str) -> None:
+async def test_increments_of_ten_processes_add_up_on_postgres(pg_store_url: str) -> None:
     """Ten processes that increment by CAS and by incr come to the exact total on PostgreSQL."""
     module, words = "tests.robustness.incrementing_process", [pg_store_url, "2", "8"]
     processes = [fork(module, words, env=os.environ, streams=(0, 1, 2)) for _ in range(10)]

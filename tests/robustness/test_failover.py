@@ -30,7 +30,7 @@ CANCEL = (
 """Tells commits that wait for a standby to stop waiting."""
 
 
-async def test_a_standby_takes_over(pair: Pair, nats_server: NatsServer) -> None:
+async def test_a_service_recovers_when_a_standby_takes_over(pair: Pair, nats_server: NatsServer) -> None:
     """A service comes back by itself, its callers get errors to retry on, and a request has one effect."""
     ledger, seed, pauses = Ledger("promoted"), random.Random(11), []
     url = f"{nats_server.url}?timeout=2"
@@ -57,7 +57,7 @@ async def test_a_standby_takes_over(pair: Pair, nats_server: NatsServer) -> None
     assert ledger.replayed >= PROMOTIONS
 
 
-async def test_a_commit_that_stops_waiting_for_its_standby(pair: Pair) -> None:
+async def test_a_write_that_only_the_primary_has_is_not_acknowledged(pair: Pair) -> None:
     """A write that only the primary has is not acknowledged, although PostgreSQL confirms its commit."""
     async with holdfast.open(pair.url) as store:
         kv = store.kv("lonely")
@@ -72,7 +72,7 @@ async def test_a_commit_that_stops_waiting_for_its_standby(pair: Pair) -> None:
         assert again.version == 2
 
 
-async def test_an_address_with_several_servers(pair: Pair) -> None:
+async def test_a_store_opens_at_the_server_that_accepts_writes(pair: Pair) -> None:
     """A store is opened, migrated and examined at the server that accepts writes, wherever that stands."""
     login, at, places = pair.url.partition("@")
     for url in (
@@ -92,7 +92,7 @@ async def test_an_address_with_several_servers(pair: Pair) -> None:
         holdfast.open(f"{pair.url}?target_session_attrs=standby")
 
 
-def test_the_command_line(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_find_the_server_that_accepts_writes(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     """Commands find the server that accepts writes, also those of the schema, and show no password."""
     secret = pair.url.partition("@")[0].rpartition(":")[2]
     for command, url in (

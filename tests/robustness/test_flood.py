@@ -73,7 +73,7 @@ async def counted(up: Up) -> dict[str, float]:
     return {code: float(count) for code, count in found}
 
 
-async def test_a_flood_passes(tmp_path: Path) -> None:
+async def test_a_service_survives_a_flood_with_bounded_memory(tmp_path: Path) -> None:
     """The service outlives a flood of sets and rubbish: bounded memory and log, counted, others served."""
     async with holdfast_up(tmp_path, HOLDFAST_DEADLINE_MS="1000") as up:
         assert (await asked_again(up, "db.kv.quiet.set", key="k", value=1))["version"] == 1

@@ -24,7 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-async def test_full_disk(small_disk: Path) -> None:
+async def test_a_full_disk_refuses_writes_and_allows_gets_and_deletes(small_disk: Path) -> None:
     """STORAGE_FULL refuses a write; gets and deletes work; writing resumes; nothing acknowledged is lost."""
     path = small_disk / "store.db"
     value = "x" * 20_000
@@ -50,7 +50,7 @@ async def test_full_disk(small_disk: Path) -> None:
         assert (await store.stats("kv/p")).keys == len(kept)
 
 
-async def test_a_group_of_sets_and_deletes_on_a_full_disk(small_disk: Path) -> None:
+async def test_on_a_full_disk_a_group_does_its_deletes_only(small_disk: Path) -> None:
     """When the disk is full, the deletes of a group are done and its sets alone are refused."""
     async with holdfast.open(small_disk / "store.db", reap=False) as store:
         kv = store.kv("p")
@@ -78,7 +78,7 @@ async def test_letters_can_be_dropped_on_a_full_disk(small_disk: Path) -> None:
         assert await store.letters("kv/p").drop(1) is True
 
 
-async def test_ballast_comes_back_when_there_is_room(small_disk: Path) -> None:
+async def test_ballast_is_reserved_again_when_there_is_room(small_disk: Path) -> None:
     """The room that was given up for deleting is taken again once the disk has plenty."""
     path = small_disk / "store.db"
     ballast = path.with_name("store.db.ballast")

@@ -163,7 +163,9 @@ async def _campaign(url: str, storage: str, processes: list[ForkedProcess]) -> L
     return total
 
 
-async def test_stopped_services_decide_nothing_late(nats_server: NatsServer, storage: str) -> None:
+async def test_a_resumed_service_does_nothing_its_callers_gave_up(
+    nats_server: NatsServer, storage: str
+) -> None:
     """What a caller gave up while the service was stopped is not carried out when it goes on."""
     async with service_process(nats_server.url, storage) as process:
         total = await _campaign(nats_server.url, storage, [process])
@@ -172,7 +174,9 @@ async def test_stopped_services_decide_nothing_late(nats_server: NatsServer, sto
         assert total.in_the_window == 0
 
 
-async def test_one_of_two_services_decides_nothing_late(nats_server: NatsServer, pg_store_url: str) -> None:
+async def test_a_resumed_service_does_not_overwrite_the_other_one(
+    nats_server: NatsServer, pg_store_url: str
+) -> None:
     """A service that was stopped does not write over what another has acknowledged meanwhile."""
     async with (
         service_process(nats_server.url, pg_store_url) as one,
@@ -204,7 +208,9 @@ async def _results(*calls: asyncio.Task[holdfast.Entry]) -> list[type]:
 
 
 @pytest.mark.parametrize("door", ["embedded", "nats"])
-async def test_nothing_is_done_late_behind_a_lock(nats_server: NatsServer, storage: str, door: str) -> None:
+async def test_a_write_past_its_deadline_behind_a_lock_is_not_done(
+    nats_server: NatsServer, storage: str, door: str
+) -> None:
     """What waited for a lock past its deadline is not done when the lock is free; others of its group are."""
     async with contextlib.AsyncExitStack() as stack:
         url: str | Path = storage

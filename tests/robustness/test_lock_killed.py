@@ -21,7 +21,9 @@ FOLLOWED_MS = 1000
 """How much later than the deadline the next holder may have the lock, by the times in the journal."""
 
 
-async def test_a_killed_holder_is_followed(nats_server: NatsServer, storage: str) -> None:
+async def test_a_waiter_gets_the_lock_of_a_killed_holder_within_a_second(
+    nats_server: NatsServer, storage: str
+) -> None:
     """The expiry is published with purpose and last writer; a waiter has the lock within a second of it."""
     url = nats_server.url
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()

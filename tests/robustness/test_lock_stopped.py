@@ -51,12 +51,12 @@ async def late_writes(url: str, storage: str, rounds: int) -> list[str]:
     return ends
 
 
-async def test_a_stopped_holder_is_fenced_off(nats_server: NatsServer, storage: str) -> None:
+async def test_the_token_of_a_stopped_holder_is_refused(nats_server: NatsServer, storage: str) -> None:
     """Once another holder has had the lock, the old token is refused, though the lock is free again."""
     assert await late_writes(nats_server.url, storage, ROUNDS) == ["FENCED"] * ROUNDS
 
 
-async def test_without_the_fence_the_write_happens(
+async def test_without_fences_the_stopped_holder_writes(
     nats_server: NatsServer, storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test above proves something: with the check of fences removed, the old holder's write is done."""

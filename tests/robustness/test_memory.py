@@ -46,7 +46,7 @@ async def look(up: Up, load: Load, seconds: float) -> list[int]:
     return seen
 
 
-async def test_memory_is_flat(tmp_path: Path) -> None:
+async def test_memory_of_a_service_does_not_grow(tmp_path: Path) -> None:
     """After the warm-up a service does not grow, whatever mixture of requests it answers for however long."""
     async with started_up(tmp_path) as up:
         load = Load(up.url, f"http://127.0.0.1:{up.http_port}", pause=PAUSE)

@@ -107,7 +107,9 @@ def _counts(keys: dict[str, int], number: int) -> list[int]:
     return [int(key.partition(":")[2]) for key in keys if key.startswith(f"{number}:")]
 
 
-async def test_the_service_is_killed(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_killing_the_service_loses_no_acknowledged_write(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     """No acknowledged write is lost when the service is killed, and its clients go on with the next one."""
     url, storage, seed = nats_server.url, str(tmp_path / "store.db"), random.Random(3)
     process = await ready(await launch(url, storage))
@@ -124,7 +126,9 @@ async def test_the_service_is_killed(nats_server: NatsServer, tmp_path: Path) ->
         await kill(process)
 
 
-async def test_the_nats_server_is_killed(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_killing_the_nats_server_loses_no_acknowledged_write(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
     """Service and clients find a NATS server again that was killed; nothing acknowledged is lost."""
     seed = random.Random(4)
     storage = str(tmp_path / "store.db")

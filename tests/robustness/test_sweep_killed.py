@@ -23,7 +23,7 @@ FROM holdfast_journal GROUP BY key HAVING missing <> 0
 """
 
 
-async def test_a_run_is_whole_or_not_at_all(tmp_path: Path) -> None:
+async def test_a_killed_sweep_leaves_records_and_counters_right(tmp_path: Path) -> None:
     """After `kill -9` in a sweep each expiry has its record, and the counters are those of the rows."""
     path, dice = tmp_path / "store.db", random.Random(5)
     for life in range(CYCLES):

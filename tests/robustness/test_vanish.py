@@ -68,7 +68,7 @@ class Load:
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_the_file_vanishes_under_load(
+async def test_no_write_is_acknowledged_after_the_file_vanished_under_load(
     way: Way, round_: int, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     """No later write is acknowledged, ready says why, and a rescue has all that ever was acknowledged."""

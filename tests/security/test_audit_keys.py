@@ -242,7 +242,7 @@ async def test_a_retired_key_signs_nothing_new(ground: Ground, case: str) -> Non
     assert (await ground.found())[0] is not None, "writing on does not make it good"
 
 
-async def test_a_state_from_before_the_rotation(url: str, ring: Path) -> None:
+async def test_a_database_from_before_the_rotation_is_found(url: str, ring: Path) -> None:
     """A database that is put back to before the rotation is found, also by a process that goes on with it."""
     table = Table(url, NAMESPACE)
     async with holdfast.open(url, reap=False, audit_key=ring) as store:
@@ -266,7 +266,7 @@ async def test_a_state_from_before_the_rotation(url: str, ring: Path) -> None:
         assert await ground.found() == (ROTATION, said)
 
 
-async def test_keys_as_text_are_found_out_too(url: str) -> None:
+async def test_a_head_signed_with_an_older_text_key_is_found(url: str) -> None:
     """Where nothing can be marked, a head of an older key is no head of today's form any more."""
     async with holdfast.open(url, reap=False, audit_key=LEAKED) as store:
         await Ground(store, store.semantic("t", "p"), url).fill()
@@ -295,7 +295,7 @@ async def test_a_rotation_is_a_record(ground: Ground) -> None:
     assert (await ground.table.value(0))["keys"] == [[OLD_NAME, 1], [NEW_NAME, ROTATION]]
 
 
-async def test_pruning_forgets_no_retired_key(ground: Ground) -> None:
+async def test_a_retired_key_signs_nothing_after_pruning(ground: Ground) -> None:
     """After the rotation was pruned the leaked key still signs nothing."""
     await ground.store.set_policy(NAMESPACE, {"audit_retention": 1})
     await ground.kv.set("k", "kept")
@@ -314,7 +314,7 @@ async def test_pruning_forgets_no_retired_key(ground: Ground) -> None:
 @pytest.mark.parametrize(
     "case", ["everything from before the rotation on", "a head that retires the new key"]
 )
-async def test_control_without_the_range_of_keys(
+async def test_control_without_the_key_range_the_attack_passes(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """With the mend switched off the same attack passes for a whole audit."""

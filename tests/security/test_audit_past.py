@@ -144,7 +144,7 @@ async def entries(url: str) -> AsyncIterator[Entries]:
         yield filled
 
 
-async def test_whatever_sql_does_to_an_entry_is_found(entries: Entries) -> None:
+async def test_every_change_of_an_entry_with_sql_is_found(entries: Entries) -> None:
     """A campaign: entries are changed behind the store's back in every way, and all of it is told by key."""
     seed = int(os.environ.get("HOLDFAST_ATTACK_SEED", "0")) or random.randrange(2**32)
     chance = random.Random(seed)
@@ -163,7 +163,7 @@ async def test_whatever_sql_does_to_an_entry_is_found(entries: Entries) -> None:
 
 
 @pytest.mark.parametrize("name", ["another value", "the value of another entry"])
-async def test_control_without_the_hashes(
+async def test_control_without_hashes_a_changed_value_passes(
     entries: Entries, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """If hashes are not compared, a value that SQL has changed passes."""
@@ -174,7 +174,7 @@ async def test_control_without_the_hashes(
     assert await entries.found() == {}
 
 
-async def test_a_store_that_was_put_back_is_found(url: str) -> None:
+async def test_anchors_find_a_database_that_was_put_back(url: str) -> None:
     """A campaign: a database as it was earlier is whole by itself, and its anchors tell that it is not."""
     seed = int(os.environ.get("HOLDFAST_ATTACK_SEED", "0")) or random.randrange(2**32)
     chance = random.Random(seed)

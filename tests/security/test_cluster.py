@@ -159,7 +159,7 @@ async def _note(events: list[bytes], message: Msg) -> None:
     events.append(message.data)
 
 
-async def test_a_node_without_its_credentials_is_told_so(tmp_path: Path) -> None:
+async def test_opening_a_cluster_without_credentials_names_them(tmp_path: Path) -> None:
     """A program that opens the cluster without credentials learns which it needs, and waits for nothing."""
     async with holdfast_up(tmp_path, "--cluster", "shop") as up:
         options = f"data={tmp_path / 'other'}&monitor={monitor_of(up)}"
@@ -199,7 +199,7 @@ def made(mode: Mode) -> dict[str, Credentials]:
 
 
 @pytest.mark.parametrize("mode", ["accounts", "permissions"])
-async def test_plugins_of_a_cluster_are_told_apart(tmp_path: Path, mode: Mode) -> None:
+async def test_isolation_of_plugins_can_be_switched_on_and_off(tmp_path: Path, mode: Mode) -> None:
     """Isolation can be switched on and off on a machine alone, and no plugin reaches the log or another one.
 
     What was written stays. Credentials that were renewed are used without a restart.
@@ -231,7 +231,7 @@ async def test_plugins_of_a_cluster_are_told_apart(tmp_path: Path, mode: Mode) -
         assert (await ask(client, "db.kv.trivia.get", key="k"))["value"] == "treasure apart"
 
 
-async def test_a_folder_from_before_is_taken_over(tmp_path: Path) -> None:
+async def test_an_open_log_of_an_older_version_is_kept_and_closed(tmp_path: Path) -> None:
     """A machine whose log was made when everybody had access to it goes on with it, and closes it."""
     async with servers_running(1) as servers:
         url = servers.url("shop", tmp_path / "holdfast" / "replica")

@@ -64,7 +64,7 @@ def written(config: Callable[..., Said], tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("mode", ["accounts", "permissions"])
 @pytest.mark.parametrize("kind", ["nkeys", "passwords"])
-def test_what_is_printed_can_be_loaded(
+def test_stdout_has_the_configuration_only(
     config: Callable[..., Said], mode: str, kind: str, tmp_path: Path
 ) -> None:
     """Nothing but the configuration goes to stdout, so that it can be sent into a file."""
@@ -100,7 +100,7 @@ def test_files_are_for_their_owner_alone(
     assert files == dict.fromkeys(["nats-server.conf", *(f"{name}.{ending}" for name in FILES)], 0o600)
 
 
-def test_nothing_is_replaced_without_a_word(config: Callable[..., Said], written: Path) -> None:
+def test_an_existing_configuration_needs_force(config: Callable[..., Said], written: Path) -> None:
     """A configuration that is there stays as it is unless --force is given."""
     before = {path: path.read_bytes() for path in written.rglob("*") if path.is_file()}
     said = config("--plugin", "other", "--out", written)
@@ -109,7 +109,7 @@ def test_nothing_is_replaced_without_a_word(config: Callable[..., Said], written
     assert {path: path.read_bytes() for path in written.rglob("*") if path.is_file()} == before
 
 
-def test_a_plugin_can_be_added(config: Callable[..., Said], written: Path) -> None:
+def test_adding_a_plugin_keeps_existing_credentials(config: Callable[..., Said], written: Path) -> None:
     """Credentials that were given out stay good when the configuration is made anew."""
     before = {path: path.read_bytes() for path in written.rglob("*.nk")}
     known = re.findall(r'nkey: "(U\w+)"', (written / "nats-server.conf").read_text())
@@ -178,7 +178,7 @@ def test_a_file_that_can_not_be_read_is_named(config: Callable[..., Said], tmp_p
         (("--plugin", "a", "--tls-cert", "x", "--tls-key", "y", "--tls-verify"), "needs --tls-ca"),
     ],
 )
-def test_what_is_not_legal_is_refused(
+def test_mistakes_on_the_command_line_are_named(
     config: Callable[..., Said], arguments: tuple[str, ...], told: str
 ) -> None:
     """A mistake on the command line is named, and no configuration is printed."""
@@ -187,7 +187,7 @@ def test_what_is_not_legal_is_refused(
     assert told in said.err
 
 
-def test_other_prefixes_are_part_of_what_comes_next(config: Callable[..., Said], tmp_path: Path) -> None:
+def test_the_printed_steps_name_other_prefixes(config: Callable[..., Said], tmp_path: Path) -> None:
     """A service and a client that use other prefixes are told them."""
     said = config("--tenant", "acme/web", "--prefix", "x.y", "--credentials", "passwords", "--out", tmp_path)
     assert "HOLDFAST_SUBJECT_PREFIXES=x.y" in said.err
@@ -203,7 +203,7 @@ def test_other_prefixes_are_part_of_what_comes_next(config: Callable[..., Said],
         ("[::1]:4222", "nats://[::1]:4222"),
     ],
 )
-def test_a_server_that_up_does_not_start(
+def test_the_printed_steps_start_a_server_at_another_address(
     config: Callable[..., Said], tmp_path: Path, listen: str, service: str
 ) -> None:
     """`up` starts servers on 127.0.0.1 alone. For any other address the steps start one and connect to it."""
@@ -247,7 +247,9 @@ def up(
         process.communicate(timeout=60)
 
 
-async def test_what_comes_next_works(up: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_printed_steps_open_a_store_with_the_data_of_the_plugin(
+    up: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """After the printed step the printed address opens a store with the plugin's own data, and no other's.
 
     The doctor agrees, also about a server that begins with TLS.

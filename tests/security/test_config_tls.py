@@ -42,7 +42,7 @@ def accepted(path: Path) -> str:
 TLS = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
 
 
-def test_the_block(config: Callable[..., Said], files: Path) -> None:
+def test_the_tls_block_has_absolute_paths(config: Callable[..., Said], files: Path) -> None:
     """Paths are written in full, since the server may be started anywhere; nothing else is asked for."""
     assert config("--plugin", "trivia", *TLS, "--out", "bus").code == 0
     text = accepted(files / "bus/nats-server.conf")
@@ -53,7 +53,9 @@ def test_the_block(config: Callable[..., Said], files: Path) -> None:
     assert "handshake_first" not in block
 
 
-def test_all_of_it(config: Callable[..., Said], files: Path) -> None:
+def test_tls_options_for_authority_clients_and_handshake_first(
+    config: Callable[..., Said], files: Path
+) -> None:
     """An authority, certificates of clients and a handshake before the greeting can be asked for."""
     options = ("--tls-ca", "cert.pem", "--tls-verify", "--tls-first", "--listen", "0.0.0.0:4333")
     said = config("--plugin", "trivia", *TLS, *options, "--out", "bus")
@@ -68,7 +70,7 @@ def test_all_of_it(config: Callable[..., Said], files: Path) -> None:
     assert "nothing is encrypted" not in said.err
 
 
-def test_other_machines_without_tls(config: Callable[..., Said], files: Path) -> None:
+def test_opening_the_server_to_others_without_tls_warns(config: Callable[..., Said], files: Path) -> None:
     """Who opens the server to others without TLS is told."""
     assert "nothing is encrypted" in config("--plugin", "a", "--listen", "10.0.0.1:4222", "--out", "a").err
     for here in ("127.0.0.1:4333", "[::1]:4222", "localhost:4222"):
@@ -76,7 +78,7 @@ def test_other_machines_without_tls(config: Callable[..., Said], files: Path) ->
 
 
 @needs_openssl
-def test_a_key_of_another_certificate(config: Callable[..., Said], files: Path) -> None:
+def test_a_key_of_another_certificate_is_refused(config: Callable[..., Said], files: Path) -> None:
     """That a key does not belong to its certificate is said before the server would refuse to start."""
     other = ["openssl", "genpkey", "-algorithm", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
     made = subprocess.run([*other, "-out", "other.pem"], capture_output=True, check=False)
@@ -87,14 +89,16 @@ def test_a_key_of_another_certificate(config: Callable[..., Said], files: Path) 
     assert not (files / "bus").exists()
 
 
-def test_an_authority_that_is_none(config: Callable[..., Said], files: Path) -> None:
+def test_an_authority_file_without_certificates_is_refused(config: Callable[..., Said], files: Path) -> None:
     """A file without certificates is named."""
     said = config("--plugin", "a", *TLS, "--tls-ca", "key.pem")
     assert (said.code, said.out) == (2, "")
     assert "key.pem can't be read as certificates" in said.err
 
 
-def test_a_document_of_what_was_written(config: Callable[..., Said], files: Path) -> None:
+def test_the_json_document_names_files_inboxes_and_urls_without_secrets(
+    config: Callable[..., Said], files: Path
+) -> None:
     """A script learns the files, the inboxes and the URLs of all users, and no secret."""
     said = config("--plugin", "trivia:read", "--tenant", "acme/web", "--out", "bus", "--json")
     told = json.loads(said.out)
@@ -111,7 +115,9 @@ def test_a_document_of_what_was_written(config: Callable[..., Said], files: Path
         assert Path(one["file"]).read_text().strip() not in said.out + said.err
 
 
-def test_a_document_of_everything(config: Callable[..., Said], files: Path) -> None:
+def test_without_a_folder_the_json_document_has_configuration_and_secrets(
+    config: Callable[..., Said], files: Path
+) -> None:
     """Without a folder the document holds the configuration and the secrets, and nothing else is printed."""
     said = config("--plugin", "trivia", "--credentials", "passwords", "--json")
     told = json.loads(said.out)

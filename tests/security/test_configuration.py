@@ -103,7 +103,7 @@ def test_every_configuration_is_accepted(
         ("db.event.semantic.acme.web.>", "db.event.service.>"),
     ],
 )
-def test_importing_what_is_anothers_is_refused(mine: str, theirs: str, tmp_path: Path) -> None:
+def test_importing_the_subject_of_another_account_is_refused(mine: str, theirs: str, tmp_path: Path) -> None:
     """An account that asks for another's subject keeps the server from loading the file."""
     permissions = Permissions(("trivia", "quote-db"), TENANTS, trusted=("quote-db",))
     text = text_of(permissions)
@@ -114,7 +114,7 @@ def test_importing_what_is_anothers_is_refused(mine: str, theirs: str, tmp_path:
     assert "not authorized" in refused.stderr
 
 
-def test_importing_anothers_own_connection_is_refused(tmp_path: Path) -> None:
+def test_importing_the_connection_of_another_plugin_is_refused(tmp_path: Path) -> None:
     """Where a plugin's requests are sent instead is as much its own as where it sends them."""
     text = text_of(Permissions(("trivia", "quote-db"), own_connection=("trivia",)))
     mine = 'subject: "db.own.kv.trivia.>"'
@@ -124,7 +124,7 @@ def test_importing_anothers_own_connection_is_refused(tmp_path: Path) -> None:
     assert "not authorized" in refused.stderr
 
 
-def test_the_example_of_the_manual() -> None:
+def test_each_account_has_its_own_subjects_only() -> None:
     """Each plugin's account holds its own subjects of every prefix and family, and nothing else."""
     text = text_of(Permissions(("trivia", "quote-db"), ("acme/web",)))
     account = " ".join(text[text.index('"trivia": {') : text.index('"quote-db": {')].split())
@@ -148,7 +148,7 @@ def test_the_example_of_the_manual() -> None:
 
 
 @pytest.mark.parametrize("mode", ["accounts", "permissions"])
-def test_the_service_may_listen_where_it_does_and_nowhere_else(mode: Mode) -> None:
+def test_the_service_may_subscribe_to_what_it_uses_only(mode: Mode) -> None:
     """What the file grants the service is what the service subscribes to in that mode, in its queue group."""
     permissions = Permissions(("trivia",), TENANTS, mode=mode)
     listening = ServiceSubjects(permissions.prefixes, plugin=None, payload_dialect=True, anybody=False)
@@ -171,13 +171,13 @@ def test_only_operators_have_the_operators_verbs(mode: Mode) -> None:
         assert bool(granted) == (user == OPERATOR)
 
 
-def test_the_payload_dialect_is_for_the_trusted() -> None:
+def test_only_a_trusted_plugin_may_use_the_payload_dialect() -> None:
     """Only a trusted plugin may ask at subjects that do not name it."""
     permissions = Permissions(("trivia", "bot"), TENANTS, trusted=("bot",))
     assert {user for user in permissions.users if "db.kv.*" in permissions.requests(user)} == {"bot"}
 
 
-def test_names_that_are_given_twice_count_once() -> None:
+def test_repeated_names_make_one_user() -> None:
     """A name that is repeated makes no second user."""
     permissions = Permissions(("a", "a"), ("t/p", "t/p"), prefixes=("db", "db"), trusted=("a", "a"))
     assert permissions.users == (SERVICE, OPERATOR, "a", "t/p")
@@ -210,7 +210,7 @@ def test_bad_prefixes_are_refused(prefixes: tuple[str, ...]) -> None:
         Permissions(("trivia",), prefixes=prefixes)
 
 
-def test_somebody_must_be_on_the_bus() -> None:
+def test_a_configuration_without_users_is_refused() -> None:
     """A configuration for nobody is not asked for on purpose."""
     with pytest.raises(ValidationError, match="at least one plugin"):
         Permissions()
@@ -247,13 +247,13 @@ def test_credentials_are_made_from_randomness_alone() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "nonsense", "SUAAAA", "U" * 58, "é"])
-def test_what_is_no_seed_is_refused(secret: str) -> None:
+def test_a_damaged_seed_is_refused(secret: str) -> None:
     """A secret that was damaged on its way is not taken for a seed."""
     with pytest.raises(ValidationError, match="not the seed"):
         credentials_of("trivia", secret, "nkeys")
 
 
-def test_a_client_is_told_how_to_connect() -> None:
+def test_client_arguments_have_login_and_inbox() -> None:
     """The arguments for a client hold what to log in with, and the inbox that the user may hear."""
     password = credentials_of("acme/web", "secret", "passwords")
     assert password.options() == {"user": "acme.web", "password": "secret", "inbox_prefix": "_INBOX.acme.web"}

@@ -47,7 +47,7 @@ async def test_a_service_without_guard_answers_into_others_inboxes() -> None:
         assert f"at {subject!r}" in breaches
 
 
-async def test_leave_to_answer_is_leave_to_act() -> None:
+async def test_allow_responses_lets_a_service_act_for_others() -> None:
     """What the server calls a response goes wherever the caller said, also to another's subject."""
 
     def altered(config: str) -> str:
@@ -106,7 +106,7 @@ async def test_a_plugin_in_the_services_group_steals_requests(monkeypatch: pytes
             await overhear()
 
 
-async def test_accounts_hold_without_the_guard() -> None:
+async def test_accounts_isolate_users_without_the_guard() -> None:
     """In the mode accounts the guard is not what keeps users apart: without it nothing reaches another."""
     async with running_bus("accounts", unguarded) as bus:
         await Attacker("trivia", bus).misdirect()

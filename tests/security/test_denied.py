@@ -50,7 +50,7 @@ async def test_another_plugin_is_denied_at_once(mode: Mode) -> None:
         assert entry.value == 1
 
 
-async def test_where_no_service_runs_it_is_unavailable(mode: Mode) -> None:
+async def test_without_a_service_a_call_is_unavailable(mode: Mode) -> None:
     """Without a service a call is UNAVAILABLE wherever it goes, since nothing says that it is not allowed."""
     who = permissions(mode)
     known = {user: new_credentials(user, "passwords") for user in who.users}

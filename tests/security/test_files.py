@@ -92,7 +92,9 @@ def elsewhere(path: Path, sql: str) -> str:
     return done.stdout + done.stderr
 
 
-async def test_an_older_store_is_closed_to_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_readable_store_of_an_older_version_is_made_private(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A store of an earlier version that others could read is closed to them, and the log says so once."""
     await written(tmp_path / "s.db")
     exposed(tmp_path)
@@ -107,7 +109,7 @@ async def test_an_older_store_is_closed_to_others(tmp_path: Path, caplog: pytest
     assert modes(tmp_path.parent)[tmp_path.name] == "0o755", "a folder may be shared on purpose"
 
 
-async def test_the_locks_of_sqlite_are_kept(tmp_path: Path) -> None:
+async def test_making_a_file_private_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
     """Closing a file to others does not drop the locks that this process has on it.
 
     Otherwise another process could take the log away under whoever reads.
@@ -122,7 +124,7 @@ async def test_the_locks_of_sqlite_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["s.db.lock", "s.db.ballast"])
 @pytest.mark.parametrize("there", [True, False], ids=["to a file", "to nothing"])
-async def test_a_link_is_not_followed(tmp_path: Path, name: str, there: bool) -> None:
+async def test_a_link_in_place_of_lock_or_ballast_is_refused(tmp_path: Path, name: str, there: bool) -> None:
     """A link in place of the lock or the ballast is refused, and what it leads to is left alone."""
     precious = tmp_path / "precious"
     if there:
@@ -145,7 +147,7 @@ async def test_a_link_to_the_store_itself_is_followed(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "there" / "s.db").stat().st_mode) == 0o600
 
 
-async def test_a_link_that_comes_later_is_not_followed(tmp_path: Path) -> None:
+async def test_a_link_that_replaces_the_ballast_is_not_followed(tmp_path: Path) -> None:
     """A link that takes the ballast's place while the store is open is not followed. Writing goes on."""
     precious = tmp_path / "precious"
     precious.write_text("precious")

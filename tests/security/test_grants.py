@@ -168,7 +168,7 @@ async def test_a_reader_watches(place: Place) -> None:
         await heard.wait()
 
 
-async def test_single_verbs(place: Place) -> None:
+async def test_a_user_with_two_verbs_has_these_and_ready_only(place: Place) -> None:
     """`audit:get,list` may do these two, ask whether the service is ready, and nothing else."""
     await place.store.kv("audit").set("k", 1)
     async with holdfast.open(place.address("audit:get,list")) as store, asyncio.timeout(PATIENCE):
@@ -182,7 +182,7 @@ async def test_single_verbs(place: Place) -> None:
     assert place.who.events("audit:get,list") == []
 
 
-async def test_a_tenants_project_with_few_verbs(place: Place) -> None:
+async def test_a_user_of_a_project_may_have_few_verbs(place: Place) -> None:
     """A user of a project may be given few verbs too, and `set` is `put` there under both names."""
     key = "tenant/acme/project/web/k"
     async with holdfast.open(place.address("acme/web:read,set")) as store, asyncio.timeout(PATIENCE):
@@ -219,7 +219,7 @@ async def test_every_verb_that_was_not_granted_is_refused(place: Place, user: st
     assert executed == len(granted) + barriers
 
 
-async def test_a_reply_is_no_write(place: Place) -> None:
+async def test_a_reply_to_a_reader_is_not_executed_as_a_write(place: Place) -> None:
     """A user who may only read can't have the service's answer taken for a request to write."""
     await place.store.kv("trivia").set("k", 1)
     for verb in ("delete_many", "set", "incr", "batch"):
@@ -249,7 +249,7 @@ async def test_a_user_with_few_verbs_overhears_nothing(place: Place) -> None:
     assert {subject for subject in heard if not subject.startswith("db.event.kv.trivia.")} == set()
 
 
-async def test_reading_changes_nothing() -> None:
+async def test_no_verb_of_read_changes_a_namespace() -> None:
     """No verb of `read` moves a namespace's version, whatever it is asked: each is tried on a real store."""
     async with holdfast.open("memory://") as store, nats_server() as server, connection(server.url) as client:
         await store.tables("trivia").create_table(FORGED, partition_key=("name", "string"))
@@ -328,7 +328,7 @@ def test_unknown_verbs_of_a_project_are_refused() -> None:
     assert caught.value.field == "tenant"
 
 
-def test_one_user_has_one_name() -> None:
+def test_order_and_repetition_of_verbs_make_no_second_user() -> None:
     """The order, repetitions and other names of verbs make no second user."""
     users = Permissions(
         ("trivia:list,get", "trivia:get,list,get", "trivia:read,get", "trivia:read"),
@@ -337,7 +337,7 @@ def test_one_user_has_one_name() -> None:
     assert users == (SERVICE, OPERATOR, "trivia:get,list", "trivia:read", "acme/web:get,set")
 
 
-def test_names_can_not_be_confused() -> None:
+def test_names_of_users_tenants_and_projects_do_not_collide() -> None:
     """A tenant or project that is called like a part of another user's name has a name of its own."""
     plugins = ("acme", "acme:read", "only", "read:read")
     tenants = ("acme/only", "acme/read", "acme/only:read", "only/read:read")

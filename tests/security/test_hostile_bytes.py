@@ -90,7 +90,7 @@ async def test_a_subject_can_not_choose_its_subscription(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("name", SILENCING)
-async def test_the_librarys_own_client_is_silenced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_control_the_nats_py_client_is_silenced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a service that is connected with the library's client answers nobody any more."""
     monkeypatch.setattr("tests.security.bus.PATIENCE", 0.5)
     async with running_bus("permissions", stand_in_on_the_library) as bus:
@@ -100,7 +100,7 @@ async def test_the_librarys_own_client_is_silenced(name: str, monkeypatch: pytes
             await bus.parties["quote-db"].ask_everywhere()
 
 
-async def test_the_librarys_own_client_confuses_subscriptions() -> None:
+async def test_control_the_nats_py_client_confuses_subscriptions() -> None:
     """Negative control: behind a vertical tab a user names the subscription that takes its message."""
     plain = partial(stand_in_on_the_library, guarded=False)
     async with running_bus("permissions", plain) as bus:

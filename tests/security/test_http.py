@@ -101,7 +101,7 @@ async def test_no_token_reaches_another(bus: str, tmp_path: Path) -> None:
         assert tried > 300
 
 
-async def test_odd_names_lead_nowhere(here: Served) -> None:
+async def test_illegal_names_in_a_path_are_refused(here: Served) -> None:
     """A name in a path that is none is refused with a code, however it is encoded."""
     for token in ODD_TOKENS:
         for encoded in {quote(token, safe=""), quote(token, safe="/")}:
@@ -112,7 +112,7 @@ async def test_odd_names_lead_nowhere(here: Served) -> None:
         assert await here.store.namespaces() == [], token
 
 
-async def test_odd_keys_are_keys(here: Served) -> None:
+async def test_odd_keys_reach_no_other_key_namespace_or_file(here: Served) -> None:
     """A key is text: nothing in it leads to another key, namespace or file."""
     for number, key in enumerate(key for key in ODD_KEYS if not key.startswith("..")):
         path = f"/v1/kv/trivia{number}/{quote(key, safe='')}"
@@ -181,7 +181,7 @@ NOT_HTTP = (
 )
 
 
-async def test_requests_that_are_not_http(here: Served) -> None:
+async def test_malformed_http_is_refused_and_writes_nothing(here: Served) -> None:
     """Bytes that are no legal request, or two at once, are refused, and nothing is written."""
 
     async def is_refused(sent: bytes) -> None:
@@ -213,7 +213,7 @@ def chunked(head: bytes, trailers: bytes) -> bytes:
     )
 
 
-async def test_trailers_are_no_headers(here: Served) -> None:
+async def test_trailers_are_ignored(here: Served) -> None:
     """What follows a body in chunks says nothing about the request: no condition, no host, no proxy."""
     await here.store.kv("trivia").set("a", 1)
     trailers = (
@@ -281,7 +281,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-async def test_heads_that_may_be_read_in_two_ways(here: Served, name: str) -> None:
+async def test_ambiguous_heads_are_refused(here: Served, name: str) -> None:
     """A head of which two programs may think differently is refused, and nothing is written."""
     await here.store.kv("trivia").set("a", 1)
     sent, status = HEADS[name]
@@ -303,7 +303,7 @@ async def test_a_request_without_a_host_is_refused_in_its_turn(here: Served) -> 
     assert answers[-1].endswith(b"3")
 
 
-async def test_headers_are_text_of_the_caller_and_no_more(here: Served) -> None:
+async def test_header_values_can_not_inject_headers_or_log_lines(here: Served) -> None:
     """A request id or a writer can't add a header or a line to an answer or to the log."""
     for value in ("a\x7fb", "x" * 201, "é" * 300):
         sent = b"PUT /v1/kv/trivia/a HTTP/1.1\r\n" + HEAD + b"Holdfast-Writer: " + value.encode()
@@ -329,7 +329,7 @@ async def test_requests_sent_together_keep_their_order(here: Served) -> None:
     assert [json.loads(body)["version"] for body in bodies[0:200:2]] == list(range(1, 101))
 
 
-async def test_a_client_that_goes_leaves_nothing(here: Served) -> None:
+async def test_a_client_that_disconnects_costs_nothing_afterwards(here: Served) -> None:
     """A client that sends requests and goes at once costs nothing afterwards, and its writes are whole."""
     where = urlsplit(here.url)
     assert where.hostname is not None
@@ -347,7 +347,7 @@ async def test_a_client_that_goes_leaves_nothing(here: Served) -> None:
     assert (await here.ask("GET", "/livez")).status_code == 200
 
 
-async def test_budgets_hold(here: Served) -> None:
+async def test_expensive_requests_and_quotas_are_refused_over_http(here: Served) -> None:
     """A request that would cost too much is refused over HTTP as everywhere, and a quota holds."""
     await here.store.set_policy("kv/trivia", holdfast.Policy(quota_keys=3))
     statuses = [(await here.ask("PUT", f"/v1/kv/trivia/{number}", 1)).status_code for number in range(5)]

@@ -64,7 +64,7 @@ async def _listed(up: Up, token: str) -> set[int]:
     return {found["process"] for found in answer.json()["instances"]}
 
 
-async def test_permissions_without_the_services_inbox(
+async def test_a_denied_inbox_is_logged_once_with_its_cure(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under permissions that a person wrote, a denial is logged once, with its cure.

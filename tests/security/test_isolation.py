@@ -43,7 +43,7 @@ async def test_honest_users_are_served(mode: Mode, service: Answering, kind: Kin
                 assert f"db.event.{family}.{own}.set" in bus.parties[user].events
 
 
-def test_every_verb_of_tables_is_tried() -> None:
+def test_attacks_cover_every_verb_of_tables() -> None:
     """No verb is left out of the attempts."""
     assert set(TABLE_VERBS) == VERBS.keys()
 
@@ -94,14 +94,14 @@ async def test_without_credentials_nobody_gets_in(bus: Bus) -> None:
                 pass
 
 
-async def test_without_a_service_no_answer_goes_astray(mode: Mode) -> None:
+async def test_no_responders_is_told_to_the_caller_only(mode: Mode) -> None:
     """That nobody serves is told to who asked, and to nobody else."""
     async with running_bus(mode, no_service) as bus:
         await Attacker("trivia", bus).misdirect()
         assert bus.breaches(own="trivia") == []
 
 
-async def test_wrong_subjects_of_ones_own_are_answered(mode: Mode) -> None:
+async def test_wrong_subjects_within_the_own_namespace_are_answered(mode: Mode) -> None:
     """Whatever a user may send to is answered, also an unknown verb and too many tokens."""
     async with running_bus(mode, holdfast_service) as bus:
         for user, subject in (
@@ -118,14 +118,14 @@ async def test_wrong_subjects_of_ones_own_are_answered(mode: Mode) -> None:
             assert {"INVALID_SUBJECT", "invalid_subject"} & set(codes), (subject, answer)
 
 
-async def test_operators_see_who_serves(bus: Bus) -> None:
+async def test_an_operator_discovers_the_service(bus: Bus) -> None:
     """An operator finds the service as NATS tools do."""
     async with library_client(bus.url, bus.credentials[OPERATOR]) as client:
         reply = await client.request("$SRV.PING.holdfast", b"", timeout=60)
     assert b'"holdfast"' in reply.data
 
 
-async def test_the_service_has_no_more_than_it_needs(mode: Mode) -> None:
+async def test_the_credentials_of_the_service_allow_no_more_than_it_needs(mode: Mode) -> None:
     """Who takes over the service's connection can't listen outside its group or speak as a user."""
     async with running_bus(mode, no_service) as bus:
         for line in (

@@ -61,7 +61,7 @@ def told(mode: Mode, cost: Cost, what: str) -> None:
 
 
 @needs_proc
-async def test_unread_replies_cost_little(mode: Mode) -> None:
+async def test_unread_replies_cost_bounded_memory(mode: Mode) -> None:
     """Connections that never read while they ask for large replies cost what the configuration allows."""
     size = sizes(mode)
     cost = await attack(mode, **size)
@@ -72,7 +72,7 @@ async def test_unread_replies_cost_little(mode: Mode) -> None:
 
 
 @needs_proc
-async def test_without_limits_they_cost_much(mode: Mode) -> None:
+async def test_control_without_limits_unread_replies_exceed_the_bound(mode: Mode) -> None:
     """The negative control: without the limits the same attack is past the same bound."""
     size = sizes(mode)
     cost = await attack(mode, **size, altered=_without_limits)
@@ -88,7 +88,7 @@ def _without_limits(text: str) -> str:
     return bare
 
 
-async def test_one_users_connections_leave_room_for_others() -> None:
+async def test_each_user_has_its_own_connection_limit_with_accounts() -> None:
     """In accounts mode each user has its own number of connections, also two users of one plugin."""
     who = Permissions(("trivia", "trivia:read"), connections=2)
     credentials = {user: new_credentials(user, "nkeys") for user in who.users}
@@ -103,7 +103,7 @@ async def test_one_users_connections_leave_room_for_others() -> None:
                 pass
 
 
-async def test_all_connections_together_have_a_limit_with_permissions() -> None:
+async def test_all_connections_share_a_limit_with_permissions() -> None:
     """In permissions mode the server counts all connections, with room for each user and for the service."""
     text = text_of(Permissions(("trivia", "quote-db"), mode="permissions", connections=3))
     assert re.search(r"(?m)^max_connections: (\d+)$", text)[1] == str(3 * 3 + 16 * 3)  # type: ignore[index]
@@ -121,7 +121,7 @@ def test_every_configuration_limits_a_connection(mode: Mode, line: str) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_at_least_one_connection(number: int) -> None:
+def test_a_limit_of_zero_connections_is_refused(number: int) -> None:
     """A user who may not connect at all is a mistake in writing."""
     with pytest.raises(ValidationError, match="connections"):
         Permissions(("trivia",), connections=number)

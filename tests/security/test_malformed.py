@@ -131,7 +131,7 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_malformed_payloads_get_the_right_code(nats_server: NatsServer, tmp_path: Path) -> None:
     """Each of 5,000 malformed payloads, or 100,000, is answered with a correct code; memory stays flat."""
     mill = Mill(seed=1)
     with (tmp_path / "stderr").open("wb") as complaints:
@@ -163,7 +163,7 @@ async def test_malformed_payloads(nats_server: NatsServer, tmp_path: Path) -> No
     assert b"Traceback" not in (tmp_path / "stderr").read_bytes()
 
 
-async def test_odd_subjects(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_odd_subjects_reach_nothing(nats_server: NatsServer, tmp_path: Path) -> None:
     """Traversal, SQL, wildcards and control characters lead nowhere, in every place of every subject."""
     path = tmp_path / "store.db"
     payload = b'{"key":"k","value":1}'
@@ -193,7 +193,7 @@ async def test_odd_subjects(nats_server: NatsServer, tmp_path: Path) -> None:
         assert (await caller.ask("db.kv.trivia.set", payload))["version"] == 1
 
 
-async def test_odd_keys_are_only_keys(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_odd_keys_are_stored_and_matched_literally(nats_server: NatsServer, tmp_path: Path) -> None:
     """What means something elsewhere is an ordinary key here: kept and matched as it is, where it belongs."""
     path = tmp_path / "store.db"
     async with serving(nats_server.url, storage=str(path)), calling(nats_server.url) as caller:

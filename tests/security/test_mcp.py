@@ -88,7 +88,7 @@ async def attack(here: Served, token: str, body: bytes, headers: dict[str, str])
 
 
 @pytest.mark.unmeasured
-async def test_damaged_requests_do_no_harm(tmp_path: Path) -> None:
+async def test_damaged_requests_are_answered_and_reveal_nothing(tmp_path: Path) -> None:
     """Whatever is sent with a plugin's token, the service answers, shows nothing else, and goes on."""
     seed = random.SystemRandom().randrange(2**32)
     chance = random.Random(seed)

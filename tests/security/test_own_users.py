@@ -87,7 +87,7 @@ async def test_every_user_learns_whether_the_service_is_ready(place: Place) -> N
                 await store.ready()
 
 
-async def test_ready_without_an_inbox(place: Place) -> None:
+async def test_ready_needs_an_inbox_only_with_permissions(place: Place) -> None:
     """With an account of its own a client need not name its inbox; with permissions it is told to."""
     async with place.serving(Tally()), place.serving(Tally(), "trivia"):
         for user in USERS:
@@ -99,7 +99,7 @@ async def test_ready_without_an_inbox(place: Place) -> None:
                     await store.ready()
 
 
-async def test_ready_where_it_is_forbidden(place: Place) -> None:
+async def test_ready_with_the_inbox_of_another_is_refused(place: Place) -> None:
     """A client that names another's inbox is refused by permissions, and not answered between accounts."""
     theirs = place.address("quote-db", inbox=False) + "&inbox=_INBOX.trivia"
     async with place.serving(Tally()), holdfast.open(theirs) as store, asyncio.timeout(PATIENCE):
@@ -107,7 +107,7 @@ async def test_ready_where_it_is_forbidden(place: Place) -> None:
             await store.ready()
 
 
-async def test_only_its_own_connection_hears_a_plugin(place: Place) -> None:
+async def test_a_plugin_with_its_own_connection_is_served_there_only(place: Place) -> None:
     """In both modes a plugin with a connection of its own is served there alone, in order, and each once."""
     common, own = Tally(), Tally()
     async with place.serving(common), place.serving(own, "trivia"):
@@ -120,7 +120,7 @@ async def test_only_its_own_connection_hears_a_plugin(place: Place) -> None:
     assert (own.executed, common.executed) == ({"kv/trivia": 100}, {"kv/quote-db": 1})
 
 
-async def test_nobody_else_reaches_that_connection(place: Place) -> None:
+async def test_no_other_user_reaches_the_connection_of_a_plugin(place: Place) -> None:
     """Neither the plugin's subjects nor those behind them are open to another, and no reply leads there."""
     common, own = Tally(), Tally()
     async with place.serving(common), place.serving(own, "trivia"):

@@ -86,7 +86,9 @@ def shown(folder: Path, user: str, kind: Kind) -> Credentials:
     return credentials_of(user, file.read_text().strip(), kind)
 
 
-def test_nothing_else_changes(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
+def test_rotating_a_plugin_changes_its_secrets_only(
+    config: Callable[..., Said], folder: Path, kind: Kind
+) -> None:
     """All users of the plugin have new secrets; every other byte of the folder is as it was."""
     before = contents(folder)
     users = {user: shown(folder, user, kind) for user in ("trivia", "trivia:read")}
@@ -104,7 +106,9 @@ def test_nothing_else_changes(config: Callable[..., Said], folder: Path, kind: K
     assert text.endswith(EDIT)
 
 
-def test_one_user_of_a_plugin(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
+def test_each_kind_of_user_can_be_rotated_alone(
+    config: Callable[..., Said], folder: Path, kind: Kind
+) -> None:
     """A user with few verbs can be renewed alone, and so can a project, the operator and the service."""
     for user in ("trivia:read", "acme/web:get,set", "OPERATOR", SERVICE):
         before = contents(folder)
@@ -114,7 +118,7 @@ def test_one_user_of_a_plugin(config: Callable[..., Said], folder: Path, kind: K
         assert changed == {str(nats_command.file_of(user, kind)), nats_command.NAME}
 
 
-def test_several_at_once(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
+def test_several_users_can_be_rotated_at_once(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
     """The option may be given several times, and the document says what was renewed."""
     said = config("--rotate", "quote-db", "--rotate", "acme/web", "--out", folder, "--json")
     told = json.loads(said.out)
@@ -125,7 +129,7 @@ def test_several_at_once(config: Callable[..., Said], folder: Path, kind: Kind) 
     assert "secret" not in said.out
 
 
-def test_what_is_renewed_is_for_its_owner_alone(config: Callable[..., Said], folder: Path) -> None:
+def test_rotated_files_are_private(config: Callable[..., Said], folder: Path) -> None:
     """Files that were replaced can be read by nobody else, and none is left over."""
     assert config("--rotate", "trivia", "--out", folder).code == 0
     modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*") if path.is_file()}
@@ -144,7 +148,7 @@ def test_what_is_renewed_is_for_its_owner_alone(config: Callable[..., Said], fol
         (("--rotate", "trivia", "--tls-cert", "cert.pem"), "only renews the credentials in the folder"),
     ],
 )
-def test_a_mistake_changes_nothing(
+def test_an_unknown_user_changes_nothing(
     config: Callable[..., Said], folder: Path, arguments: tuple[str, ...], told: str
 ) -> None:
     """A user that does not exist is named with the nearest that does, and every file stays as it is."""
@@ -155,7 +159,7 @@ def test_a_mistake_changes_nothing(
     assert contents(folder) == before
 
 
-def test_without_a_folder(config: Callable[..., Said], tmp_path: Path) -> None:
+def test_rotation_needs_a_folder_with_a_configuration(config: Callable[..., Said], tmp_path: Path) -> None:
     """The folder has to be named, and to hold a configuration."""
     assert "--out" in config("--rotate", "trivia").err
     said = config("--rotate", "trivia", "--out", tmp_path)
@@ -164,7 +168,7 @@ def test_without_a_folder(config: Callable[..., Said], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
-def test_a_configuration_that_can_not_be_read(
+def test_an_unreadable_configuration_is_named(
     config: Callable[..., Said], folder: Path, content: bytes | None
 ) -> None:
     """What is in the place of the configuration and is none is named."""
@@ -176,7 +180,9 @@ def test_a_configuration_that_can_not_be_read(
     assert str(path) in said.err
 
 
-def test_credentials_of_another_configuration(config: Callable[..., Said], folder: Path, kind: Kind) -> None:
+def test_credentials_of_another_configuration_are_refused(
+    config: Callable[..., Said], folder: Path, kind: Kind
+) -> None:
     """Where the configuration does not know a user's file, that is said and nothing is changed."""
     secret = "SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4" if kind == "nkeys" else "other"
     (folder / nats_command.file_of("trivia", kind)).write_text(secret)
@@ -187,7 +193,7 @@ def test_credentials_of_another_configuration(config: Callable[..., Said], folde
     assert contents(folder) == before
 
 
-def test_after_an_interruption(
+def test_an_interrupted_rotation_is_completed_by_the_next(
     config: Callable[..., Said], folder: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the process ends before the new secret is in its place, the next renewal goes on from there."""
@@ -212,7 +218,7 @@ def test_after_an_interruption(
 
 
 @pytest.mark.parametrize("mode", ["accounts", "permissions"])
-async def test_a_running_server_that_reloads(
+async def test_a_reload_admits_new_credentials_and_keeps_other_connections(
     config: Callable[..., Said], kind: Kind, mode: Mode, tmp_path: Path
 ) -> None:
     """After a reload the old credentials are refused and the new let in; all other connections stay up."""
@@ -240,7 +246,9 @@ async def test_a_running_server_that_reloads(
         assert (other.is_connected, other.reconnects) == (True, 0)
 
 
-async def test_under_holdfast_up(config: Callable[..., Said], kind: Kind, tmp_path: Path) -> None:
+async def test_the_server_of_holdfast_up_reloads_rotated_credentials(
+    config: Callable[..., Said], kind: Kind, tmp_path: Path
+) -> None:
     """The server that `holdfast up` started reloads the file that was renewed."""
     folder = tmp_path / "bus"
     assert config(*PLAIN, "--credentials", kind, "--out", folder).code == 0
@@ -262,7 +270,9 @@ async def test_under_holdfast_up(config: Callable[..., Said], kind: Kind, tmp_pa
         assert "is gone" not in up.complaints
 
 
-async def test_a_client_with_the_file_comes_back(config: Callable[..., Said], tmp_path: Path) -> None:
+async def test_a_client_rereads_its_nkey_file_on_reconnect(
+    config: Callable[..., Said], tmp_path: Path
+) -> None:
     """A client that was given the file of an nkey reads it at its next attempt, and needs no restart."""
     folder = tmp_path / "bus"
     assert config(*PLAIN, "--out", folder).code == 0

@@ -55,7 +55,7 @@ def taken() -> Iterator[int]:
         yield number
 
 
-async def test_it_serves_from_start_to_stop(tmp_path: Path, port: int) -> None:
+async def test_start_serves_clients_and_stop_frees_the_port(tmp_path: Path, port: int) -> None:
     """After start() clients are served at the url; after stop() the port is free again."""
     async with NatsServer(tmp_path, port=port) as server:
         assert server.url == f"nats://127.0.0.1:{port}"
@@ -67,13 +67,13 @@ async def test_it_serves_from_start_to_stop(tmp_path: Path, port: int) -> None:
     await server.stop()
 
 
-async def test_only_this_machine_can_connect(nats_server: NatsServer) -> None:
+async def test_the_server_listens_on_localhost_only(nats_server: NatsServer) -> None:
     """The server listens on 127.0.0.1, not on every address, which would be its own default."""
     with pytest.raises(OSError, match="Connect call failed"):
         await asyncio.open_connection("127.0.0.2", nats_server.port)
 
 
-async def test_a_killed_server_comes_back_at_its_address(nats_server: NatsServer) -> None:
+async def test_a_killed_server_restarts_at_the_same_port(nats_server: NatsServer) -> None:
     """A free port is chosen once: a server that died is started again where clients look for it."""
     url = nats_server.url
     nats_server.process.kill()
@@ -90,7 +90,7 @@ async def test_a_taken_port_is_named_with_its_flag(tmp_path: Path, taken: int) -
         await NatsServer(tmp_path, port=taken).start()
 
 
-async def test_a_second_holdfast_leaves_the_first_alone(tmp_path: Path, port: int) -> None:
+async def test_a_second_holdfast_does_not_stop_the_first_server(tmp_path: Path, port: int) -> None:
     """A server whose owner lives is not ended by another that wants the same folder and port."""
     async with NatsServer(tmp_path, port=port) as first:
         with pytest.raises(Unavailable, match=r"another Holdfast; .* --nats-port"):
@@ -99,7 +99,7 @@ async def test_a_second_holdfast_leaves_the_first_alone(tmp_path: Path, port: in
             await client.flush()
 
 
-async def test_what_a_killed_holdfast_left_behind_is_ended(tmp_path: Path, port: int) -> None:
+async def test_a_server_left_by_a_killed_holdfast_is_stopped(tmp_path: Path, port: int) -> None:
     """After kill -9 the next start gets the port back from the server that was left running."""
     command = [sys.executable, "-c", ABANDON, str(tmp_path), str(port)]
     abandoned = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -112,7 +112,7 @@ async def test_what_a_killed_holdfast_left_behind_is_ended(tmp_path: Path, port:
 
 
 @pytest.mark.parametrize(("name", "pid"), [("holdfast-other", "1"), ("holdfast-other", "no number")])
-async def test_a_strangers_server_is_left_alone(
+async def test_a_server_of_another_program_is_not_stopped(
     nats_server: NatsServer, tmp_path: Path, name: str, pid: str
 ) -> None:
     """A server that does not bear the name given out here is not ended, whatever the pid file says."""
@@ -157,7 +157,7 @@ async def test_a_server_that_does_not_end_is_killed(
     assert nats_server.process.returncode == -signal.SIGKILL
 
 
-async def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_the_folder_of_the_server_is_private(tmp_path: Path) -> None:
     """The configuration may hold passwords: nobody else can read it, or the folder."""
     folder = tmp_path / "nats"
     async with NatsServer(folder, port=None, config="max_payload: 1MB"):
@@ -166,7 +166,7 @@ async def test_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert modes == {"nats": 0o700, "nats-server.conf": 0o600}
 
 
-async def test_a_file_is_read_again(tmp_path: Path) -> None:
+async def test_a_configuration_file_is_read_on_reload_and_restart(tmp_path: Path) -> None:
     """A server that was given a file reads it when it is told to reload, and when it is started again."""
     file = tmp_path / "a folder" / "mine.conf"
     file.parent.mkdir()
@@ -189,7 +189,7 @@ async def _max_payload(server: NatsServer) -> int:
         return client.max_payload
 
 
-async def test_nothing_is_known_before_the_start(tmp_path: Path) -> None:
+async def test_port_and_process_are_unknown_before_the_start(tmp_path: Path) -> None:
     """The port and the process of a server that was never started are not made up."""
     server = NatsServer(tmp_path, port=None)
     with pytest.raises(RuntimeError, match="free port"):
@@ -200,13 +200,13 @@ async def test_nothing_is_known_before_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 65_536])
-def test_a_port_that_can_not_be_is_refused(number: int, tmp_path: Path) -> None:
+def test_an_impossible_port_is_refused(number: int, tmp_path: Path) -> None:
     """A number that is no port is said to be none before anything is started."""
     with pytest.raises(ValidationError, match=f"from 1 to 65535, not {number}"):
         NatsServer(tmp_path, port=number)
 
 
-def test_the_packaged_server_keeps_permissions() -> None:
+def test_the_packaged_server_is_new_enough_for_permissions() -> None:
     """What the extra brings is new enough for permissions to hold."""
     assert version() >= LEAST_VERSION
 
@@ -236,7 +236,7 @@ def test_a_program_that_says_no_version_is_refused(tmp_path: Path) -> None:
         version(_program(tmp_path, "hello"))
 
 
-def test_a_program_that_is_replaced_is_asked_again(tmp_path: Path) -> None:
+def test_a_replaced_server_program_is_asked_for_its_version_again(tmp_path: Path) -> None:
     """A nats-server says its version once; one that was installed in its place says its own."""
     for changed, said in ((1, "v2.14.0"), (2, "v2.15.1"), (1, "nothing")):
         program = _program(tmp_path, said)
@@ -244,13 +244,13 @@ def test_a_program_that_is_replaced_is_asked_again(tmp_path: Path) -> None:
         assert version(program) == ((2, 14, 0) if changed == 1 else (2, 15, 1))
 
 
-def test_on_few_cores_the_server_has_one() -> None:
+def test_on_two_cores_the_server_uses_one_thread() -> None:
     """A server beside its service and its clients on two cores does not take both; on more it decides."""
     assert defaults_on(1, apart=False) == defaults_on(2, apart=False) == {"GOMAXPROCS": "1"}
     assert defaults_on(3, apart=False) == defaults_on(64, apart=False) == {}
 
 
-def test_users_that_are_told_apart_do_not_wait_for_one_thread() -> None:
+def test_a_server_with_isolated_users_has_several_threads() -> None:
     """A server that any of its users may flood has several threads, so that the others get their turns."""
     assert defaults_on(1, apart=True) == {"GOMAXPROCS": "2"}
     assert defaults_on(2, apart=True) == {"GOMAXPROCS": "4"}
@@ -264,7 +264,7 @@ def _variables_of(pid: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("chosen", [None, "7"])
-async def test_what_the_user_has_set_for_the_server_stands(
+async def test_environment_variables_of_the_user_win(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, apart: bool
 ) -> None:
     """The server runs with the variables of this process; those of ours only fill in."""

@@ -54,7 +54,7 @@ def codes(reply: dict[str, Any]) -> set[str]:
         ("db.admin", OPERATORS),
     ],
 )
-async def test_over_nats(
+async def test_surrogates_over_nats_are_validation_errors(
     nats_server: NatsServer, tmp_path: Path, subject: str, requests: dict[str, dict[str, Any]]
 ) -> None:
     """Every such request is answered, with VALIDATION_ERROR; none is an internal error."""
@@ -81,7 +81,7 @@ async def test_over_nats(
         ("/v1/admin", OPERATORS),
     ],
 )
-async def test_over_http(
+async def test_surrogates_over_http_are_validation_errors(
     nats_server: NatsServer, tmp_path: Path, path: str, requests: dict[str, dict[str, Any]]
 ) -> None:
     """What holds over NATS holds over HTTP: every such request is answered, with VALIDATION_ERROR."""
@@ -122,7 +122,7 @@ async def refused(call: Callable[[], Awaitable[Any]]) -> bool:
     )
 
 
-async def test_keys_in_python(store: Store) -> None:
+async def test_surrogates_in_keys_raise_validation_error(store: Store) -> None:
     """What holds over NATS holds for programs: `ValidationError` and nothing else is raised."""
     verbs = {verb: KEYS[verb] for verb in KEYS if verb not in ("stats", "ready", "escalate")}
     for kv in (store.kv("p"), store.semantic("acme", "web")):
@@ -132,7 +132,7 @@ async def test_keys_in_python(store: Store) -> None:
                 assert await refused(partial(getattr(kv, verb), **said)), (verb, place)
 
 
-async def test_tables_in_python(store: Store) -> None:
+async def test_surrogates_in_tables_raise_validation_error(store: Store) -> None:
     """What holds over NATS holds for programs: `ValidationError` and nothing else is raised."""
     call = table_calls(store, "table/p")
     for verb, place, fields in spoilt({verb: TABLES[verb] for verb in TABLES if verb != "stats"}):
@@ -159,7 +159,7 @@ OPERATIONS: Final[dict[str, Callable[[Store], Any]]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_operators_in_python(store: Store, name: str) -> None:
+async def test_surrogates_in_operator_calls_raise_validation_error(store: Store, name: str) -> None:
     """What holds over NATS holds for programs: `ValidationError` and nothing else is raised."""
     with pytest.raises((holdfast.ValidationError, holdfast.InvalidPluginName)):
         await OPERATIONS[name](store)

@@ -121,7 +121,7 @@ async def here(bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-async def test_over_nats(
+async def test_wrong_types_over_nats_are_client_errors(
     bus: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     """Over NATS a wrong type is a mistake of the caller, whatever the verb, the field and the engine."""
@@ -143,7 +143,7 @@ async def faults_over_nats(here: Served) -> dict[tuple[str, str], Any]:
     return faults
 
 
-async def test_over_http(here: Served) -> None:
+async def test_wrong_types_over_http_are_never_500(here: Served) -> None:
     """Over HTTP a wrong type is never answered with 500, whatever the verb and the field."""
     faults: dict[tuple[str, str], Any] = {}
     where = urlsplit(here.url)
@@ -173,7 +173,7 @@ def posted(path: str, request: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["limit", "since", "prefix", "cursor", "values", "entry", "watch"])
-async def test_in_queries(here: Served, name: str) -> None:
+async def test_wrong_query_parameters_are_client_errors(here: Served, name: str) -> None:
     """A wrong parameter in a query is a mistake of the caller too."""
     for said in ("", "x", "-1", "1.5", "9" * 400, "null", "[]", "{}", "true", "%00", "%ff"):
         for place in ("/v1/kv/trivia", "/v1/kv/trivia/a", "/v1/blob/trivia", "/v1/semantic/acme/web"):
@@ -186,7 +186,7 @@ async def test_in_queries(here: Served, name: str) -> None:
 @pytest.mark.parametrize(
     "name", [*(name.decode() for name in HEADERS), "holdfast-fields", "last-event-id", "range"]
 )
-async def test_in_headers(here: Served, name: str) -> None:
+async def test_wrong_headers_are_client_errors(here: Served, name: str) -> None:
     """A wrong header is a mistake of the caller too."""
     for said in ("", "x", "-1", "1.5", "9" * 400, "null", "[]", "{}", "[[]]", '"', "\xff", '{"key": []}'):
         for method, place in (
@@ -203,7 +203,7 @@ async def test_in_headers(here: Served, name: str) -> None:
             assert response.status_code < 500, (method, place, name, said, response.text)
 
 
-async def test_over_mcp(here: Served) -> None:
+async def test_wrong_types_over_mcp_are_client_errors(here: Served) -> None:
     """Over MCP a wrong argument is a mistake of the caller, whatever the tool."""
     faults: dict[str, Any] = {}
     async with agent(here, await token_for(here)) as one:

@@ -111,7 +111,7 @@ async def test_messages_injected_before_tls_are_not_executed(attacked: Middle, c
         assert running.recorder.operations == []
 
 
-async def test_random_injections_before_tls(attacked: Middle, certificate: Path) -> None:
+async def test_random_bytes_before_tls_execute_nothing(attacked: Middle, certificate: Path) -> None:
     """No bytes before, in or behind the greeting get anything executed or keep the service away for good."""
     chance = random.Random(7)
     async with served(attacked, certificate) as running:
@@ -169,7 +169,7 @@ async def test_a_greeting_without_tls_gets_no_password(
     assert attacked.heard == b""
 
 
-async def test_a_greeting_without_tls_on_a_reconnect(attacked: Middle, certificate: Path) -> None:
+async def test_a_reconnect_without_tls_gets_no_password(attacked: Middle, certificate: Path) -> None:
     """That holds for every later connection too."""
     async with served(attacked, certificate, "nats") as running:
         await attack(attacked, running, without_tls)
@@ -198,7 +198,7 @@ async def test_servers_named_in_plain_text_are_not_believed(
         await until(lambda: running.client.is_connected)
 
 
-async def test_a_server_that_introduces_itself_once(certificate: Path) -> None:
+async def test_servers_and_stops_announced_before_tls_are_forgotten(certificate: Path) -> None:
     """Other servers that were named in plain text, and a stop that was announced there, are forgotten."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(certificate, certificate.parent / "key.pem")
@@ -223,7 +223,9 @@ async def test_a_server_that_introduces_itself_once(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [1_000, 30_000])
-async def test_a_nested_greeting(attacked: Middle, certificate: Path, depth: int) -> None:
+async def test_a_deeply_nested_greeting_fails_one_connection_only(
+    attacked: Middle, certificate: Path, depth: int
+) -> None:
     """A greeting that is nested without end is an error of that connection, and the next one is made."""
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: errors.append(context))
@@ -233,7 +235,9 @@ async def test_a_nested_greeting(attacked: Middle, certificate: Path, depth: int
     assert errors == []
 
 
-async def test_a_certificate_of_somebody_else(attacked: Middle, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_untrusted_certificate_is_named_and_gets_no_password(
+    attacked: Middle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A server that can't be trusted is said to be that, with what can be done; it gets no password."""
     monkeypatch.setattr(
         "holdfast.bus.connection.ATTEMPT_SECONDS", PATIENCE
@@ -248,7 +252,7 @@ async def test_a_certificate_of_somebody_else(attacked: Middle, monkeypatch: pyt
 # Negative controls: the same attempts with one thing taken away that keeps them out.
 
 
-async def test_control_of_injections(
+async def test_control_injected_requests_would_be_executed(
     attacked: Middle, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If what comes before the login were read like everything else, the forged request would be executed."""
@@ -260,7 +264,7 @@ async def test_control_of_injections(
         assert await holds(running) == 1
 
 
-async def test_control_of_greetings_without_tls(
+async def test_control_the_password_would_be_sent_in_plain_text(
     attacked: Middle, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If TLS were spoken only where it is offered, the password would be heard on the wire."""
@@ -275,7 +279,9 @@ async def test_control_of_greetings_without_tls(
         attacked.cut()
 
 
-async def test_control_of_servers_named_in_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_control_a_server_named_in_plain_text_would_get_the_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """If a server that only another one named were trusted like the user's own, it would get the password."""
     monkeypatch.setattr(login_module, "_SECRETS", frozenset())
     async with scribe() as named, scribe() as thief:
@@ -288,7 +294,7 @@ async def test_control_of_servers_named_in_plain_text(monkeypatch: pytest.Monkey
         await client.close()
 
 
-async def test_control_of_nested_greetings(
+async def test_control_nested_greetings_would_reach_the_loop(
     attacked: Middle, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If nobody expected that a greeting may be nested too deeply, the loop would be told of an error."""
