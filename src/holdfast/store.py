@@ -65,6 +65,7 @@ class Store:
         engine: Where rows are kept.
         clock: The clock to use instead of the machine's, for tests.
         writer: Name of the writer if a call does not give one.
+        principal: Name of the caller, where it is known for certain; the audit records it.
         sweep_interval: Longest time in seconds until plain entries that have expired are removed.
         reap: Whether this store notices expiry by itself.
         defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies have none. Its other
@@ -77,13 +78,21 @@ class Store:
         *,
         clock: Clock | None = None,
         writer: str | None = None,
+        principal: str | None = None,
         sweep_interval: float = 300,
         reap: bool = True,
         defaults: Policy | None = None,
     ) -> None:
         self._engine = engine
         self._clock = SystemClock() if clock is None else clock
-        self.pipeline = Pipeline(engine, self._make_room, clock=self._clock, writer=writer, defaults=defaults)
+        self.pipeline = Pipeline(
+            engine,
+            self._make_room,
+            clock=self._clock,
+            writer=writer,
+            principal=principal,
+            defaults=defaults,
+        )
         self._reap = reap
         self._sweep_interval = sweep_interval
         self._tasks: list[asyncio.Task[None]] = []

@@ -132,6 +132,7 @@ class Pipeline:
         make_room: Removes expired entries of a namespace that is full, so that a write fits.
         clock: The store's clock.
         writer: Name of the writer for calls that give none.
+        principal: Name of the caller of all handles that no door makes, where it is known for certain.
         defaults: The quota of bytes and the rate of namespaces whose policies set none. Nothing else of it
             applies.
     """
@@ -143,9 +144,11 @@ class Pipeline:
         *,
         clock: Clock,
         writer: str | None = None,
+        principal: str | None = None,
         defaults: Policy | None = None,
     ) -> None:
         self._engine = engine
+        self._principal = principal
         self._service = service_of(engine)
         if defaults is not None:
             engine.defaults = defaults
@@ -244,7 +247,7 @@ class Pipeline:
             new_id=self._new_id,
             now=self._clock.now,
             root=root,
-            principal=principal,
+            principal=principal or self._principal,
         )
 
     def now(self) -> int:

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
-import holdfast
 from holdfast.edges.nats.server_config import SERVICE, Permissions, new_credentials
 from tests.edges.cli.conftest import fill
 from tests.edges.cli.test_terminal import Terminal, read
-from tests.edges.running import holdfast_up
+from tests.edges.running import ask, holdfast_up, plain_client
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nats.aio.msg import Msg
+
     from tests.edges.cli.conftest import Cli, Program
 
 
-async def test_writes_go_through_the_service(cli: Cli, tmp_path: Path) -> None:
-    """A file that a service has open is written to through that service, and read as it is."""
+async def test_writes_beside_a_service(cli: Cli, tmp_path: Path) -> None:
+    """A file that a service has open is read and written as it is, and the service sees it at once."""
     file = tmp_path / "up" / "holdfast" / "holdfast.db"
     on = ("--url", file)
-    async with holdfast_up(tmp_path / "up"):
+    async with holdfast_up(tmp_path / "up") as up, plain_client(up.url) as client:
+        events: asyncio.Queue[Msg] = asyncio.Queue()
+        await client.subscribe("db.event.>", cb=events.put)
+        await client.flush()
         for command, out in (
             ("set k 1", "1\n"),
             ("incr n 5", "5\n"),
@@ -37,13 +42,15 @@ async def test_writes_go_through_the_service(cli: Cli, tmp_path: Path) -> None:
             outcome = await asyncio.to_thread(cli.did, *command.split(), *on)
             assert out is None or outcome.out == out
         assert (await asyncio.to_thread(cli, "ping", *on)).code == 0
-        async with holdfast.open(file, reap=False) as store:
-            assert (await store.kv("jobs").incr("n")).value == 6
+        assert (await ask(client, "db.kv.jobs.incr", key="n"))["value"] == 6
+        async with asyncio.timeout(60):
+            subjects = [(await events.get()).subject for _ in range(5)]
+        assert [name.rpartition(".")[2] for name in subjects] == [*("set", "set", "set", "deleted", "set")]
     assert (await asyncio.to_thread(cli.did, "incr", "n", *on)).out == "7\n"
 
 
-async def test_a_service_that_lets_nobody_in_is_named(cli: Cli, tmp_path: Path) -> None:
-    """Where credentials are needed the command says which URL to use, and has no secret in it."""
+async def test_the_audit_names_the_local_user(cli: Cli, tmp_path: Path) -> None:
+    """A write beside a service that tells its callers apart needs no credentials, and names who made it."""
     permissions = Permissions(["jobs"], mode="permissions")
     credentials = {user: new_credentials(user, "nkeys") for user in permissions.users}
     config, seed = tmp_path / "nats.conf", tmp_path / "service.nk"
@@ -51,10 +58,14 @@ async def test_a_service_that_lets_nobody_in_is_named(cli: Cli, tmp_path: Path) 
     seed.write_text(credentials[SERVICE].secret)
     home = tmp_path / "up"
     variables = {"HOLDFAST_REPLY_MODE": "permissions"}
+    on = ("--url", home / "holdfast" / "holdfast.db")
     async with holdfast_up(home, "--nats-config", config, "--nats-nkey", seed, **variables) as up:
-        outcome = await asyncio.to_thread(
-            cli, "set", "k", "1", "--url", home / "holdfast" / "holdfast.db", "--json"
-        )
+        await asyncio.to_thread(cli, "namespace", "set", "kv/jobs", "--audit", *on)
+        await asyncio.to_thread(cli.did, "set", "k", "1", *on)
+        log = (await asyncio.to_thread(cli.did, "audit", "log", "--json", *on)).jsons
+        outcome = await asyncio.to_thread(cli, "slowlog", *on, "--json")
+    me = f"local:{pwd.getpwuid(os.geteuid()).pw_name}"
+    assert [(record["writer"], record["principal"]) for record in log[-1:]] == [("cli", me)]
     assert outcome.error["error_code"] == "PERMISSION_DENIED"
     assert f"--url '{up.url}?creds=FILE'" in outcome.error["message"]
 

@@ -22,15 +22,18 @@ import msgspec
 import holdfast
 from holdfast import families, private, rules
 from holdfast.edges.cli.output import file_trouble, whole_file
-from holdfast.edges.cli.schema import onlooker, require_store, service_beside
+from holdfast.edges.cli.schema import onlooker, require_store
 from holdfast.errors import ValidationError
 from holdfast.registry import engine_for, is_service
 
 if TYPE_CHECKING:
     from holdfast.audit.keyring import Keyring
+    from holdfast.engine import Engine
 
 WRITER: Final = "cli"
 """The default writer."""
+LOCAL: Final = "local"
+"""The mode of a principal whom this machine's operating system knows."""
 SHORT: Final = "short"
 """The key in a field's metadata for the short form of the option."""
 
@@ -94,7 +97,7 @@ class Place:
 
     @asynccontextmanager
     async def open(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
-        """Open the store for writing, through the service that has the file open if there is one.
+        """Open the store for writing.
 
         Args:
             creates: Whether to create a missing store; otherwise that is an error.
@@ -108,11 +111,6 @@ class Place:
     @asynccontextmanager
     async def open_alone(self, *, creates: bool = True) -> AsyncIterator[holdfast.Store]:
         """Open the store for writing, ignoring any store that a prompt keeps open."""
-        served = service_beside(self.address)
-        if served is not None:
-            async with through(served, self.address) as store:
-                yield store
-            return
         if not creates:
             await require_store(self.address)
         async with self.opened() as store:
@@ -141,7 +139,7 @@ class Place:
         """Open the store for reading, ignoring any store that a prompt keeps open."""
         self._log_errors()
         engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=self._named)
-        async with holdfast.Store(engine, writer=WRITER, reap=False) as store:
+        async with self._store(engine) as store:
             yield store
 
     def opened(self) -> holdfast.Store:
@@ -150,7 +148,12 @@ class Place:
         address = self.address
         if not self._named and "://" not in address:
             private.make_folder(Path(address).parent)
-        return holdfast.Store(engine_for(address, self.keys_at_hand()), writer=WRITER, reap=False)
+        return self._store(engine_for(address, self.keys_at_hand()))
+
+    def _store(self, engine: Engine) -> holdfast.Store:
+        """Return the store of an engine. If no service knows its callers, the audit names the local user."""
+        principal = None if is_service(self.address) else local_user()
+        return holdfast.Store(engine, writer=WRITER, principal=principal, reap=False)
 
     def _log_errors(self) -> None:
         if not self.json:
@@ -273,18 +276,16 @@ class Target(Place):
         return (plugin,)
 
 
-@asynccontextmanager
-async def through(service: str, file: str) -> AsyncIterator[holdfast.Store]:
-    """Open the store through a service that has its file open."""
+def local_user() -> str:
+    """Return the principal of a person at this machine: the name of the user that this process runs as."""
+    # late: only a command that writes needs it
+    import pwd
+
+    user = os.geteuid()
     try:
-        async with holdfast.open(service, writer=WRITER) as store:
-            yield store
-    except (holdfast.PermissionDenied, holdfast.Unavailable) as error:
-        raise type(error)(
-            f"{error.message}. {file} is served at {service}: write through it with --url, and with what "
-            f"lets you in, as in --url '{service}{'&' if '?' in service else '?'}creds=FILE'",
-            field=error.field,
-        ) from None
+        return f"{LOCAL}:{pwd.getpwuid(user).pw_name}"
+    except KeyError:  # a container may run as a user without a name
+        return f"{LOCAL}:{user}"
 
 
 def _context_in_force() -> str | None:

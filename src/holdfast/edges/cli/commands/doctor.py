@@ -513,7 +513,7 @@ async def _writable(store: Store) -> Finding:
                 f"this store has moved to {place}, and shows what it held before",
                 f"use {place}: with --url, and as db in the settings",
             )
-        return Finding("writing", "warn", error.message, "reading works; write through that process")
+        return Finding("writing", "warn", error.message, "reading works")
     return Finding("writing", "ok", "a write would be accepted")
 
 

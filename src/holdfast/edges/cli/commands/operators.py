@@ -50,7 +50,7 @@ from holdfast.edges.cli.output import (
     table,
 )
 from holdfast.edges.cli.schema import service_beside
-from holdfast.edges.cli.target import HERE, STORE, Place, Target, through
+from holdfast.edges.cli.target import HERE, STORE, WRITER, Place, Target
 from holdfast.operators.letters import Letters
 from holdfast.operators.tokens import Token
 from holdfast.registry import is_service
@@ -386,8 +386,15 @@ async def _service(target: Target) -> AsyncIterator[holdfast.Store]:
             "only a running service has a slow log, and none that runs here serves this store: start one "
             "with holdfast up, or name one with --url nats://HOST:4222"
         )
-    async with through(served, address) as store:
-        yield store
+    try:
+        async with holdfast.open(served, writer=WRITER) as store:
+            yield store
+    except (holdfast.PermissionDenied, holdfast.Unavailable) as error:
+        raise type(error)(
+            f"{error.message}. {address} is served at {served}: name that with --url, and with what lets you "
+            f"in, as in --url '{served}{'&' if '?' in served else '?'}creds=FILE'",
+            field=error.field,
+        ) from None
 
 
 async def _gathered(
