@@ -29,6 +29,8 @@ ENTRY_POINTS: Final = "holdfast.engines"
 
 SERVICES: Final = ("nats", "tls", "http", "https")
 """The schemes of running services."""
+ALLOW_NETWORK: Final = "allow_network=true"
+"""The option of a SQLite URL for a file on a network file system."""
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
@@ -183,16 +185,26 @@ def _sqlite(url: str, rest: str, keys: Keyring | None) -> Engine:
             "sqlite:////path",
             field="url",
         )
-    if "?" in rest:
-        raise ValidationError("a sqlite URL takes no options after ?", field="url")
-    return _sqlite_file(rest[1:], keys)
+    path, _, options = rest.partition("?")
+    if options not in ("", ALLOW_NETWORK):
+        raise ValidationError(f"a sqlite URL takes no options after ? but {ALLOW_NETWORK}", field="url")
+    return _sqlite_file(path[1:], keys, allow_network=bool(options))
 
 
-def _sqlite_file(path: str, keys: Keyring | None) -> Engine:
+def sqlite_path(url: str) -> str | None:
+    """Return the path of a URL of a SQLite file, or of a plain path; None for any other store."""
+    scheme, separator, rest = url.partition("://")
+    if separator and scheme.partition("+")[0] != "sqlite":
+        return None
+    path = rest.partition("?")[0][1:] if separator else url
+    return None if path in ("", ":memory:") else path
+
+
+def _sqlite_file(path: str, keys: Keyring | None, *, allow_network: bool = False) -> Engine:
     # late: it takes 6 ms, and a program uses one engine
     from holdfast.engines.sqlite import SqliteEngine
 
-    return SqliteEngine(None if path in ("", ":memory:") else Path(path), keys)
+    return SqliteEngine(None if path in ("", ":memory:") else Path(path), keys, allow_network=allow_network)
 
 
 def _postgres(url: str, rest: str, keys: Keyring | None) -> Engine:

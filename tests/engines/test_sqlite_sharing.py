@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from holdfast.edges.cli.schema import schema_of
 from holdfast.engines.sqlite import SqliteEngine, sharing
 from holdfast.engines.sqlite.sharing import StoreLock
 
@@ -274,6 +276,54 @@ async def test_a_replaced_turn_is_noticed(path: Path, start: Callable[[], Worker
         assert isinstance(engine, SqliteEngine)
         assert engine._turn is not None
         assert os.fstat(engine._turn.opened()).st_ino == os.stat(f"{path}.turn").st_ino
+
+
+async def test_the_log_is_bounded_for_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that several processes fill is checkpointed when it is full, however little each has added."""
+    monkeypatch.setattr("holdfast.engines.sqlite.writer.CHECKPOINT_PAGES", 1_000)
+    monkeypatch.setattr(sharing, "COUNT_PAGES", 20)
+    async with contextlib.AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(holdfast.open(path)) for _ in range(4)]
+        for number in range(80):
+            for place, store in enumerate(stores):
+                await store.kv("shared").set(f"{place}:{number}", "x" * 40_000)
+        largest = os.stat(f"{path}-wal").st_size
+    assert largest < 2 * 1_000 * 4096
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
+async def test_a_network_file_system_is_refused(
+    path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines that share a disk don't see each other's locks. Who knows better can say so in the URL."""
+    device = path.parent.stat().st_dev
+    mounts = path.with_name("mountinfo")
+    mounts.write_text(
+        "22 1 0:5 / /proc rw - proc proc rw\n"
+        f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw,noatime - {kind} host:/export rw\n"
+    )
+    monkeypatch.setattr("holdfast.engines.sqlite.files.MOUNTS", str(mounts))
+    with pytest.raises(holdfast.Unsupported, match=rf"network file system \({kind}\)") as refused:
+        async with holdfast.open(path):
+            pass
+    assert os.listdir(mounts.parent) == ["mountinfo"]
+    url = refused.value.message.split()[-1]
+    async with holdfast.open(url) as store:
+        await store.kv("shared").set("k", 1)
+    assert schema_of(url).file == path
+
+
+async def test_a_file_system_that_may_be_a_network_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Containers show parts of this machine as 9p, so that is used with a warning."""
+    device = path.parent.stat().st_dev
+    mounts = path.with_name("mountinfo")
+    mounts.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / / rw - 9p none rw\n")
+    monkeypatch.setattr("holdfast.engines.sqlite.files.MOUNTS", str(mounts))
+    async with holdfast.open(path) as store:
+        await store.kv("shared").set("k", 1)
+    assert "(9p) that may be a network's" in caplog.text
 
 
 async def _until(holds: Callable[[], bool]) -> None:

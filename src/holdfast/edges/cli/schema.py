@@ -22,7 +22,7 @@ from holdfast.engines.sql.adopting import refusal
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
 from holdfast.errors import Unavailable, Unsupported
-from holdfast.registry import engine_for
+from holdfast.registry import engine_for, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -248,12 +248,11 @@ def schema_of(url: str) -> Schema:
         Unsupported: The store keeps nothing, or is behind a service.
     """
     engine_for(url)
-    scheme, separator, rest = url.partition("://")
-    family = scheme.partition("+")[0] if separator else "sqlite"
-    path = rest[1:] if separator else url
-    if family == "sqlite" and path not in ("", ":memory:"):
+    path = sqlite_path(url)
+    if path is not None:
         return Schema(file=Path(path))
-    if family == "postgresql":
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] == "postgresql":
         return Schema(dsn=f"postgresql://{rest}")
     raise Unsupported(
         f"the schema of a store at {scheme}:// can't be reached from here: run this where the storage is, "

@@ -33,7 +33,7 @@ from holdfast.engines.sqlite.bells import NamespaceBells
 from holdfast.engines.sqlite.decider import Decider, RecentRows, Transaction, load_rows, without_loop
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
-from holdfast.engines.sqlite.files import Ballast, Presence
+from holdfast.engines.sqlite.files import Ballast, Presence, require_local
 from holdfast.engines.sqlite.reads import ReaderThread, ThreadConnections
 from holdfast.engines.sqlite.setup import (
     connect,
@@ -83,6 +83,7 @@ class SqliteEngine:
         sync: When SQLite waits for the disk. `NORMAL` suits a file that is made again from a log.
         epoch: The epoch of a new file; by default a random one.
         exclusive: Let no other process open the file. A temporary file never has another process.
+        allow_network: Write to the file even if it is on a network file system.
     """
 
     def __init__(
@@ -93,7 +94,9 @@ class SqliteEngine:
         sync: str = "FULL",
         epoch: str | None = None,
         exclusive: bool = False,
+        allow_network: bool = False,
     ) -> None:
+        self._allow_network = allow_network
         self._temporary = path is None
         self._exclusive = exclusive or self._temporary
         self._first_epoch = epoch
@@ -234,6 +237,8 @@ class SqliteEngine:
         Raises:
             Unavailable: Another process needs the file for itself, or its folder can't be written to.
         """
+        if not self._exclusive and not self._allow_network:
+            require_local(self._path)
         try:
             while not self._entered():
                 pass

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import private, seams
-from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, Unavailable
+from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +22,19 @@ BALLAST_STEP: Final = 1024 * 1024
 
 CHECK_SECONDS: Final = 0.1
 """The seconds after which the files are also checked before a write, so that nothing of it is written."""
+
+NETWORK: Final = frozenset(
+    {
+        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "lustre", "gpfs", "beegfs"),
+        *("pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.davfs", "fuse.s3fs", "fuse.gcsfuse"),
+        *("fuse.rclone", "fuse.mount.rclone", "fuse.smbnetfs", "fuse.curlftpfs"),
+    }
+)
+"""The file systems whose files other machines may change. Neither locks nor shared memory reach those."""
+PERHAPS_NETWORK: Final = frozenset({"9p"})
+"""The file systems that may be like that, or a part of this machine that a virtual machine or a container
+sees."""
+MOUNTS: Final = "/proc/self/mountinfo"
 
 _SUFFIXES: Final = ("-wal", "-shm")
 """The files beside a database: its log, and the log's index, which holds the locks between processes."""
@@ -262,6 +275,41 @@ def _identity(path: str) -> tuple[int, ...] | None:
         return os.stat(path)[1:3]
     except OSError:
         return None
+
+
+def require_local(path: Path) -> None:
+    """Refuse a file on a network file system, or warn where that is not certain.
+
+    Raises:
+        Unsupported: Other machines may have the file open, and what both write would destroy it.
+    """
+    kind = _file_system(path.parent)
+    if kind in NETWORK:
+        raise Unsupported(
+            f"{path} is on a network file system ({kind}), where processes of several machines don't see "
+            "each other's locks and would destroy the store: keep it on a local disk, and let other machines "
+            f"use holdfast up. If only this machine uses it, open it as sqlite:///{path}?allow_network=true"
+        )
+    if kind in PERHAPS_NETWORK:
+        _log.warning(
+            "%s is on a file system (%s) that may be a network's: let only one machine use it", path, kind
+        )
+
+
+def _file_system(folder: Path) -> str | None:
+    """Return the type of the file system that a folder is on; None if the system does not tell."""
+    try:
+        device = os.stat(folder).st_dev
+        with open(MOUNTS, encoding="utf-8", errors="replace") as mounts:
+            lines = mounts.readlines()
+    except OSError:
+        return None
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:  # 36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw
+        place, _, what = line.partition(" - ")
+        if place.split()[2] == wanted and what:
+            return what.split()[0]
+    return None
 
 
 def keep_private(path: Path) -> None:

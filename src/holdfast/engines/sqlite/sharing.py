@@ -42,8 +42,12 @@ UPKEEP_PAUSE: Final = 0.5
 """Seconds between two attempts to take over the upkeep, and between two signs of life of its leader."""
 UPKEEP_STOPPED: Final = 3.0
 """Seconds without a sign of life after which the leader of the upkeep counts as stopped."""
+COUNT_PAGES: Final = 256
+"""The number of pages that a process adds to the log before it tells the others."""
 COMPANY_SECONDS: Final = 5.0
 """Seconds after which a process that shares a store looks whether the others are still there."""
+
+_COUNT_BYTES: Final = 8
 
 _files: Final[weakref.WeakSet[LockFile]] = weakref.WeakSet()
 
@@ -251,6 +255,7 @@ class Turn(LockFile):
     """The turn to write. Only the writer's thread takes and leaves it.
 
     If the file is removed or replaced, the next process that takes its turn notices, and uses the new file.
+    The file holds the number of pages that all processes have added to the log since a checkpoint.
 
     Args:
         path: The file.
@@ -268,6 +273,9 @@ class Turn(LockFile):
         self._checked = NEVER
         self._company = NEVER
         self._taken = False
+        self.log_pages = 0
+        """The number of pages in the log, as far as this process knows."""
+        self._uncounted = 0
 
     def join(self, *, alone: bool) -> None:
         """Tell the other processes that this one has the store open. `alone` says whether there are any."""
@@ -298,14 +306,36 @@ class Turn(LockFile):
         """Take the turn if it is free, or if this process has it already."""
         return self.held or super().attempt(how)
 
-    def leave(self, *, ring: bool = False) -> None:
-        """Give the turn to the next process. `ring` tells those who watch that something has changed."""
+    def leave(self, *, pages: int = 0) -> None:
+        """Give the turn to the next process.
+
+        If something has changed, `pages` is about the number of pages that were added to the log, and those
+        who watch are told.
+        """
         if not self.held:
             return
-        if ring and self.shared:
-            with contextlib.suppress(OSError):  # they also look by themselves
-                os.pwrite(self.opened(), b"\n", 0)
+        if pages:
+            self.log_pages += pages
+            self._uncounted += pages
+            if self.shared:
+                with contextlib.suppress(OSError):  # they also look by themselves
+                    self._tell()
         self.release()
+
+    def checkpointed(self, left: int) -> None:
+        """Note how many pages of the log a checkpoint has left. Only in this process's turn."""
+        self.log_pages, self._uncounted = left, 0
+        with contextlib.suppress(OSError):
+            os.pwrite(self.opened(), left.to_bytes(_COUNT_BYTES, "big"), 0)
+
+    def _tell(self) -> None:
+        """Write to the file, which Linux tells those who watch; now and then, the number of pages."""
+        if self._uncounted < COUNT_PAGES:
+            os.pwrite(self.opened(), b"\n", _COUNT_BYTES)
+            return
+        counted = int.from_bytes(os.pread(self.opened(), _COUNT_BYTES, 0), "big")
+        self.log_pages, self._uncounted = counted + self._uncounted, 0
+        os.pwrite(self.opened(), self.log_pages.to_bytes(_COUNT_BYTES, "big"), 0)
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -322,7 +352,7 @@ class Turn(LockFile):
         try:
             yield
         finally:
-            self.leave(ring=True)
+            self.leave(pages=1)
             self.close()
 
     def holder(self) -> str:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHECKPOINT_PAGES: Final = 8192
-"""The estimated number of pages in the write-ahead log at which it is checkpointed between two commits. The
-estimate is high: entries that share pages take about half of it, 16 MB."""
+"""The estimated number of pages in the write-ahead log at which it is checkpointed between two commits,
+whichever processes have added them. The estimate is high: entries that share pages take about half of it,
+16 MB."""
 IDLE_SECONDS: Final = 0.25
 """The idle time after which the log is checkpointed, whatever its size."""
 GIVES_WAY: Final = 2
@@ -213,17 +214,16 @@ class Writer:
                 passed.
         """
         try:
-            self._attempt(plan, now, deadline, seen, yields)
+            self._attempt(plan, pages, now, deadline, seen, yields=yields)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
             # Move the log's content into the database and restart the log from its beginning.
             self.checkpoint("RESTART")
             try:
-                self._attempt(plan, now, deadline, seen)
+                self._attempt(plan, pages, now, deadline, seen)
             except sqlite3.Error as again:
                 raise translated(again, self._where) from again
-        self._log_pages += pages
         self._checkpointed = False
 
     def decide(
@@ -279,8 +279,7 @@ class Writer:
         except BaseException:
             self._roll_back()
             raise
-        self._finish()
-        self._log_pages += pages
+        self._finish(pages)
         self._checkpointed = False
         return decided, found
 
@@ -293,10 +292,9 @@ class Writer:
             except BaseException:
                 self._roll_back()
                 raise
-            self._finish()
+            self._finish(1)  # no checkpoint when idle, which would wait for the disk twice
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
-        self._log_pages += 1  # no checkpoint when idle, which would wait for the disk twice
 
     def begin_load(self) -> None:
         """Begin a transaction of many jobs, which `end_load` or `give_up_load` ends. Writer's thread only."""
@@ -324,8 +322,7 @@ class Writer:
 
     def end_load(self) -> None:
         """Commit a load. Writer's thread only."""
-        self._finish()
-        self._log_pages += CHECKPOINT_PAGES + 1
+        self._finish(CHECKPOINT_PAGES + 1)
         self._checkpointed = False
 
     def give_up_load(self) -> None:
@@ -359,12 +356,14 @@ class Writer:
             return  # another process writes: it checkpoints later, or this one does after its next commit
         try:
             _, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            self._log_pages = max(0, pages - moved)
+            if self._turn is not None:
+                self._turn.checkpointed(self._log_pages)
         except sqlite3.Error:
             return  # the disk is full or a reader blocks it: the next commit retries
         finally:
             if self._turn is not None:
                 self._turn.leave()
-        self._log_pages = max(0, pages - moved)
 
     def stop(self, last: Callable[[], None]) -> None:
         """Finish the queued jobs, run `last` on the thread, close the connection and stop. Blocks.
@@ -384,9 +383,11 @@ class Writer:
     def _attempt(
         self,
         plan: Sequence[Statement],
+        pages: int,
         now: Callable[[], int],
         deadline: int | None,
         seen: int,
+        *,
         yields: YieldBudget | None = None,
     ) -> None:
         connection = self._begin()
@@ -403,7 +404,7 @@ class Writer:
         except BaseException:
             self._roll_back()
             raise
-        self._finish()
+        self._finish(pages)
 
     def _give_way(self, yields: YieldBudget) -> None:
         if yields.left and not self._jobs.empty():
@@ -444,7 +445,8 @@ class Writer:
             raise
         return connection
 
-    def _finish(self) -> None:
+    def _finish(self, pages: int) -> None:
+        """Commit a transaction that adds about this many pages to the log, and end this process's turn."""
         assert self._connection is not None
         try:
             self._connection.execute("COMMIT")
@@ -453,8 +455,11 @@ class Writer:
             if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
                 raise  # for these two SQLite guarantees that nothing was written
             raise OutcomeUnknown(f"the commit to {self._where} failed half way") from error
-        if self._turn is not None:
-            self._turn.leave(ring=True)
+        if self._turn is None:
+            self._log_pages += pages
+        else:
+            self._turn.leave(pages=pages)
+            self._log_pages = self._turn.log_pages
 
     def _roll_back(self) -> None:
         assert self._connection is not None
