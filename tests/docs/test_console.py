@@ -35,6 +35,7 @@ NOT_RUN: Final = {
     r"pip install": "asks a package index; tests/distribution installs every extra",
     r"python -m asyncio": "is where a page's Python is typed; tests/docs/test_examples.py runs that",
     r"python examples/": "tests/docs/test_programs.py runs every example",
+    r"gunicorn |uvicorn ": "tests/integrations/test_worker_examples.py starts these servers",
     r"pytest ": "tests/docs/test_engine_page.py runs what the page makes",
     r"docker |export HOLDFAST_POSTGRES_PASSWORD=": "needs Docker; tests/deploy reads the files",
     r"scp ": "needs a second machine",

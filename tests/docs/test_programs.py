@@ -153,7 +153,7 @@ async def test_the_follower_begins_anew_after_a_gap(tmp_path: Path) -> None:
 
 
 def test_both_pages_list_every_program() -> None:
-    """A reader of the folder or the documentation finds all five programs, each short enough to read."""
+    """A reader of the folder or the documentation finds all programs; the five are short enough to read."""
     pages = [
         path.read_text(encoding="utf-8")
         for path in (FOLDER / "README.md", ROOT / "docs/tutorial/examples.md")
@@ -162,5 +162,9 @@ def test_both_pages_list_every_program() -> None:
     assert here == there
     assert sorted(here) == PROGRAMS
     assert len(PROGRAMS) == 5
+    workers = sorted(path.name for path in (FOLDER / "workers").glob("*.py"))
+    assert workers
+    for page in pages:
+        assert sorted(re.findall(r"^\| .?workers/(\w+\.py)", page, re.MULTILINE)) == workers
     for program in PROGRAMS:
         assert 30 <= len((FOLDER / f"{program}.py").read_text(encoding="utf-8").splitlines()) <= 90, program
