@@ -12,6 +12,8 @@ import pytest
 import holdfast
 from holdfast.commands import Many
 from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite.cache import ROW_BYTES
+from holdfast.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,16 +107,14 @@ async def test_versions_continue_from_the_counter_in_the_file(path: Path) -> Non
         assert (await store.stats("kv/p")).keys == 7
 
 
-async def test_rows_beyond_what_is_remembered_are_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows and namespaces are right, also where there are more of them, and larger ones, than are known."""
-    monkeypatch.setattr("holdfast.engines.sqlite.decider.RECENT_ROWS", 3)
-    monkeypatch.setattr("holdfast.engines.sqlite.decider.RECENT_NAMESPACES", 3)
-    monkeypatch.setattr("holdfast.engines.sqlite.decider.LARGEST_RECENT", 10)
-    async with holdfast.open(path, reap=False) as store:
+async def test_rows_beyond_the_cache_are_right(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and namespaces are right, also where there are more of them, and larger ones, than are cached."""
+    monkeypatch.setattr("holdfast.engines.sqlite.cache.MAX_NAMESPACES", 3)
+    async with Store(SqliteEngine(path, cache_bytes=6 * (ROW_BYTES + 10)), reap=False) as store:
         for expected in (1, 2, 3):
             handles = [store.kv(f"p{number}") for number in range(5)]
             assert [(await kv.incr("n")).value for kv in handles] == [expected] * 5
-            assert [(await kv.set("large", "x" * 20)).version for kv in handles] == [2 * expected] * 5
+            assert [(await kv.set("large", "x" * 4000)).version for kv in handles] == [2 * expected] * 5
         assert await handles[0].delete("n")
         assert (await handles[0].incr("n")).value == 1
         assert (await handles[0].set("large", 1, expected_version=6)).version == 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ import msgspec
 from holdfast import clock
 from holdfast.clock import KeptLine
 from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing
-from holdfast.engines.sqlite.decider import LARGEST_RECENT, RecentRows
+from holdfast.engines.sqlite.cache import LogHeader, RowCache, Span
 from holdfast.engines.sqlite.files import Presence
 from holdfast.engines.sqlite.reads import ThreadConnections
 from holdfast.engines.sqlite.sharing import UpkeepLease
@@ -21,7 +22,10 @@ from holdfast.rows import Row
 from tests.mutate.planting import bug
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.decide import Outcome
+    from holdfast.rows import Address
     from tests.mutate.planting import Patches
 
 _replace: Final = msgspec.structs.replace
@@ -31,48 +35,93 @@ async def _nothing(*given: Any, **fields: Any) -> None:
     """Do nothing."""
 
 
-# The rows that a SQLite store has written last
+# The rows that a SQLite store keeps in memory
 
 
-@bug("tests/engines/test_sqlite_last_written.py")
+@bug("tests/engines/test_sqlite_cache.py")
 def the_older_rows_of_the_cache_are_never_removed(patch: Patches) -> None:
     """The cache forgets a row that was removed, alone or in a run."""
 
-    def wrong(learn: Any, recent: RecentRows, outcome: Outcome) -> None:
-        before = dict(recent._before)
-        learn(recent, outcome)
-        recent._before.update(before)
+    def wrong(learn: Any, cache: RowCache, outcome: Outcome, span: Span | None) -> None:
+        before = dict(cache._before)
+        learn(cache, outcome, span)
+        cache._before.update(before)
 
-    patch.wrap(RecentRows, "learn", wrong)
+    patch.wrap(RowCache, "learn", wrong)
 
 
-@bug("tests/engines/test_sqlite_last_written.py")
+@bug("tests/engines/test_sqlite_cache.py")
 def a_row_that_grew_too_large_for_the_cache_stays_as_it_was(patch: Patches) -> None:
     """The cache forgets a row that is replaced by one that is too large for it."""
 
-    def wrong(learn: Any, recent: RecentRows, outcome: Outcome) -> None:
-        known = dict(recent._rows)
-        learn(recent, outcome)
-        for address, row in outcome.rows.items():
-            if row is not None and row.size > LARGEST_RECENT and address in known:
-                recent._rows[address] = known[address]
+    def wrong(remove: Any, cache: RowCache, address: Address) -> None:
+        known = cache._rows.get(address)
+        remove(cache, address)
+        if known is not None:
+            cache._rows[address] = known
 
-    patch.wrap(RecentRows, "learn", wrong)
+    patch.wrap(RowCache, "_remove", wrong)
 
 
-@bug("tests/engines/test_sqlite_last_written.py")
+@bug("tests/engines/test_sqlite_cache.py")
 def the_cache_outlives_a_failed_commit(patch: Patches) -> None:
     """After a failed commit nothing is known of the file."""
 
     async def wrong(save: Any, engine: SqliteEngine, *given: Any, **fields: Any) -> None:
-        known = engine._recent
+        forget = engine._cache.forget
+        engine._cache.forget = lambda: None  # type: ignore[method-assign]
         try:
             await save(engine, *given, **fields)
-        except BaseException:
-            engine._recent = known
-            raise
+        finally:
+            engine._cache.forget = forget  # type: ignore[method-assign]
 
     patch.wrap(SqliteEngine, "save", wrong)
+
+
+@bug("tests/engines/test_sqlite_cache.py")
+def a_reader_does_not_ask_whether_others_have_written(patch: Patches) -> None:
+    """A read sees what another program committed before it."""
+
+    def wrong(cache: RowCache) -> bytes | None:
+        cache._at = cache._at or b"some header"
+        return cache._at
+
+    patch.set(RowCache, "fresh", wrong)
+
+
+@bug("tests/engines/test_sqlite_cache.py")
+def a_thread_does_not_ask_whether_others_have_written(patch: Patches) -> None:
+    """A read on another thread sees what another program committed before it."""
+    patch.set(RowCache, "peek", lambda cache, address: cache._rows.get(address))
+
+
+@bug("tests/engines/test_sqlite_cache.py")
+def a_row_is_kept_though_the_file_changed_while_it_was_read(patch: Patches) -> None:
+    """A row is kept only if the file is the same before and after it was read."""
+
+    def wrong(cache: RowCache, at: bytes, rows: Iterable[tuple[Address, Row]]) -> bool:
+        for address, row in rows:
+            cache._put(address, row)
+        return True
+
+    patch.set(RowCache, "keep", wrong)
+
+
+@bug("tests/engines/test_sqlite_cache.py")
+def a_commit_is_believed_to_be_all_that_has_changed(patch: Patches) -> None:
+    """After a commit the cache keeps the other rows only if nobody else has written."""
+    patch.set(RowCache, "_move", lambda cache, span: None)
+
+
+@bug("tests/engines/test_sqlite_cache.py")
+def closing_a_store_drops_the_locks_of_another(patch: Patches) -> None:
+    """A store that is closed leaves the locks of SQLite alone that others of its process hold."""
+
+    def wrong(header: LogHeader) -> None:
+        os.close(header._descriptor)
+        header._known.clear()
+
+    patch.set(LogHeader, "leave", wrong)
 
 
 # Other programs that use a SQLite file

@@ -49,7 +49,7 @@ async def acknowledge_early(
     backlog: list[list[sql.Statement]] = self.__dict__.setdefault("backlog", [])
     versions: dict[str, int] = self.__dict__.setdefault("versions", {})
     loaded = Loaded(namespaces={}, rows={})
-    decider = Decider(self, self._recent, self.keys, self.defaults)
+    decider = Decider(self, self._cache, self.keys, self.defaults)
     await decider._load(needs(commands), loaded, reads.ByteBudget(commands))
     for name, namespace in loaded.namespaces.items():
         namespace.revision = max(namespace.revision, versions.get(name, 0))

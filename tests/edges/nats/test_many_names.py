@@ -15,7 +15,7 @@ from holdfast.edges.intake import request_log, scheduler, service
 from holdfast.edges.intake.scheduler import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import transaction
-from holdfast.engines.sqlite import SqliteEngine, decider
+from holdfast.engines.sqlite import SqliteEngine, cache
 from holdfast.pipeline.rates import Bucket, Rates
 from holdfast.store import Store
 from tests.edges.nats.ground import PATIENCE, Caller, Gated, Running, calling, serving, until
@@ -177,10 +177,10 @@ async def test_heads_of_audits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_namespaces_of_a_file_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes to ever new namespaces of a SQLite file stay right, though few namespaces are kept in mind."""
-    monkeypatch.setattr(decider, "RECENT_NAMESPACES", 4)
+    monkeypatch.setattr(cache, "MAX_NAMESPACES", 4)
     engine = SqliteEngine(tmp_path / "state.db")
     async with Store(engine, reap=False) as store:
         for version in (1, 2, 3):
             for number in range(20):
                 assert (await store.kv(f"p{number}").set("k", 1)).version == version
-                assert len(engine._recent._namespaces) <= 4
+                assert len(engine._cache._namespaces) <= 4

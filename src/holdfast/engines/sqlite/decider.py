@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from holdfast import decide
-from holdfast.bounded import Bounded
 from holdfast.commands import WriteCommand
 from holdfast.decide import Loaded
 from holdfast.engine import ends_of
@@ -19,27 +18,21 @@ from holdfast.pace import PART_ROWS, TURNS_AFTER_SLICE, TURNS_BEFORE_PART, turns
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from holdfast.audit.chain import SigningKeys
     from holdfast.commands import Command
     from holdfast.decide import Needs, Outcome
     from holdfast.engine import Scan, Scanned
+    from holdfast.engines.sqlite.cache import RowCache
     from holdfast.model import Policy
-    from holdfast.rows import Address, Namespace, Row
+    from holdfast.rows import Address, Row
 
 T = TypeVar("T")
 
 INLINE_ROWS: Final = 128
 INLINE_BYTES: Final = 131_072
 """The maximum number of rows, and of bytes of values, to load on the loop. The reader's thread loads more."""
-RECENT_ROWS: Final = 2_048
-"""The number of rows in a generation of `RecentRows`. There are two: when one is full, the one before it is
-dropped. Dropping rows one at a time would cost microseconds each, since a dictionary skips the gaps to find
-its oldest key."""
-RECENT_NAMESPACES: Final = 4_096
-LARGEST_RECENT: Final = 2_048
-"""The size of the largest value that is kept in memory, in bytes."""
 
 
 class Queries(Protocol):
@@ -74,16 +67,14 @@ class Decider:
 
     Args:
         queries: Where rows are loaded from.
-        recent: The rows that need not be loaded.
+        cache: The rows that need not be loaded.
         keys: The keys that sign the audit.
         defaults: The quotas of namespaces whose policy sets none.
     """
 
-    def __init__(
-        self, queries: Queries, recent: RecentRows, keys: SigningKeys, defaults: Policy | None
-    ) -> None:
+    def __init__(self, queries: Queries, cache: RowCache, keys: SigningKeys, defaults: Policy | None) -> None:
         self._queries = queries
-        self._recent = recent
+        self._cache = cache
         self._keys = keys
         self._defaults = defaults
 
@@ -143,7 +134,7 @@ class Decider:
         loaded.counts.update(await aside(reads.counts, wanted.counts))
 
     async def _load(self, wanted: Needs, loaded: Loaded, budget: ByteBudget) -> None:
-        loaded.rows.update(self._recent.rows(wanted.rows))
+        loaded.rows.update(self._cache.rows(wanted.rows))
         known = loaded.rows
         rows = {
             address: shown
@@ -152,7 +143,7 @@ class Decider:
         }
         if rows:
             loaded.rows.update(await load_rows(self._queries, rows, budget.for_rows(rows)))
-        loaded.namespaces.update(self._recent.namespaces(wanted.namespaces - loaded.namespaces.keys()))
+        loaded.namespaces.update(self._cache.namespaces(wanted.namespaces - loaded.namespaces.keys()))
         if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
             loaded.namespaces.update(
                 await self._queries.quick(lambda connection: reads.load_namespaces(connection, names))
@@ -180,50 +171,6 @@ def without_loop(work: Coroutine[object, None, T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
-
-
-class RecentRows:
-    """The rows and namespaces that this process wrote last, so that a write need not read them back.
-
-    They serve decisions, never readers. They are valid only while no other process writes to the file, which
-    every commit verifies. When a commit is refused as stale, all of them are dropped.
-    """
-
-    def __init__(self) -> None:
-        self._rows: dict[Address, Row] = {}
-        self._before: dict[Address, Row] = {}
-        self._namespaces: Bounded[str, Namespace] = Bounded(RECENT_NAMESPACES)
-
-    def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
-        """Return the wanted rows that are known."""
-        newer, older = self._rows, self._before
-        known = {}
-        for address in wanted:
-            row = newer.get(address) or older.get(address)
-            if row is not None:
-                known[address] = row
-        return known
-
-    def namespaces(self, wanted: Iterable[str]) -> dict[str, Namespace]:
-        """Return the wanted namespaces that are known."""
-        known = self._namespaces
-        return {name: known[name] for name in wanted if name in known}
-
-    def learn(self, outcome: Outcome) -> None:
-        """Take note of a commit."""
-        if outcome.runs:  # only the database knows which entries were removed
-            self._rows.clear()
-            self._before.clear()
-        for address, row in outcome.rows.items():
-            if row is not None and row.size <= LARGEST_RECENT:
-                self._rows[address] = row
-            else:
-                self._rows.pop(address, None)
-                self._before.pop(address, None)
-        if len(self._rows) > RECENT_ROWS:
-            self._rows, self._before = {}, self._rows
-        for namespace in outcome.namespaces:
-            self._namespaces.keep(namespace.name, namespace)
 
 
 def _parts(commands: Sequence[Command]) -> Sequence[Sequence[Command]]:

@@ -30,7 +30,8 @@ from holdfast.engines.sql.layout import SCHEMA_REVISION, namespace_of, plugin_co
 from holdfast.engines.sqlite import raw, reads, setup
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.bells import NamespaceBells
-from holdfast.engines.sqlite.decider import Decider, RecentRows, Transaction, load_rows, without_loop
+from holdfast.engines.sqlite.cache import CACHE_BYTES, LogHeader, RowCache
+from holdfast.engines.sqlite.decider import Decider, Transaction, load_rows, without_loop
 from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, Presence, require_local
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.decide import Outcome
     from holdfast.engine import Checkup, JournalPage, JournalQuery, Scan, Scanned, Totals
+    from holdfast.engines.sqlite.cache import Span
     from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
     from holdfast.engines.sqlite.sql import Statement
     from holdfast.model import Policy, Rescued
@@ -84,6 +86,7 @@ class SqliteEngine:
         epoch: The epoch of a new file; by default a random one.
         exclusive: Let no other process open the file. A temporary file never has another process.
         allow_network: Write to the file even if it is on a network file system.
+        cache_bytes: How much memory rows may take; 0 to keep none.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class SqliteEngine:
         epoch: str | None = None,
         exclusive: bool = False,
         allow_network: bool = False,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._allow_network = allow_network
         self._temporary = path is None
@@ -130,7 +134,8 @@ class SqliteEngine:
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
         self._thread_connections = ThreadConnections(self._path, self._presence.there)
-        self._recent = RecentRows()
+        self._cache = RowCache(cache_bytes)
+        self._header: LogHeader | None = None
         self._contended = False
         self._quiet = 0
         self._looks = 0
@@ -201,6 +206,7 @@ class SqliteEngine:
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
+        self._cache.follow(None)
         if self._bells is not None:
             await self._bells.aclose()  # on the loop, since it uses a connection that is closed next
         await seams.aside(self._close)
@@ -225,6 +231,8 @@ class SqliteEngine:
             [self.epoch] = self._patient.execute(statements.EPOCH).fetchone()
             self._examiner.open()
             self._presence.remember()
+            self._header = self._writer.header = LogHeader.of(self._beside("-shm"))
+            self._cache.follow(self._header)
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
 
@@ -312,6 +320,9 @@ class SqliteEngine:
             if connection is not None:
                 connection.close()
         self._inline = self._patient = None
+        if self._header is not None:
+            self._header.leave()
+            self._header = None
         for lease in (self._upkeep, self._publisher):
             if lease is not None:
                 lease.close()
@@ -412,7 +423,7 @@ class SqliteEngine:
         writer = self._writer
 
         def work(connection: sqlite3.Connection) -> Outcome:
-            decider = Decider(Transaction(connection), RecentRows(), self.keys, self.defaults)
+            decider = Decider(Transaction(connection), RowCache(0), self.keys, self.defaults)
             return without_loop(decider.decide(commands, now))
 
         def plan(outcome: Outcome) -> tuple[list[Statement], int]:
@@ -422,25 +433,25 @@ class SqliteEngine:
             return outcome.deadline is not None and now() > outcome.deadline
 
         try:
-            outcome, found = await writer.run(partial(writer.decide, work, plan, late))
+            outcome, found, span = await self._write(partial(writer.decide, work, plan, late))
             if not self._presence.still():
                 raise self._presence.loss(wrote=not outcome.empty)
         except BaseException:
-            self._recent = RecentRows()  # it is unknown what was kept
+            self._cache.forget()  # it is unknown what was kept
             raise
         if found != writer.data_version:
-            self._recent = RecentRows()
+            self._cache.forget()
             writer.data_version = found
             self._quiet = 0
         else:
             self._quiet += 1
             self._contended = self._quiet < QUIET_GROUPS
-        self._recent.learn(outcome)
+        self._cache.learn(outcome, span)
         return outcome
 
     async def decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """Load and decide on the loop without saving anything; see `Decider.decide`."""
-        return await Decider(self, self._recent, self.keys, self.defaults).decide(commands, now)
+        return await Decider(self, self._cache, self.keys, self.defaults).decide(commands, now)
 
     async def save(
         self, outcome: Outcome, now: Callable[[], int], seen: int, *, also: Sequence[Statement] = ()
@@ -458,7 +469,7 @@ class SqliteEngine:
         """
         writer = self._writer
         if outcome.empty and not also:  # a refusal must hold for the current file
-            job = partial(writer.make_sure, seen)
+            job: Callable[[], Span | None] = partial(writer.make_sure, seen)
         else:
             long = len(outcome.rows) > MANY_ROWS
             plan = await _planned(outcome) if long else statements.save(outcome)
@@ -467,20 +478,28 @@ class SqliteEngine:
             if long:
                 job = partial(job, yields=YieldBudget())
         try:
-            await writer.run(job)
+            span = await self._write(job)
             if not self._presence.still():
                 raise self._presence.loss(wrote=bool(also) or not outcome.empty)
         except BaseException as error:
-            self._recent = RecentRows()  # it is unknown what was kept
+            self._cache.forget()  # it is unknown what was kept
             if isinstance(error, Stale):
                 writer.data_version = error.found
             raise
         if seen == writer.data_version:  # otherwise others have written since
-            self._recent.learn(outcome)
+            self._cache.learn(outcome, span)
+
+    async def _write(self, job: Callable[[], T]) -> T:
+        """Run a job that writes. The caller tells the cache of its effect before anything else runs."""
+        self._cache.writing += 1
+        try:
+            return await self._writer.run(job)
+        finally:
+            self._cache.writing -= 1
 
     def forget(self) -> None:
         """Forget every row that is kept in memory: the contents of the file change by another way."""
-        self._recent = RecentRows()
+        self._cache.forget()
 
     # Reads.
 
@@ -490,17 +509,45 @@ class SqliteEngine:
             return LATER
         try:
             if len(addresses) == 1:
-                row = reads.get(self._inline, addresses[0])
+                row = self._get(self._inline, addresses[0])
                 return [row if row is not None and row.alive(now) else None]
-            return reads.get_alive(self._inline, addresses, now)
+            return self._get_many(self._inline, addresses, now)
         except sqlite3.Error:
             return LATER
+
+    def _get(self, connection: sqlite3.Connection, address: Address) -> Row | None:
+        cache = self._cache
+        at = cache.fresh()
+        row = None if at is None else cache.get(address)
+        if row is None:
+            row = reads.get(connection, address)
+            if at is not None and row is not None:
+                cache.keep(at, [(address, row)])
+        return row
+
+    def _get_many(
+        self, connection: sqlite3.Connection, addresses: Sequence[Address], now: int
+    ) -> list[Row | None]:
+        """Return rows that are alive, all of them as they were at one moment."""
+        cache = self._cache
+        at = cache.fresh()
+        if at is None:
+            return reads.get_alive(connection, addresses, now)
+        rows = {address: row for address in addresses if (row := cache.get(address)) is not None}
+        missing = [address for address in addresses if address not in rows]
+        if missing:
+            loaded = zip(missing, reads.get_alive(connection, missing, now), strict=True)
+            rows_loaded = {address: row for address, row in loaded if row is not None}
+            if not cache.keep(at, rows_loaded.items()):
+                return reads.get_alive(connection, addresses, now)
+            rows |= rows_loaded
+        return _alive(rows, addresses, now)
 
     def peek(self, address: Address, now: int) -> Row | Later | None:
         """See `LocalFile.peek`."""
         if self._inline is None:
             return LATER
-        row = self._thread_connections.get(address)
+        row = self._cache.peek(address) or self._thread_connections.get(address)
         return row if row is None or isinstance(row, Later) or row.alive(now) else None
 
     async def read(self, addresses: Sequence[Address], now: int) -> list[Row | None]:
@@ -510,11 +557,19 @@ class SqliteEngine:
             return [row if row is not None and row.alive(now) else None]
         wanted = dict.fromkeys(addresses, True)
         if addresses and addresses[0].space.startswith(PARTS):  # large: the loop has other things to do
-            found = await self.aside(reads.load_rows, wanted)
-        else:
-            found = await load_rows(self, wanted)
-        rows = [found.get(address) for address in addresses]
-        return [row if row is not None and row.alive(now) else None for row in rows]
+            return _alive(await self.aside(reads.load_rows, wanted), addresses, now)
+        cache = self._cache
+        at = cache.fresh()
+        rows = {}
+        if at is not None:
+            rows = {address: row for address in wanted if (row := cache.get(address)) is not None}
+        missing = {address: True for address in wanted if address not in rows}
+        if missing:
+            loaded = await load_rows(self, missing)
+            if at is not None and not cache.keep(at, loaded.items()) and rows:
+                loaded = await load_rows(self, wanted)  # all of them at one moment
+            rows |= loaded
+        return _alive(rows, addresses, now)
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
@@ -593,7 +648,8 @@ class SqliteEngine:
         if not self._lock.held or self._temporary:
             return kept
         if self._exclusive or kept < now - REMEMBERED_MS:
-            await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
+            span = await self._write(partial(self._writer.note, statements.REMEMBER, [str(now)]))
+            self._cache.pass_over(span)
         return max(kept, now)
 
     async def kept_line(self) -> KeptLine | None:
@@ -632,7 +688,7 @@ class SqliteEngine:
             line, new = chosen
             return ([(statements.KEEP_LINE, [msgspec.json.encode(line).decode()])], 1) if new else ([], 0)
 
-        (agreed, _), _ = self._writer.decide(choose, plan, lambda _: False)
+        (agreed, _), _, _ = self._writer.decide(choose, plan, lambda _: False)
         return agreed
 
     async def close_line(self, clock: SystemClock) -> None:
@@ -652,7 +708,7 @@ class SqliteEngine:
             self._kept_keys = list(names)
             return self._kept_keys
         said = [" ".join(names), " ".join(before)]
-        await self._writer.run(partial(self._writer.note, statements.KEEP_KEYS, said))
+        self._cache.pass_over(await self._write(partial(self._writer.note, statements.KEEP_KEYS, said)))
         return await self.kept_keys()
 
     # Copies, checks and moves of the whole file.
@@ -712,6 +768,12 @@ class SqliteEngine:
         """See `Movable.close_to_writes`."""
         self._presence.look()
         await raw.close_to_writes(self._path, reason, instead_of)
+
+
+def _alive(rows: dict[Address, Row], addresses: Sequence[Address], now: int) -> list[Row | None]:
+    """Return the rows at these addresses that are alive, by position."""
+    found = map(rows.get, addresses)
+    return [row if row is not None and row.alive(now) else None for row in found]
 
 
 def _private_folder() -> Path:

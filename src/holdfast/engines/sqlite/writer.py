@@ -24,6 +24,7 @@ from holdfast.errors import Busy, OutcomeUnknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from holdfast.engines.sqlite.cache import LogHeader, Span
     from holdfast.engines.sqlite.sharing import Turn
     from holdfast.engines.sqlite.sql import Statement
 
@@ -122,6 +123,9 @@ class Writer:
         self.data_version = -1
         """The version of the file up to which the loop knows its content. It changes if another connection
         writes. Only the loop sets it, when it forgets what it knew."""
+        self.header: LogHeader | None = None
+        """The header of the log's index, once the file is open."""
+        self._before: bytes | None = None
         self._log_pages = 0
         self._checkpointed = True
         self._ending = False
@@ -201,12 +205,15 @@ class Writer:
         seen: int,
         *,
         yields: YieldBudget | None = None,
-    ) -> None:
+    ) -> Span | None:
         """Run a plan in one transaction, which adds about `pages` pages to the log. Writer's thread only.
 
         The deadline is compared with the time once the file is locked for writing, which may take a while,
         and again right before the commit. `seen` is the `data_version` from before the data was loaded. With
         `yields`, the commit gives way to other jobs.
+
+        Returns:
+            The header of the log's index from before and after, for `RowCache`.
 
         Raises:
             WriteInterrupted: Another job waits, and this one was rolled back.
@@ -214,24 +221,25 @@ class Writer:
                 passed.
         """
         try:
-            self._attempt(plan, pages, now, deadline, seen, yields=yields)
+            span = self._attempt(plan, pages, now, deadline, seen, yields=yields)
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
             # Move the log's content into the database and restart the log from its beginning.
             self.checkpoint("RESTART")
             try:
-                self._attempt(plan, pages, now, deadline, seen)
+                span = self._attempt(plan, pages, now, deadline, seen)
             except sqlite3.Error as again:
                 raise translated(again, self._where) from again
         self._checkpointed = False
+        return span
 
     def decide(
         self,
         work: Callable[[sqlite3.Connection], T],
         plan: Callable[[T], tuple[Sequence[Statement], int]],
         late: Callable[[T], bool],
-    ) -> tuple[T, int]:
+    ) -> tuple[T, int, Span | None]:
         """Load, decide and save in one transaction, so that nothing changes in between. Writer's thread only.
 
         Args:
@@ -240,7 +248,7 @@ class Writer:
             late: Returns whether the deadline of what was decided has passed.
 
         Returns:
-            What was decided, and the `data_version` that it was decided on.
+            What was decided, the `data_version` that it was decided on, and what `commit` returns.
 
         Raises:
             Stale: The deadline has passed.
@@ -261,7 +269,7 @@ class Writer:
         work: Callable[[sqlite3.Connection], T],
         plan: Callable[[T], tuple[Sequence[Statement], int]],
         late: Callable[[T], bool],
-    ) -> tuple[T, int]:
+    ) -> tuple[T, int, Span | None]:
         connection = self._begin()
         try:
             found = _version_of(connection)
@@ -269,7 +277,7 @@ class Writer:
             statements, pages = plan(decided)
             if not statements:
                 self._roll_back()
-                return decided, found
+                return decided, found, None
             if late(decided):
                 raise Stale(found)
             for sql, parameters in statements:
@@ -279,12 +287,12 @@ class Writer:
         except BaseException:
             self._roll_back()
             raise
-        self._finish(pages)
+        span = self._finish(pages)
         self._checkpointed = False
-        return decided, found
+        return decided, found, span
 
-    def note(self, sql: str, parameters: Sequence[object]) -> None:
-        """Execute one statement in a transaction of its own. Writer's thread only."""
+    def note(self, sql: str, parameters: Sequence[object]) -> Span | None:
+        """Execute one statement in a transaction of its own; see `commit`. Writer's thread only."""
         try:
             connection = self._begin()
             try:
@@ -292,9 +300,10 @@ class Writer:
             except BaseException:
                 self._roll_back()
                 raise
-            self._finish(1)  # no checkpoint when idle, which would wait for the disk twice
+            span = self._finish(1)  # no checkpoint when idle, which would wait for the disk twice
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
+        return span
 
     def begin_load(self) -> None:
         """Begin a transaction of many jobs, which `end_load` or `give_up_load` ends. Writer's thread only."""
@@ -389,7 +398,7 @@ class Writer:
         seen: int,
         *,
         yields: YieldBudget | None = None,
-    ) -> None:
+    ) -> Span | None:
         connection = self._begin()
         try:
             self._look_for_others(connection, seen)
@@ -404,7 +413,7 @@ class Writer:
         except BaseException:
             self._roll_back()
             raise
-        self._finish(pages)
+        return self._finish(pages)
 
     def _give_way(self, yields: YieldBudget) -> None:
         if yields.left and not self._jobs.empty():
@@ -437,16 +446,22 @@ class Writer:
                     if error.sqlite_errorcode != sqlite3.SQLITE_BUSY_SNAPSHOT:
                         raise
                 else:
-                    return connection
-            connection.execute("BEGIN IMMEDIATE")
+                    break
+            else:
+                connection.execute("BEGIN IMMEDIATE")
         except BaseException:
             if self._turn is not None:
                 self._turn.leave()
             raise
+        self._before = None if self.header is None else self.header.read()
         return connection
 
-    def _finish(self, pages: int) -> None:
-        """Commit a transaction that adds about this many pages to the log, and end this process's turn."""
+    def _finish(self, pages: int) -> Span | None:
+        """Commit a transaction that adds about this many pages to the log, and end this process's turn.
+
+        Returns:
+            The header of the log's index from before and after, if it is known.
+        """
         assert self._connection is not None
         try:
             self._connection.execute("COMMIT")
@@ -455,11 +470,15 @@ class Writer:
             if primary_code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
                 raise  # for these two SQLite guarantees that nothing was written
             raise OutcomeUnknown(f"the commit to {self._where} failed half way") from error
+        span = None
+        if self.header is not None and self._before is not None:
+            span = self._before, self.header.read()
         if self._turn is None:
             self._log_pages += pages
         else:
             self._turn.leave(pages=pages)
             self._log_pages = self._turn.log_pages
+        return span
 
     def _roll_back(self) -> None:
         assert self._connection is not None

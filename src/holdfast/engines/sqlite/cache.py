@@ -1,0 +1,243 @@
+"""Rows in memory: those that this process has read or written last.
+
+A reader may use them only if the file has not changed since, and `LogHeader` knows: SQLite changes the header
+of the index of its log (`-shm`) with every commit of any process, once the commit is durable and before it
+returns. The header has a counter of commits, and the checksum and the salts of the log, so that the same
+header means the same contents. A row is kept only if the header was the same before and after it was read.
+
+A commit of this process changes the header too. The writer reads it within the transaction and again after
+the commit. If it was the one that the rows are of, and the counter is one higher, nothing but this commit has
+happened: its own rows are replaced and the others stay.
+
+A decision may use the rows without a look at the header, since every commit verifies that nobody else has
+written since (`Writer.commit`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from holdfast.bounded import Bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from holdfast.decide import Outcome
+    from holdfast.rows import Address, Namespace, Row
+
+Span: TypeAlias = tuple[bytes, bytes]
+"""The header within a transaction and after its commit."""
+
+CACHE_BYTES: Final = 32 * 1024 * 1024
+"""How much memory the rows of a store take at most, by default."""
+ROW_BYTES: Final = 640
+"""What a row takes in memory in addition to its value, with its address and its place in the dictionary."""
+SMALL: Final = 2_048
+"""The size of the largest value that a decision takes from here, in bytes."""
+MAX_NAMESPACES: Final = 4_096
+
+_HEADER: Final = slice(0, 48)
+_COUNTER: Final = slice(8, 12)
+
+
+class LogHeader:
+    """The header of the index of SQLite's log, in memory that all processes share.
+
+    POSIX drops all locks of a process on a file when the process closes any descriptor of that file, and the
+    locks of SQLite are on this one. So a descriptor is closed only once the file is deleted, which the last
+    process that uses it does; until then it waits for the next store of this process on the same file.
+    """
+
+    _known: Final[dict[tuple[int, int], LogHeader]] = {}
+    _changing: Final = threading.Lock()
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, mmap.PAGESIZE, access=mmap.ACCESS_READ)
+        self._stores = 0
+
+    @classmethod
+    def of(cls, path: Path) -> LogHeader | None:
+        """Return the header of an open file of a store, or None if it has none."""
+        with cls._changing:
+            try:
+                there = os.stat(path)
+                header = cls._known.get((there.st_dev, there.st_ino))
+                if header is None:
+                    descriptor = os.open(path, os.O_RDONLY)
+                    there = os.fstat(descriptor)
+                    header = cls._known[there.st_dev, there.st_ino] = cls(descriptor)
+            except (OSError, ValueError):
+                return None
+            header._stores += 1
+            return header
+
+    def leave(self) -> None:
+        """Stop using the header, after the connections of the store are closed."""
+        with self._changing:
+            self._stores -= 1
+            for key, header in list(self._known.items()):
+                if not header._stores and not os.fstat(header._descriptor).st_nlink:
+                    del self._known[key]
+                    header._memory.close()
+                    os.close(header._descriptor)
+
+    def read(self) -> bytes:
+        """Return the header as it is now. The connections of the store must be open."""
+        return self._memory[_HEADER]
+
+
+class RowCache:
+    """Rows and namespaces of a file, up to a number of bytes. See the module for when they hold.
+
+    Only the event loop changes them; other threads may call `peek`. There are two generations: when one is
+    full, the one before it is dropped, and a row of the older one that is used moves to the newer. Dropping
+    rows one at a time would cost microseconds each.
+
+    Args:
+        size: How many bytes to keep at most; 0 to keep nothing.
+    """
+
+    def __init__(self, size: int = CACHE_BYTES) -> None:
+        self._half = size // 2
+        self._rows: dict[Address, Row] = {}
+        self._before: dict[Address, Row] = {}
+        self._bytes = 0
+        self._namespaces: Bounded[str, Namespace] = Bounded(MAX_NAMESPACES)
+        self._header: Callable[[], bytes] | None = None
+        self._at: bytes | None = None
+        """The header of the file that the rows are of; None if it is not known."""
+        self.writing = 0
+        """The number of jobs of the writer whose effect is not learned yet. The header may change by them."""
+
+    def follow(self, header: LogHeader | None) -> None:
+        """Let readers use the rows as long as this header stays the same; None ends that."""
+        self._header = None if header is None or not self._half else header.read
+        self._at = None
+
+    # For readers.
+
+    def fresh(self) -> bytes | None:
+        """Return the header that the rows are of if it is still that of the file; None if they can't be used.
+
+        If others have written, everything is forgotten.
+        """
+        if self._header is None:
+            return None
+        header = self._header()
+        if header != self._at:
+            if self.writing:  # most likely this process has: what it wrote is learned in a moment
+                return None
+            self.forget()
+            self._at = header
+        return self._at
+
+    def get(self, address: Address) -> Row | None:
+        """Return a row, after `fresh`."""
+        row = self._rows.get(address)
+        if row is None and self._before:
+            row = self._before.get(address)
+            if row is not None:
+                self._put(address, row)
+        return row
+
+    def keep(self, at: bytes, rows: Iterable[tuple[Address, Row]]) -> bool:
+        """Keep rows that were read from the file after `fresh` returned `at`.
+
+        Returns:
+            False if the file has changed since: the rows may be newer than others that were here.
+        """
+        if self._header is None or self._at is not at or self._header() != at:
+            return False
+        for address, row in rows:
+            self._put(address, row)
+        return True
+
+    def peek(self, address: Address) -> Row | None:
+        """Return a row if it is here and holds now. Any thread may call this."""
+        header, at = self._header, self._at
+        if header is None or header() != at:
+            return None
+        return self._rows.get(address) or self._before.get(address)
+
+    # For decisions.
+
+    def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
+        """Return the wanted rows that are here. Large ones are loaded, where their bytes are counted."""
+        newer, older = self._rows, self._before
+        known = {}
+        for address in wanted:
+            row = newer.get(address) or older.get(address)
+            if row is not None and row.size <= SMALL:
+                known[address] = row
+        return known
+
+    def namespaces(self, wanted: Iterable[str]) -> dict[str, Namespace]:
+        """Return the wanted namespaces that are here."""
+        known = self._namespaces
+        return {name: known[name] for name in wanted if name in known}
+
+    def learn(self, outcome: Outcome, span: Span | None) -> None:
+        """Take note of a commit of this process."""
+        self._move(span)
+        if outcome.runs:  # only the database knows which entries were removed
+            self._drop_rows()
+        for address, row in outcome.rows.items():
+            if row is not None:
+                self._put(address, row)
+            else:
+                self._remove(address)
+        for namespace in outcome.namespaces:
+            self._namespaces.keep(namespace.name, namespace)
+        if span is not None:
+            self._at = span[1]
+
+    def pass_over(self, span: Span | None) -> None:
+        """Take note of a commit of this process that has changed no row."""
+        self._move(span)
+        if span is not None:
+            self._at = span[1]
+
+    def forget(self) -> None:
+        """Forget everything: it is not known what the file contains."""
+        self._at = None
+        self._drop_rows()
+        self._namespaces.clear()
+
+    def _move(self, span: Span | None) -> None:
+        """Forget everything if not only this commit has changed the file."""
+        if span is None:
+            return
+        before, after = span
+        if before == after:  # what was mapped is not what SQLite uses
+            self.follow(None)
+        elif before != self._at or _counter(after) != (_counter(before) + 1) % 2**32:
+            self.forget()
+
+    def _drop_rows(self) -> None:
+        self._rows, self._before, self._bytes = {}, {}, 0
+
+    def _put(self, address: Address, row: Row) -> None:
+        self._remove(address)  # an address is never in both, since `peek` may look while they change places
+        size = row.size + ROW_BYTES
+        if size > self._half or row.value is None or row.data is not None:
+            return
+        if self._bytes + size > self._half:
+            self._before, self._rows, self._bytes = self._rows, {}, 0
+        self._rows[address] = row
+        self._bytes += size
+
+    def _remove(self, address: Address) -> None:
+        self._before.pop(address, None)
+        removed = self._rows.pop(address, None)
+        if removed is not None:
+            self._bytes -= removed.size + ROW_BYTES
+
+
+def _counter(header: bytes) -> int:
+    return int.from_bytes(header[_COUNTER], sys.byteorder)
