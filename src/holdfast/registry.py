@@ -44,6 +44,7 @@ def open(
     reap: bool = True,
     audit_key: str | Path | None = None,
     defaults: Policy | None = None,
+    cache_bytes: int | None = None,
 ) -> Store:
     """Get the store behind a URL.
 
@@ -61,6 +62,8 @@ def open(
         audit_key: The secret that signs the audit, or the file that holds it. Several may be given, one on
             each line; the last one signs. A local file creates its own beside the data.
         defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies have none.
+        cache_bytes: How much memory rows of a SQLite file may take, so that they need not be read again; 0 to
+            keep none, None for 32 MB.
 
     Returns:
         A store that is not open yet.
@@ -73,7 +76,13 @@ def open(
     """
     engine = engine_for(url, keyring_for(audit_key))
     return Store(
-        engine, clock=clock, writer=writer, sweep_interval=sweep_interval, reap=reap, defaults=defaults
+        engine,
+        clock=clock,
+        writer=writer,
+        sweep_interval=sweep_interval,
+        reap=reap,
+        defaults=defaults,
+        cache_bytes=cache_bytes,
     )
 
 

@@ -392,6 +392,11 @@ def limit(number: object) -> int:
 
 def version(number: object, *, field: str = "expected_version") -> int:
     """Return a version given by a caller; 0 means that nothing exists."""
+    return whole(number, field=field)
+
+
+def whole(number: object, *, field: str) -> int:
+    """Return a whole number from 0."""
     if type(number) is not int or not 0 <= number <= MAX_VERSION:
         raise ValidationError(f"{field} must be a whole number from 0, not {shown(number)}", field=field)
     return number

@@ -70,6 +70,7 @@ class Store:
         reap: Whether this store notices expiry by itself.
         defaults: The `quota_bytes` and the `rate_limit` of namespaces whose policies have none. Its other
             fields have no effect.
+        cache_bytes: How much memory rows of a SQLite file may take; 0 to keep none, None for 32 MB.
     """
 
     def __init__(
@@ -82,8 +83,11 @@ class Store:
         sweep_interval: float = 300,
         reap: bool = True,
         defaults: Policy | None = None,
+        cache_bytes: int | None = None,
     ) -> None:
         self._engine = engine
+        if cache_bytes is not None and isinstance(engine, LocalFile):
+            engine.cache_bytes = rules.whole(cache_bytes, field="cache_bytes")
         self._clock = SystemClock() if clock is None else clock
         self.pipeline = Pipeline(
             engine,

@@ -322,13 +322,20 @@ async def test_entries_in_the_cache_expire(tmp_path: Path) -> None:
 
 async def test_a_cache_of_no_bytes_keeps_nothing(tmp_path: Path, queries: list[Address]) -> None:
     """With a size of 0 every read asks the file."""
-    async with Store(SqliteEngine(tmp_path / "store.db", cache_bytes=0), reap=False) as store:
+    async with holdfast.open(tmp_path / "store.db", cache_bytes=0, reap=False) as store:
         kv = store.kv("p")
         await kv.set("k", 1)
         queries.clear()
         for _ in range(3):
             assert await value_of(kv, "k") == 1
         assert len(queries) == 3
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, "32 MB", True])
+def test_the_size_of_the_cache_must_be_a_whole_number(tmp_path: Path, size: Any) -> None:
+    """A size that makes no sense is refused before anything is opened."""
+    with pytest.raises(holdfast.ValidationError, match="cache_bytes must be a whole number from 0"):
+        holdfast.open(tmp_path / "store.db", cache_bytes=size)
 
 
 async def test_closed_stores_leave_no_file_descriptor_behind(tmp_path: Path) -> None:

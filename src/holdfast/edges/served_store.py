@@ -58,7 +58,9 @@ async def opened(
     if isinstance(engine.keys, FileKeyring):
         engine.keys.tell = say
     interval, defaults = config.kv_cleanup_interval_seconds, defaults_of(config)
-    async with Store(engine, sweep_interval=interval, defaults=defaults) as store:
+    async with Store(
+        engine, sweep_interval=interval, defaults=defaults, cache_bytes=config.cache_bytes
+    ) as store:
         store.may_move(engine_for)
         if not store.capabilities.batching:
             raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class LocalFile(Protocol):
     """An optional interface for engines whose storage is a file of this machine."""
 
+    cache_bytes: int
+    """How much memory rows may take, so that they need not be read again. A store sets it before `start`."""
+
     def peek(self, address: Address, now: int) -> Row | Later | None:
         """Return an entry that is alive as `read` would, or `LATER` if the loop has to be asked.
 

@@ -211,6 +211,7 @@ def open(
     reap: bool = True,
     audit_key: str | Path | None = None,
     defaults: Policy | None = None,
+    cache_bytes: int | None = None,
 ) -> Store:
     """Get the store behind a URL."""
     return Store(
@@ -223,5 +224,6 @@ def open(
             reap=reap,
             audit_key=audit_key,
             defaults=defaults,
+            cache_bytes=cache_bytes,
         ),
     )

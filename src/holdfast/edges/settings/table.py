@@ -130,6 +130,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             "Longest pause, in seconds, between two runs that remove expired entries and trim old records.",
         ),
     ] = 300.0
+    cache_bytes: Annotated[
+        int,
+        Meta(ge=0, le=2**40),
+        About(
+            "database.cache_bytes",
+            "Memory, in bytes, for rows of a SQLite store that need not be read from the file again. "
+            "0 turns the cache off.",
+        ),
+    ] = 33_554_432
     startup_check_seconds: Annotated[
         float,
         Meta(ge=0, le=86_400),

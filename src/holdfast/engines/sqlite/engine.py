@@ -86,7 +86,7 @@ class SqliteEngine:
         epoch: The epoch of a new file; by default a random one.
         exclusive: Let no other process open the file. A temporary file never has another process.
         allow_network: Write to the file even if it is on a network file system.
-        cache_bytes: How much memory rows may take; 0 to keep none.
+        cache_bytes: See `LocalFile.cache_bytes`.
     """
 
     def __init__(
@@ -134,7 +134,8 @@ class SqliteEngine:
         self._inline: sqlite3.Connection | None = None
         self._patient: sqlite3.Connection | None = None
         self._thread_connections = ThreadConnections(self._path, self._presence.there)
-        self._cache = RowCache(cache_bytes)
+        self.cache_bytes = cache_bytes
+        self._cache = RowCache(0)
         self._header: LogHeader | None = None
         self._contended = False
         self._quiet = 0
@@ -186,6 +187,7 @@ class SqliteEngine:
 
     async def start(self) -> None:
         """Open the file for writing, or for reading if this process may not write to its folder."""
+        self._cache = RowCache(self.cache_bytes)
         self._writer.start()
         try:
             await self._writer.run(self._open)
