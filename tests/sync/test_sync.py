@@ -81,7 +81,7 @@ def test_a_thread_sees_its_own_writes(kv: KV) -> None:
 
 def test_a_long_read_of_one_thread_does_not_hold_back_another(tmp_path: Path) -> None:
     """A thread sees its own write though another thread is in the middle of a read."""
-    with holdfast.sync.open(tmp_path / "store.db") as store:
+    with holdfast.sync.open(tmp_path / "store.db", cache_bytes=0) as store:
         kv = store.kv("trivia")
         kv.set("k", 1)
         reading, written = threading.Event(), threading.Event()
