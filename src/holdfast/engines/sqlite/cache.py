@@ -18,9 +18,9 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from holdfast import seams
 from holdfast.bounded import Bounded
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class LogHeader:
     """
 
     _known: Final[dict[tuple[int, int], LogHeader]] = {}
-    _changing: Final = threading.Lock()
+    _changing: Final = seams.Lock()
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
