@@ -207,3 +207,27 @@ async def test_a_closed_storage_is_a_connection_error(ground: Ground) -> None:
         await keyvalue.put("k", {})
     with pytest.raises(StoreConnectionError):
         await keyvalue.get("k")
+
+
+async def test_updates_lose_nothing(store: Store, clock: ManualClock) -> None:
+    """Callers that change one value at once lose no change, and the value keeps its deadline."""
+    ours = HoldfastStore(store.kv("desk"))
+    await ours.put("visits", {"count": 0}, ttl=100)
+    clock.advance(40)
+
+    def added(value: dict[str, Any] | None) -> dict[str, Any]:
+        return {"count": (value or {"count": 0})["count"] + 1}
+
+    await asyncio.gather(*(ours.update("visits", added) for _ in range(20)))
+    assert await ours.get("visits") == {"count": 20}
+    assert await store.kv("desk").get_ttl("entry/default_collection/visits") == 60
+    assert await ours.update("large", lambda value: {"text": "é" * 60_000, "was": value}, ttl=100) == {
+        "text": "é" * 60_000,
+        "was": None,
+    }
+    assert await ours.update("large", lambda value: {"length": len((value or {})["text"])}) == {
+        "length": 60_000
+    }
+    assert (await store.blobs("desk").list()).blobs == []
+    with pytest.raises(SerializationError):
+        await ours.update("large", lambda value: {"text": {1, 2}})

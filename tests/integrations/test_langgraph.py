@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import operator
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -17,13 +18,14 @@ from langgraph.types import Command, interrupt
 
 import holdfast
 import holdfast.sync
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph import HoldfastSaver, ThreadAdvanced
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from holdfast.store import Store
+    from tests.integrations.grounds import Ground
 
 
 class State(TypedDict):
@@ -186,3 +188,288 @@ async def test_saver_on_a_sync_store_serves_asynchronous_graphs(tmp_path: Path) 
     with holdfast.sync.open(str(tmp_path / "state.db")) as store:
         done = await graph(HoldfastSaver(store)).ainvoke({"steps": []}, thread("t"))
         assert done == {"steps": ["a", "b", "c"]}
+
+
+DURABILITIES = ("sync", "async", "exit")
+
+
+def waiting_graph(saver: BaseCheckpointSaver[Any], at: asyncio.Event, go: asyncio.Event) -> Any:
+    """A graph of two steps whose second one says that it has begun and waits."""
+
+    async def second(state: State) -> State:
+        at.set()
+        async with asyncio.timeout(60):
+            await go.wait()
+        return {"steps": ["late"]}
+
+    builder = StateGraph(State)
+    builder.add_node("first", lambda state: {"steps": ["a"]})
+    builder.add_node("second", second)
+    builder.add_edge(START, "first")
+    builder.add_edge("first", "second")
+    return builder.compile(checkpointer=saver)
+
+
+async def steps_of(saver: HoldfastSaver, name: str) -> list[str]:
+    """Return the last step of a thread, in a list, if there is one."""
+    state = await graph(saver).aget_state(thread(name))
+    return list(state.values.get("steps", [])[-1:])
+
+
+async def overtaken(saver: HoldfastSaver, durability: str) -> ThreadAdvanced:
+    """Let a run wait in its second step while another one goes through, and return how the first ended."""
+    at, go = asyncio.Event(), asyncio.Event()
+    stopped = asyncio.create_task(
+        waiting_graph(saver, at, go).ainvoke({"steps": ["0"]}, thread("t"), durability=durability)
+    )
+    async with asyncio.timeout(60):
+        await at.wait()
+        while durability == "async" and await steps_of(saver, "t") != ["a"]:  # noqa: ASYNC110 - no event says it
+            await asyncio.sleep(0.01)
+    await graph(saver).ainvoke({"steps": ["other"]}, thread("t"), durability=durability)
+    go.set()
+    with pytest.raises(ThreadAdvanced) as refused:
+        await stopped
+    return refused.value
+
+
+async def ancestry(saver: HoldfastSaver) -> tuple[set[str], set[str]]:
+    """Return the checkpoints of the thread, and those of them that two others follow."""
+    listed = [one async for one in saver.alist(thread("t"))]
+    parents = [one.parent_config["configurable"]["checkpoint_id"] for one in listed if one.parent_config]
+    return {one.checkpoint["id"] for one in listed}, {one for one in parents if parents.count(one) > 1}
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_run_that_was_overtaken_is_refused(store: Store, durability: str, *, begun: bool) -> None:
+    """A run that another one has overtaken writes nothing more, on a new thread and on one that goes on."""
+    saver = HoldfastSaver(store)
+    if begun:
+        await graph(saver).ainvoke({"steps": ["begun"]}, thread("t"))
+    error = await overtaken(saver, durability)
+    state = await graph(saver).aget_state(thread("t"))
+    assert state.values["steps"][-4:] == ["other", "a", "b", "c"]
+    assert "late" not in state.values["steps"]
+    tip = state.config["configurable"]["checkpoint_id"]
+    assert (error.thread, error.tip, error.code) == ("t", tip, "VERSION_CONFLICT")
+    assert error.parent != tip
+    assert "'t' was advanced by another run" in str(error)
+    assert (await ancestry(saver))[1] == set()
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+async def test_forks_on_purpose_go_on(store: Store, durability: str) -> None:
+    """A run or an update at a checkpoint that its config names makes a branch, which then is the latest."""
+    saver = HoldfastSaver(store)
+    made = graph(saver)
+    await made.ainvoke({"steps": ["0"]}, thread("t"), durability=durability)
+    ended = await made.aget_state(thread("t"))
+    await made.ainvoke({"steps": ["1"]}, thread("t"), durability=durability)
+    # The config was the latest when it was read, and is an old one now.
+    branch = await made.ainvoke({"steps": ["2"]}, ended.config, durability=durability)
+    assert branch["steps"] == ["0", "a", "b", "c", "2", "a", "b", "c"]
+    assert (await made.aget_state(thread("t"))).values == branch
+    updated = await made.aupdate_state(ended.config, {"steps": ["edited"]}, as_node="first")
+    assert (await made.ainvoke(None, updated, durability=durability))["steps"][-3:] == ["edited", "b", "c"]
+    first = [one async for one in saver.alist(thread("t"))][-1]
+    replayed = await made.ainvoke({"steps": ["3"]}, first.config, durability=durability)
+    assert replayed["steps"][-4:] == ["3", "a", "b", "c"]
+    assert len((await ancestry(saver))[1]) >= 1
+    assert (await made.ainvoke({"steps": ["4"]}, thread("t")))["steps"][-5:] == ["c", "4", "a", "b", "c"]
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+async def test_subgraphs_and_interrupts_go_on(store: Store, durability: str) -> None:
+    """A graph inside a node keeps its own state, stops for a person and goes on, twice in one thread."""
+
+    def asking(state: State) -> State:
+        return {"steps": [interrupt("which?")]}
+
+    inner = StateGraph(State)
+    inner.add_node("first", lambda state: {"steps": ["inner"]})
+    inner.add_node("ask", asking)
+    inner.add_edge(START, "first")
+    inner.add_edge("first", "ask")
+    outer = StateGraph(State)
+    outer.add_node("nested", inner.compile(checkpointer=True))
+    outer.add_edge(START, "nested")
+    made: Any = outer.compile(checkpointer=HoldfastSaver(store))
+    for number in ("1", "2"):
+        asked = await made.ainvoke({"steps": [number]}, thread("t"), durability=durability)
+        assert asked["__interrupt__"][0].value == "which?"
+        done = await made.ainvoke(Command(resume=f"answer {number}"), thread("t"), durability=durability)
+        assert done["steps"][-2:] == ["inner", f"answer {number}"]
+
+
+async def test_update_that_was_overtaken_is_refused(store: Store) -> None:
+    """Of two updates of a new thread's state that were both read before, the second is refused."""
+    ours, theirs = HoldfastSaver(store), HoldfastSaver(store)
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    assert await ours.aget_tuple(config) is None
+    await graph(theirs).aupdate_state(thread("t"), {"steps": ["x"]}, as_node="first")
+    with pytest.raises(ThreadAdvanced):
+        await ours.aput(config, empty_checkpoint(), {"source": "update", "step": 0}, {})
+
+
+async def test_a_checkpoint_that_is_sent_again_is_accepted(store: Store) -> None:
+    """A checkpoint whose answer was lost can be sent again, also after others went on from it."""
+    saver = HoldfastSaver(store)
+    await graph(saver).ainvoke({"steps": []}, thread("t"))
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    sent = empty_checkpoint()
+    config = await saver.aput(latest.config, sent, {"source": "loop", "step": 9}, {})
+    assert await saver.aput(latest.config, sent, {"source": "loop", "step": 9}, {}) == config
+    following = await saver.aget_tuple(thread("t"))
+    assert following is not None
+    after = await saver.aput(following.config, empty_checkpoint(), {"source": "loop", "step": 10}, {})
+    await saver.aput(latest.config, sent, {"source": "loop", "step": 9}, {})
+    now = await saver.aget_tuple(thread("t"))
+    assert now is not None
+    assert now.config["configurable"]["checkpoint_id"] == after["configurable"]["checkpoint_id"]
+
+
+async def test_run_of_a_deleted_thread_is_refused(store: Store) -> None:
+    """A run does not bring back a thread that was deleted meanwhile."""
+    saver, at, go = HoldfastSaver(store), asyncio.Event(), asyncio.Event()
+    running = asyncio.create_task(
+        waiting_graph(saver, at, go).ainvoke({"steps": []}, thread("t"), durability="sync")
+    )
+    async with asyncio.timeout(60):
+        await at.wait()
+    await saver.adelete_thread("t")
+    go.set()
+    with pytest.raises(ThreadAdvanced, match="deleted") as refused:
+        await running
+    assert refused.value.tip is None
+    assert await saver.aget_tuple(thread("t")) is None
+
+
+async def test_threads_without_a_head_go_on(store: Store) -> None:
+    """A thread of an older version and a copied one go on at their newest checkpoint, and are guarded."""
+    saver, kv = HoldfastSaver(store), store.kv("langgraph")
+    await graph(saver).ainvoke({"steps": []}, thread("t"))
+    for key in (await kv.list("head/")).keys:
+        await kv.delete(key)
+    await graph(saver).ainvoke({"steps": ["1"]}, thread("t"))
+    await saver.acopy_thread("t", "copy")
+    copied = await graph(saver).ainvoke({"steps": ["2"]}, thread("copy"))
+    assert copied["steps"] == ["a", "b", "c", "1", "a", "b", "c", "2", "a", "b", "c"]
+    for key in (await kv.list("head/")).keys:
+        await kv.delete(key)
+    await overtaken(saver, "sync")
+
+
+async def test_pruning_keeps_the_latest(store: Store) -> None:
+    """Pruning keeps the checkpoint that the thread is at, and deleting a run's checkpoints goes back."""
+    saver = HoldfastSaver(store)
+    made = graph(saver)
+    await made.ainvoke({"steps": ["0"]}, thread("t"))
+    # The clock of another worker was ahead: the latest checkpoint has a smaller id than one before it.
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    ahead = empty_checkpoint() | {"id": "f" * 8 + latest.checkpoint["id"][8:]}
+    await saver.aput(latest.config, ahead, {"source": "loop", "step": 9}, {})
+    at = await saver.aget_tuple(thread("t"))
+    assert at is not None
+    tip = await saver.aput(at.config, empty_checkpoint(), {"source": "loop", "step": 10, "run_id": "r"}, {})
+    await saver.aprune(["t"])
+    kept = [one async for one in saver.alist(thread("t"))]
+    assert [one.config for one in kept] == [tip]
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    await saver.aput(latest.config, empty_checkpoint(), {"source": "loop", "step": 11, "run_id": "s"}, {})
+    await saver.adelete_for_runs(["s"])
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    assert latest.config["configurable"]["checkpoint_id"] == tip["configurable"]["checkpoint_id"]
+
+
+async def test_workers_take_turns(ground: Ground) -> None:
+    """Runs that each wait for their turn are all accepted; one that waits too long is told so."""
+    async with ground.open() as store:
+        saver = HoldfastSaver(store)
+
+        async def turn(number: int) -> None:
+            async with saver.turn("T 1", wait=60):
+                await graph(saver).ainvoke({"steps": [str(number)]}, thread("T 1"))
+
+        await asyncio.gather(*map(turn, range(5)))
+        steps = (await graph(saver).aget_state(thread("T 1"))).values["steps"]
+        assert sorted(step for step in steps if step.isdigit()) == ["0", "1", "2", "3", "4"]
+        async with saver.turn("T 1"):
+            with pytest.raises(holdfast.Busy):
+                async with saver.turn("T 1", wait=0):
+                    raise AssertionError("two workers had the turn at once")
+
+
+async def test_a_worker_that_has_lost_its_turn_is_refused(store: Store) -> None:
+    """Once another worker has taken the turn, the first one can write neither checkpoints nor writes."""
+    saver, kv = HoldfastSaver(store), store.kv("langgraph")
+    turn = saver.turn("t")
+    await turn.__aenter__()
+    await graph(saver).ainvoke({"steps": []}, thread("t"))
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    await kv.delete("lock/thread/t")  # as if its time had run out while the worker was stopped
+    taken = kv.lock("thread/t")
+    assert await taken.acquire(timeout=60)
+    with pytest.raises(holdfast.Fenced):
+        await saver.aput(latest.config, empty_checkpoint(), {"source": "loop", "step": 9}, {})
+    with pytest.raises(holdfast.Fenced):
+        await saver.aput_writes(latest.config, [("a", 1)], "task")
+    with pytest.raises(holdfast.Fenced):
+        await saver.adelete_thread("t")
+    with pytest.raises(holdfast.LockLost):
+        await turn.__aexit__(None, None, None)
+    assert await saver.aget_tuple(thread("t")) == latest
+    await taken.release()
+
+
+def test_turns_without_asyncio(tmp_path: Path) -> None:
+    """With a store of holdfast.sync a turn is a plain context manager, and its writes are fenced."""
+    with holdfast.sync.open(str(tmp_path / "state.db")) as store:
+        saver = HoldfastSaver(store)
+        with saver.turn("t") as owned:
+            graph(saver).invoke({"steps": []}, thread("t"))
+            latest = saver.get_tuple(thread("t"))
+            assert latest is not None
+            assert owned.fence["lock"] == "thread/t"
+            with pytest.raises(holdfast.Busy), saver.turn("t", wait=0):
+                raise AssertionError("two workers had the turn at once")
+        turn = saver.turn("t")
+        turn.__enter__()
+        store.kv("langgraph").delete("lock/thread/t")
+        with store.kv("langgraph").lock("thread/t"), pytest.raises(holdfast.Fenced):
+            saver.put(latest.config, empty_checkpoint(), {"source": "loop", "step": 9}, {})
+        with pytest.raises(holdfast.LockLost):
+            turn.__exit__(None, None, None)
+
+
+async def test_a_turn_on_an_asynchronous_store_needs_await(store: Store) -> None:
+    """A plain `with` on an asynchronous store says what to write instead."""
+    with pytest.raises(TypeError, match="async with"), HoldfastSaver(store).turn("t"):
+        raise AssertionError("the turn was taken without await")
+
+
+async def test_history_of_delta_channels(store: Store) -> None:
+    """The writes to a channel since the last checkpoint with its value come back in their order."""
+    saver = HoldfastSaver(store)
+    first = empty_checkpoint() | {"channel_values": {"a": ["seed"]}}
+    config = await saver.aput(
+        {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, first, {"source": "input", "step": -1}, {}
+    )
+    for step in range(3):
+        await saver.aput_writes(
+            config, [("a", [f"{step}.0"]), ("b", step), ("a", [f"{step}.1"])], f"task {step}"
+        )
+        config = await saver.aput(config, empty_checkpoint(), {"source": "loop", "step": step}, {})
+    history = await saver.aget_delta_channel_history(config=config, channels=["a", "b", "c"])
+    theirs = await BaseCheckpointSaver.aget_delta_channel_history(
+        saver, config=config, channels=["a", "b", "c"]
+    )
+    assert history == theirs
+    assert history["a"]["seed"] == ["seed"]
+    assert [write[2] for write in history["b"]["writes"]] == [0, 1, 2]
+    assert await saver.aget_delta_channel_history(config=config, channels=[]) == {}

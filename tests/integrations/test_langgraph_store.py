@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -22,7 +23,7 @@ from langgraph.store.memory import InMemoryStore
 import holdfast
 import holdfast.sync
 from holdfast.integrations.langgraph import HoldfastGraphStore
-from holdfast.integrations.langgraph_store import matches
+from holdfast.integrations.langgraph_store import FoundGraphItem, matches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -305,3 +306,60 @@ def test_filters_are_those_of_the_store_in_memory(value: dict[str, Any], asked: 
     theirs = InMemoryStore()
     theirs.put(("n",), "k", value)
     assert matches(value, asked) == (len(theirs.search(("n",), filter=asked)) == 1)
+
+
+async def test_items_carry_versions(store: Store) -> None:
+    """An item is put only if it is still the one that was read; reads that prolong it change nothing."""
+    memories = HoldfastGraphStore(store, ttl={"default_ttl": 5})
+    await memories.aput(("facts",), "a", {"n": 1}, expected_version=0)
+    item: Any = await memories.aget(("facts",), "a")
+    [found] = await memories.asearch(("facts",))
+    assert isinstance(found, FoundGraphItem)
+    assert found.version == item.version
+    await memories.aput(("facts",), "a", {"n": 2}, expected_version=item.version)
+    with pytest.raises(holdfast.VersionConflict, match="version"):
+        await memories.aput(("facts",), "a", {"n": 3}, expected_version=item.version)
+    with pytest.raises(holdfast.VersionConflict):
+        await memories.aput(("facts",), "a", {"n": 3}, expected_version=0)
+    with pytest.raises(holdfast.VersionConflict, match="there is none"):
+        await memories.aput(("facts",), "b", {"n": 3}, expected_version=item.version)
+    latest = await memories.aget(("facts",), "a")
+    assert latest is not None
+    assert latest.value == {"n": 2}
+
+
+async def test_updates_lose_nothing(ground: Ground) -> None:
+    """Two programs that change one item at once lose no change, also when it is larger than an entry."""
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(ground.open())
+        two = one if ground.kind == "sqlite" else await stack.enter_async_context(ground.open())
+        stores = [HoldfastGraphStore(one), HoldfastGraphStore(two)]
+
+        def added(value: dict[str, Any] | None) -> dict[str, Any]:
+            return {"count": 1 + (value or {"count": 0})["count"], "text": "é" * (value or {}).get("size", 0)}
+
+        async def change(memories: HoldfastGraphStore) -> None:
+            for _ in range(10):
+                await memories.aupdate(("facts",), "a", added)
+
+        await asyncio.gather(*map(change, stores))
+        item: Any = await stores[0].aget(("facts",), "a")
+        assert item.value["count"] == 20
+        large = await stores[0].aupdate(
+            ("facts",), "a", lambda value: {**(value or {}), "text": "é" * 60_000}
+        )
+        small = await stores[1].aupdate(("facts",), "a", lambda value: {"count": len((value or {})["text"])})
+        assert (large.value["count"], small.value) == (20, {"count": 60_000})
+        assert small.version > large.version > item.version
+        assert (await one.blobs("langgraph").list()).blobs == []
+
+
+def test_updates_without_asyncio(tmp_path: Path) -> None:
+    """With a store of holdfast.sync items are updated, and put by version, without await."""
+    with holdfast.sync.open(str(tmp_path / "state.db")) as store:
+        memories = HoldfastGraphStore(store)
+        item = memories.update(("facts",), "a", lambda value: {"was": value})
+        assert item.value == {"was": None}
+        memories.put(("facts",), "a", {"n": 1}, expected_version=item.version)
+        with pytest.raises(holdfast.VersionConflict):
+            memories.put(("facts",), "a", {"n": 2}, expected_version=item.version)

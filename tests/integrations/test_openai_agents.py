@@ -14,7 +14,7 @@ from agents.testing import ScriptedModel, assistant_message
 
 import holdfast
 from holdfast.integrations import overflow_values
-from holdfast.integrations.openai_agents import HoldfastSession
+from holdfast.integrations.openai_agents import HoldfastCompactionSession, HoldfastSession
 from tests.forking import ForkedProcess
 from tests.integrations.session_process import TURNS, talk
 
@@ -167,3 +167,118 @@ async def test_agent_sees_earlier_runs_of_its_session(store: Store) -> None:
         await Runner.run(agent, question, session=session, run_config=RunConfig(tracing_disabled=True))
     history = await HoldfastSession("s", store.kv("desk")).get_items()
     assert [one.get("role") for one in history] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_items_of_a_request_are_added_once(store: Store) -> None:
+    """A call that is made again with its request id adds nothing, however many items it has."""
+    session, many = HoldfastSession("s", store.kv("desk")), [item(number) for number in range(1_200)]
+    for _ in range(2):
+        await session.add_items([item("a"), item("é" * 60_000)], request_id="one")
+        await HoldfastSession("s", store.kv("desk")).add_items(many, request_id="many")
+    await session.add_items([item("b")], request_id="two")
+    assert texts(await session.get_items()) == ["a", "é" * 60_000, *texts(many), "b"]
+    assert len((await store.blobs("desk").list()).blobs) == 1
+
+
+async def test_replacing_keeps_what_was_added_since(store: Store) -> None:
+    """A summary takes the place of the items that it was made from; later ones follow it."""
+    session, other = HoldfastSession("s", store.kv("desk")), HoldfastSession("s", store.kv("desk"))
+    await session.add_items([item(1), item("é" * 60_000)])
+    taken = await session.snapshot()
+    assert len(taken.items) == 2
+    await other.add_items([item(3), item("è" * 60_000)])
+    await session.replace_items([item("summary")], since=taken.head)
+    assert texts(await other.get_items()) == ["summary", "3", "è" * 60_000]
+    with pytest.raises(holdfast.VersionConflict):
+        await other.replace_items([item("second summary")], since=taken.head)
+    assert texts(await other.get_items()) == ["summary", "3", "è" * 60_000]
+    assert len((await store.kv("desk").list("item/")).keys) == 3
+    assert len((await store.blobs("desk").list()).blobs) == 1
+
+
+async def test_replacing_what_was_removed_is_refused(store: Store) -> None:
+    """If an item was popped, or all were cleared, a summary of what was there is not stored."""
+    session = HoldfastSession("s", store.kv("desk"))
+    await session.add_items([item(1), item(2)])
+    taken = await session.snapshot()
+    await session.pop_item()
+    await session.add_items([item(3)])
+    with pytest.raises(holdfast.VersionConflict):
+        await session.replace_items([item("summary")], since=taken.head)
+    taken = await session.snapshot()
+    await session.clear_session()
+    with pytest.raises(holdfast.VersionConflict):
+        await session.replace_items([item("summary")], since=taken.head)
+    assert await session.get_items() == []
+    empty = await session.snapshot()
+    await session.replace_items([item("begun")], since=empty.head)
+    with pytest.raises(holdfast.VersionConflict):
+        await session.replace_items([item("begun twice")], since=empty.head)
+    assert texts(await session.get_items()) == ["begun"]
+
+
+async def test_runner_compacts_a_long_history(store: Store) -> None:
+    """After a run the runner compacts a history that has grown long, and loses no item of another worker."""
+    kv = store.kv("desk")
+
+    async def summarized(items: list[Any]) -> list[Any]:
+        await HoldfastSession("ada", kv).add_items([item("meanwhile")])
+        return [item(f"{len(items)} items")]
+
+    session = HoldfastCompactionSession("ada", kv, compact=summarized, threshold=4, owner="worker 1")
+    model = ScriptedModel([[assistant_message("one")], [assistant_message("two")]])
+    agent, quiet = Agent(name="a", model=model), RunConfig(tracing_disabled=True)
+    await Runner.run(agent, "first", session=session, run_config=quiet)
+    assert len(await session.get_items()) == 2
+    await Runner.run(agent, "second", session=session, run_config=quiet)
+    assert texts(await session.get_items()) == ["4 items", "meanwhile"]
+    assert {entry.last_writer for entry in (await kv.list("item/", values=True)).entries or ()} == {
+        "worker 1"
+    }
+
+
+async def test_compaction_that_was_overtaken_changes_nothing(store: Store) -> None:
+    """If another worker has cleared the session meanwhile, the summary of what was there is dropped."""
+    kv = store.kv("desk")
+
+    async def cleared(items: list[Any]) -> list[Any]:
+        await HoldfastSession("ada", kv).clear_session()
+        return [item("summary")]
+
+    session = HoldfastCompactionSession("ada", kv, compact=cleared)
+    await session.add_items([item(1)])
+    await session.run_compaction()
+    assert texts(await session.get_items()) == ["1"]
+    await session.run_compaction({"force": True})
+    assert await session.get_items() == []
+    assert (await kv.list("item/")).keys == []
+
+
+async def test_workers_take_turns(store: Store) -> None:
+    """One worker at a time has the turn of a session; one that has lost it can't write any more."""
+    kv = store.kv("desk")
+    session = HoldfastSession(LONG, kv, owner="worker 1")
+    async with session.turn():
+        with pytest.raises(holdfast.Busy):
+            async with HoldfastSession(LONG, kv).turn(wait=0):
+                raise AssertionError("two workers had the turn at once")
+        await session.add_items([item(1)])
+    turn = session.turn()
+    await turn.__aenter__()
+    [lock] = [key for key in (await kv.list("lock/")).keys if "/waiting/" not in key]
+    await kv.delete(lock)  # as if its time had run out while the worker was stopped
+    taken = kv.lock(lock.removeprefix("lock/"))
+    assert await taken.acquire(timeout=60)
+    head = (await session.snapshot()).head
+    for write in (
+        session.add_items([item(2)]),
+        session.pop_item(),
+        session.clear_session(),
+        session.replace_items([item("summary")], since=head),
+    ):
+        with pytest.raises(holdfast.Fenced):
+            await write
+    with pytest.raises(holdfast.LockLost):
+        await turn.__aexit__(None, None, None)
+    await taken.release()
+    assert texts(await session.get_items()) == ["1"]

@@ -69,9 +69,9 @@ class Session(HoldfastSession):
         """Get items, in the stores' thread."""
         return await _there(super().get_items(limit))
 
-    async def add_items(self, items: Any) -> None:
+    async def add_items(self, items: Any, *, request_id: str | None = None) -> None:
         """Add items, in the stores' thread."""
-        await _there(super().add_items(items))
+        await _there(super().add_items(items, request_id=request_id))
 
     async def pop_item(self) -> Any:
         """Remove the latest item, in the stores' thread."""

@@ -50,11 +50,11 @@ async def get_all(kv: KV, keys: Sequence[str]) -> list[Entry | None]:
     return entries
 
 
-async def delete_all(kv: KV, prefix: str) -> int:
+async def delete_all(kv: KV, prefix: str, **provenance: Any) -> int:
     """Remove everything below a prefix and return how many keys there were."""
     cursor, count = None, 0
     while True:
-        page = await kv.delete_prefix(prefix, cursor=cursor)
+        page = await kv.delete_prefix(prefix, cursor=cursor, **provenance)
         count, cursor = count + len(page.keys), page.cursor
         if cursor is None:
             return count
@@ -80,7 +80,13 @@ def unless_error(result: Any) -> Any:
 
 
 async def compare_and_set(
-    kv: KV, key: str, change: Callable[[Any], Any], *, default: Any, ttl: int | None
+    kv: KV,
+    key: str,
+    change: Callable[[Any], Any],
+    *,
+    default: Any,
+    ttl: int | None,
+    **provenance: Any,
 ) -> Entry:
     """Set a key to a value computed from its current one, repeating this if another writer is faster.
 
@@ -92,6 +98,7 @@ async def compare_and_set(
         change: Takes the value and returns the new one. It may be called often, and raise to change nothing.
         default: The value that `change` gets if there is no entry.
         ttl: Seconds until the new entry expires; None for never.
+        **provenance: `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
 
     Raises:
         VersionConflict: Other writers were faster a thousand times in a row.
@@ -100,7 +107,8 @@ async def compare_and_set(
     while True:
         value = change(default if entry is None else entry.value)
         try:
-            return await kv.set(key, value, ttl=ttl, expected_version=0 if entry is None else entry.version)
+            version = 0 if entry is None else entry.version
+            return await kv.set(key, value, ttl=ttl, expected_version=version, **provenance)
         except VersionConflict as conflict:
             lost += 1
             if lost == MOST_RACES:

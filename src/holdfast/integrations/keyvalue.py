@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
-from holdfast.errors import Refused, Transient, ValidationError, ValueTooLarge
+from holdfast.errors import Refused, Transient, ValidationError, ValueTooLarge, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import cut_by_size, get_all, whole_seconds
+from holdfast.integrations.entries import MOST_RACES, cut_by_size, get_all, pause_after, whole_seconds
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 from holdfast.integrations.stores import LazyKV
+from holdfast.model import KEEP
 
 with imported("keyvalue", "holdfast.integrations.keyvalue"):
     from key_value.aio._utils.managed_entry import ManagedEntry, load_from_json
@@ -31,7 +32,7 @@ with imported("keyvalue", "holdfast.integrations.keyvalue"):
     )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from typing import SupportsFloat
 
@@ -121,6 +122,54 @@ class HoldfastStore(
         with _told():
             change = await self._change(collection, key, entry)
             return await self._values.create(change)
+
+    async def update(
+        self,
+        key: str,
+        change: Callable[[dict[str, Any] | None], Mapping[str, Any]],
+        *,
+        collection: str | None = None,
+        ttl: SupportsFloat | None = None,
+    ) -> dict[str, Any]:
+        """Put a value computed from the one that is there, again if another caller was faster: none is lost.
+
+        Args:
+            key: The key.
+            change: Takes the value, or None if there is none, and returns the new one. It may be called
+                often.
+            collection: The collection; the default one if not given.
+            ttl: Seconds until the entry expires; if not given, it keeps the deadline that it has.
+
+        Returns:
+            The new value.
+
+        Raises:
+            VersionConflict: Other callers were faster a thousand times in a row.
+
+        Example:
+            `await store.update("visits", lambda value: {"count": (value or {"count": 0})["count"] + 1})`
+        """
+        collection = collection or self.default_collection
+        await self.setup_collection(collection=collection)
+        lost = 0
+        with _told():
+            while True:
+                read = await self._values.read(await self._keys.get(_NAMES.key(collection, key)))
+                before, value = (None, None) if read is None else read
+                created_at, _, expires_at = prepare_entry_timestamps(ttl=ttl)
+                entry = ManagedEntry(value=dict(change(value)), created_at=created_at, expires_at=expires_at)
+                changed = await self._change(collection, key, entry)
+                if ttl is None and before is not None:
+                    changed = changed._replace(ttl=KEEP)
+                try:
+                    await self._values.swap(changed, before)
+                except VersionConflict:
+                    lost += 1
+                    if lost == MOST_RACES:
+                        raise
+                    await pause_after(lost)
+                else:
+                    return dict(entry.value)
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
         with _told():

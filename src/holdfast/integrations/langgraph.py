@@ -1,6 +1,12 @@
 """A checkpointer of LangGraph: the state of a graph after each step, and the writes of the step under way.
 
 Everything is written once, with `await`; the methods without it run the same coroutines.
+
+Each namespace of a thread has a head, an entry that names its latest checkpoint. A checkpoint and the head
+are written in one batch that names the head's version, so of two runs that began at the same checkpoint one
+is refused. A run is told from a fork by its config: a read of the latest checkpoint returns a config whose
+thread's id is a `FollowedThread`, and LangGraph carries that to every checkpoint of the run. A run that
+begins at a checkpoint that its config names has a plain id, and forks as it was meant to.
 """
 
 from __future__ import annotations
@@ -8,24 +14,42 @@ from __future__ import annotations
 import binascii
 import json
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast import seams
-from holdfast.errors import ValidationError
+from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import compare_and_set, delete_all, get_all
+from holdfast.integrations.entries import (
+    MOST_RACES,
+    compare_and_set,
+    delete_all,
+    get_all,
+    pause_after,
+    unless_error,
+)
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.langgraph_store import HoldfastGraphStore
 from holdfast.integrations.stores import SyncBridge
+from holdfast.integrations.turns import Turn, fence_of, lock_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Self
 
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        DeltaChannelHistory,
+        PendingWrite,
+    )
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     import holdfast.sync
+    from holdfast.handles.kv import KV
+    from holdfast.model import Entry
     from holdfast.store import Store
 
 with imported("langgraph", "holdfast.integrations.langgraph"):
@@ -68,6 +92,7 @@ Typed: TypeAlias = tuple[str, bytes]
 """The name of a form and the bytes in it."""
 Place: TypeAlias = tuple[str, str, str]
 """A thread, a namespace in it, and a checkpoint in that."""
+_HEADS: Final = KeyNames("head", parts=2)
 _CHECKPOINTS: Final = KeyNames("checkpoint", parts=3)
 _WRITES: Final = KeyNames("write", parts=4)
 _BLOBS: Final = KeyNames("checkpoint", parts=3)
@@ -75,7 +100,30 @@ _INLINE: Final = 32_768
 """Bytes up to which a checkpoint, or the writes of a task together, are kept in their entry, as text. The
 text takes a third more, and names and metadata have the rest of the 65,536 bytes of an entry."""
 _METADATA_INLINE: Final = 8_192
-__all__ = ["CheckpointSerializer", "HoldfastGraphStore", "HoldfastSaver"]
+_OF_A_RUN: Final = "__pregel_"
+"""Begins members of a config that LangGraph makes for a run. It carries them along and shows them nowhere."""
+_BEGUN: Final = f"{_OF_A_RUN}holdfast_begun"
+"""The member that names the thread and the namespace that were empty when the run began."""
+_UNANSWERED: Final = 3
+"""Attempts to store a checkpoint whose outcome is unknown. A checkpoint is stored once per id."""
+__all__ = ["CheckpointSerializer", "HoldfastGraphStore", "HoldfastSaver", "ThreadAdvanced"]
+
+
+class ThreadAdvanced(VersionConflict):
+    """Another run has advanced the thread since this one has read it; nothing was written.
+
+    `thread` is the thread's id, `parent` the checkpoint that the refused one was to follow, None if there was
+    none, and `tip` the checkpoint that is the latest now, None if the thread was deleted. Run the turn again,
+    or use `HoldfastSaver.turn` to wait for it.
+    """
+
+    def __init__(self, thread: str, *, parent: str | None, tip: str | None) -> None:
+        begun = "the run began when it was empty" if parent is None else f"the run is at checkpoint {parent}"
+        now = "it was deleted" if tip is None else f"it is at checkpoint {tip}"
+        super().__init__(f"thread {thread!r} was advanced by another run: {begun}, and now {now}")
+        self.thread = thread
+        self.parent = parent
+        self.tip = tip
 
 
 class CheckpointSerializer(JsonPlusSerializer):
@@ -193,12 +241,59 @@ def _refusal(message: str) -> ValidationError:
     return ValidationError(message, field="value")
 
 
+class FollowedThread(str):
+    """The id of a thread in the config of a run that has read the latest checkpoint of a namespace of it.
+
+    It is a text like any other, so that whoever sees the config sees nothing unusual.
+    """
+
+    __slots__ = ("namespace",)
+    namespace: str
+
+    def __new__(cls, thread: str, namespace: str) -> Self:
+        """Make one of the id and the namespace."""
+        made = super().__new__(cls, thread)
+        made.namespace = namespace
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        # As for a plain text, the other side may say what it equals.
+        return bool(str(self) == other)
+
+    __hash__ = str.__hash__
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        # A config that was stored or sent belongs to no run.
+        return str, (str(self),)
+
+
 class Checkpoints:
     """The checkpoints of all threads in a plugin's namespaces."""
 
     def __init__(self, store: Store, plugin: str) -> None:
         self._kv = store.kv(plugin)
         self._blobs = store.blobs(plugin)
+
+    @property
+    def kv(self) -> KV:
+        """The namespace of the entries."""
+        return self._kv
+
+    async def latest(self, thread: str, namespace: str) -> dict[str, Any] | None:
+        """Return the latest checkpoint as `read` does, with its place as `place`."""
+        tip: str | None = None
+        while True:
+            head = await self._kv.get(_HEADS.key(thread, namespace))
+            if head is None or (named := _tip(head)) == tip:
+                break
+            tip = named
+            if (stored := await self.read((thread, namespace, tip))) is not None:
+                return stored
+        # A thread of an older version, a copied one, or one whose latest checkpoint was deleted.
+        for place in reversed(await self.places(thread, namespace)):
+            if (stored := await self.read(place)) is not None:
+                return stored
+        return None
 
     async def places(self, *parts: str) -> list[Place]:
         """Return where there are checkpoints below a thread, or below a namespace of it, sorted."""
@@ -223,23 +318,90 @@ class Checkpoints:
         stored: Any = _CHECKPOINTS.unwrapped(key, entry.value)
         if not isinstance(stored, dict) or not stored.keys() >= {"checkpoint", "metadata", "parent", "run"}:
             raise ValidationError(f"the entry {key!r} is not a checkpoint", field="value")
-        return stored | {part: await self._unpacked(stored[part]) for part in ("checkpoint", "metadata")}
+        unpacked = {part: await self._unpacked(stored[part]) for part in ("checkpoint", "metadata")}
+        return stored | unpacked | {"place": place}
 
     async def write(
-        self, place: Place, *, checkpoint: Typed, metadata: Typed, parent: str | None, run: str | None
+        self,
+        place: Place,
+        *,
+        checkpoint: Typed,
+        metadata: Typed,
+        parent: str | None,
+        run: str | None,
+        follows: bool = False,
     ) -> None:
-        """Store a checkpoint, replacing an earlier one of that id."""
-        key = _CHECKPOINTS.key(*place)
+        """Store a checkpoint, replacing an earlier one of that id.
+
+        Args:
+            place: The thread, the namespace and the checkpoint's id.
+            checkpoint: The checkpoint.
+            metadata: Its metadata.
+            parent: The id of the checkpoint before it, if there is one.
+            run: The id of the run that has made it, if it has one.
+            follows: Whether the parent must be the latest checkpoint. If not, this one becomes the latest if
+                its id is the greatest.
+
+        Raises:
+            ThreadAdvanced: It must be, and is not.
+        """
         value = {
             "checkpoint": await self._packed(place[0], checkpoint, _INLINE),
             "metadata": await self._packed(place[0], metadata, _METADATA_INLINE),
             "parent": parent,
             "run": run,
         }
-        before = await self._kv.get(key)
-        await self._kv.set(key, _CHECKPOINTS.wrapped(value, *place))
+        try:
+            before = await self._write(place, value, follows=follows)
+        except (Refused, VersionConflict):
+            await self._drop_blobs(value)
+            raise
         if before is not None:
-            await self._drop_blobs(_CHECKPOINTS.unwrapped(key, before.value))
+            await self._drop_blobs(_CHECKPOINTS.unwrapped(before.key, before.value))
+
+    async def _write(self, place: Place, value: dict[str, Any], *, follows: bool) -> Entry | None:
+        """Write a checkpoint and the head, and return the entry that was replaced."""
+        thread, namespace, checkpoint = place
+        key, head_key = _CHECKPOINTS.key(*place), _HEADS.key(thread, namespace)
+        written = {"key": key, "value": _CHECKPOINTS.wrapped(value, *place)}
+        lost = unanswered = 0
+        while True:
+            head, before = await get_all(self._kv, [head_key, key])
+            if head is not None:
+                tip: str | None = _tip(head)
+            else:
+                tip = next((known[2] for known in reversed(await self.places(thread, namespace))), None)
+            if before is not None:
+                newest = checkpoint if tip is None else tip  # sent again: others may have gone on from it
+            elif not follows:
+                newest = checkpoint if tip is None else max(tip, checkpoint)
+            elif tip == value["parent"]:
+                newest = checkpoint
+            else:
+                raise ThreadAdvanced(thread, parent=value["parent"], tip=tip)
+            try:
+                await self._kv.batch(
+                    checks=[
+                        {"key": head_key, "version": 0 if head is None else head.version},
+                        {"key": key, "version": 0 if before is None else before.version},
+                    ],
+                    writes=[
+                        written,
+                        {"key": head_key, "value": _HEADS.wrapped({"tip": newest}, thread, namespace)},
+                    ],
+                    **self._fence(thread),
+                )
+            except VersionConflict:
+                lost += 1
+                if lost == MOST_RACES:
+                    raise
+                await pause_after(lost)
+            except OutcomeUnknown:
+                unanswered += 1
+                if unanswered == _UNANSWERED:
+                    raise
+            else:
+                return before
 
     async def writes(self, place: Place) -> list[dict[str, Any]]:
         """Return the pending writes of a checkpoint, each with its `value` in its form."""
@@ -262,17 +424,24 @@ class Checkpoints:
             return _WRITES.wrapped({"writes": [*known.values()]}, *place, task)
 
         empty = _WRITES.wrapped({"writes": []}, *place, task)
-        entry = await compare_and_set(self._kv, key, merged, default=empty, ttl=None)
+        fence = self._fence(place[0])
+        entry = await compare_and_set(self._kv, key, merged, default=empty, ttl=None, **fence)
         kept = _WRITES.unwrapped(key, entry.value)["writes"]
         for write in packed:
             if write not in kept:
                 await self._drop_blobs(write)
 
     async def forget(self, place: Place) -> None:
-        """Remove a checkpoint and its writes."""
-        key = _CHECKPOINTS.key(*place)
+        """Remove a checkpoint and its writes. If it was the latest, the greatest id of the others is that."""
+        key, head_key, fence = _CHECKPOINTS.key(*place), _HEADS.key(*place[:2]), self._fence(place[0])
+        head = await self._kv.get(head_key)
+        if head is not None and _tip(head) == place[2]:
+            with suppress(VersionConflict):
+                await self._kv.delete(head_key, expected_version=head.version, **fence)
         entry, tasks = await self._kv.get(key), await self._tasks(place)
-        await self._kv.delete_many([key, *(task for task, _ in tasks)])
+        deleted = await self._kv.delete_many([key, *(task for task, _ in tasks)], **fence)
+        for result in deleted:
+            unless_error(result)
         if entry is not None:
             await self._drop_blobs(_CHECKPOINTS.unwrapped(key, entry.value))
         for _, stored in tasks:
@@ -280,14 +449,42 @@ class Checkpoints:
                 await self._drop_blobs(write)
 
     async def forget_thread(self, thread: str) -> None:
-        """Remove everything of a thread."""
-        await delete_all(self._kv, _CHECKPOINTS.prefix(thread))
-        await delete_all(self._kv, _WRITES.prefix(thread))
+        """Remove everything of a thread, its heads first."""
+        fence = self._fence(thread)
+        for names in (_HEADS, _CHECKPOINTS, _WRITES):
+            await delete_all(self._kv, names.prefix(thread), **fence)
         await self._empty_blobs(_BLOBS.prefix(thread))
+        # A run that went on meanwhile has made a head again, whose checkpoint may be gone.
+        for namespace, head in await self._heads(thread):
+            if await self._kv.get(_CHECKPOINTS.key(thread, namespace, _tip(head))) is None:
+                with suppress(VersionConflict):
+                    await self._kv.delete(head.key, expected_version=head.version, **fence)
+
+    async def tips(self, thread: str) -> dict[tuple[str, str], Place]:
+        """Return the places of the latest checkpoints of a thread's namespaces, as far as there are heads."""
+        return {
+            (thread, namespace): (thread, namespace, _tip(head))
+            for namespace, head in await self._heads(thread)
+        }
+
+    async def _heads(self, thread: str) -> list[tuple[str, Entry]]:
+        """Return the heads of a thread with their namespaces."""
+        heads: list[tuple[str, Entry]] = []
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(_HEADS.prefix(thread), values=True, cursor=cursor)
+            entries = page.entries or ()
+            heads += [((_HEADS.parts(entry.key, entry.value) or ("", ""))[1], entry) for entry in entries]
+            if (cursor := page.cursor) is None:
+                return heads
+
+    def _fence(self, thread: str) -> dict[str, Any]:
+        return fence_of(self._kv, lock_name("thread", thread))
 
     async def copy_thread(self, source: str, target: str) -> None:
-        """Copy everything of a thread to another one."""
-        for thread, namespace, checkpoint in await self.places(source):
+        """Copy everything of a thread to another one, in which the greatest id becomes the latest."""
+        copied = await self.places(source)
+        for thread, namespace, checkpoint in copied:
             stored = await self.read((thread, namespace, checkpoint))
             if stored is None:
                 continue
@@ -302,6 +499,8 @@ class Checkpoints:
                 parent=stored["parent"],
                 run=stored["run"],
             )
+        for namespace in {place[1] for place in copied}:
+            await self._kv.delete(_HEADS.key(target, namespace), **self._fence(target))
 
     async def select(self, wanted: Callable[[dict[str, Any]], bool]) -> list[Place]:
         """Return the places of all checkpoints whose entries, unread blobs aside, are wanted."""
@@ -366,6 +565,13 @@ class Checkpoints:
                 return
 
 
+def _tip(head: Entry) -> str:
+    match _HEADS.unwrapped(head.key, head.value):
+        case {"tip": str(tip)}:
+            return tip
+    raise ValidationError(f"the entry {head.key!r} is not the head of a thread", field="value")
+
+
 def _has_writes(value: Any) -> bool:
     fields = {"index", "task", "path", "channel", "value"}
     return (
@@ -387,6 +593,9 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         serde: The serializer; `CheckpointSerializer()` if not given, which runs nothing that stored bytes
             name. LangGraph's own, `JsonPlusSerializer()`, calls whatever they name: whoever may write to the
             namespace then runs code in this process.
+
+    Of two runs that go on from the same checkpoint of a thread, one is refused with `ThreadAdvanced`. To let
+    the second one wait for the first instead, run each in a `turn`.
 
     Example:
         `graph = builder.compile(checkpointer=HoldfastSaver(store))`
@@ -413,6 +622,29 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
             return super().get_next_version(current, channel)
         number, _, rest = current.partition(".")
         return f"{int(number) + 1:0{len(number)}}.{rest}"
+
+    def turn(
+        self, thread_id: str, *, ttl: int = 30, wait: float | None = None, owner: str | None = None
+    ) -> Turn:
+        """Get the turn of a thread, to run a graph in: another worker that asks for it waits.
+
+        Everything that this saver writes to the thread in the block is refused by the store once another
+        worker has taken the turn, which happens if this one was stopped for longer than `ttl`.
+
+        Args:
+            thread_id: The thread.
+            ttl: Seconds after which the turn of a worker that has stopped is over. It is renewed meanwhile.
+            wait: Seconds to wait before `Busy` is raised; None waits for ever.
+            owner: Name of the worker, for whoever looks at the lock.
+
+        Returns:
+            A context manager, for `async with`; on a store of `holdfast.sync.open` also for `with`.
+
+        Example:
+            `async with saver.turn("t"): await graph.ainvoke(said, {"configurable": {"thread_id": "t"}})`
+        """
+        name = lock_name("thread", str(thread_id))
+        return Turn(self._checkpoints.kv, name, ttl=ttl, wait=wait, owner=owner, bridge=self._bridge)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Get a checkpoint with its pending writes: the one that the config names, or the latest."""
@@ -524,27 +756,66 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         """Delete checkpoints as `aprune` does."""
         self._bridge.run(self._prune(thread_ids, strategy))
 
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Get the writes to channels since the last checkpoint that has their value, and that value."""
+        return await self._bridge.wait(self._delta_history(config, channels))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Get the writes to channels as `aget_delta_channel_history` does."""
+        return self._bridge.run(self._delta_history(config, channels))
+
     async def _get(self, config: RunnableConfig) -> CheckpointTuple | None:
-        thread, namespace = _thread(config), config["configurable"].get("checkpoint_ns", "")
+        named = config["configurable"]
+        thread, namespace = _thread(config), named.get("checkpoint_ns", "")
         if checkpoint := get_checkpoint_id(config):
             return await self._read((thread, namespace, checkpoint))
-        places = await self._checkpoints.places(thread, namespace)
-        return await self._read(places[-1]) if places else None
+        stored = await self._checkpoints.latest(thread, namespace)
+        if stored is not None:
+            return await self._tuple(stored, FollowedThread(thread, namespace))
+        if any(name.startswith(_OF_A_RUN) for name in named):
+            # There is no config to return. This dictionary is the run's own, and stays with it.
+            named[_BEGUN] = f"{thread} {namespace}"
+        return None
 
     async def _read(self, place: Place) -> CheckpointTuple | None:
         stored = await self._checkpoints.read(place)
-        if stored is None:
-            return None
+        return None if stored is None else await self._tuple(stored, place[0])
+
+    async def _tuple(self, stored: dict[str, Any], thread: str) -> CheckpointTuple:
+        place = stored["place"]
         writes = await self._checkpoints.writes(place)
         writes.sort(key=lambda write: writes_sort_key(write["path"], write["task"], write["index"]))
         loads, parent = self.serde.loads_typed, stored["parent"]
         return CheckpointTuple(
-            config=_config(place),
+            config=_config((thread, *place[1:])),
             checkpoint=loads(stored["checkpoint"]),
             metadata=loads(stored["metadata"]),
             parent_config=None if parent is None else _config((*place[:2], parent)),
             pending_writes=[(write["task"], write["channel"], loads(write["value"])) for write in writes],
         )
+
+    async def _delta_history(
+        self, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Walk from the checkpoint before the one that a config names towards the first."""
+        writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+        seeds: dict[str, Any] = {}
+        saved = await self._get(config) if channels else None
+        while saved is not None and saved.parent_config is not None and len(seeds) < len(writes):
+            saved = await self._get(saved.parent_config)
+            if saved is None:
+                break
+            values = saved.checkpoint["channel_values"]
+            for write in reversed(saved.pending_writes or ()):
+                if write[1] in writes and write[1] not in seeds:
+                    writes[write[1]].append(write)
+            seeds |= {channel: values[channel] for channel in writes.keys() - seeds if channel in values}
+        seeded: dict[str, Any] = {channel: {"seed": value} for channel, value in seeds.items()}
+        return {channel: {"writes": writes[channel][::-1]} | seeded.get(channel, {}) for channel in writes}
 
     async def _places(self, config: RunnableConfig | None, before: RunnableConfig | None) -> Sequence[Place]:
         named = {} if config is None else config["configurable"]
@@ -565,12 +836,19 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         named = config["configurable"]
         place = _thread(config), named.get("checkpoint_ns", ""), checkpoint["id"]
         known: Any = get_checkpoint_metadata(config, metadata)
+        parent: str | None = named.get("checkpoint_id")
         await self._checkpoints.write(
             place,
             checkpoint=self.serde.dumps_typed(checkpoint),
             metadata=self.serde.dumps_typed(known),
-            parent=named.get("checkpoint_id"),
+            parent=parent,
             run=known.get("run_id"),
+            follows=known.get("source") != "fork"
+            and (
+                _follows(named["thread_id"], place[1])
+                or named.get(_BEGUN) == f"{place[0]} {place[1]}"
+                or (parent is None and known.get("source") == "update")
+            ),
         )
         return _config(place)
 
@@ -602,8 +880,12 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
                 f"strategy must be 'keep_latest' or 'delete', not {strategy!r}", field="strategy"
             )
         for thread in thread_ids:
+            if strategy == "delete":
+                await self._checkpoints.forget_thread(thread)
+                continue
             places = await self._checkpoints.places(thread)
-            latest = {place[:2]: place for place in places} if strategy == "keep_latest" else {}
+            # Heads are read after the list, so that a checkpoint that was made meanwhile is not in it.
+            latest = {place[:2]: place for place in places} | await self._checkpoints.tips(thread)
             for place in places:
                 if latest.get(place[:2]) != place:
                     await self._checkpoints.forget(place)
@@ -617,6 +899,11 @@ def _config(place: Place) -> RunnableConfig:
     thread, namespace, checkpoint = place
     named = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint}
     return {"configurable": named}
+
+
+def _follows(thread: Any, namespace: str) -> bool:
+    """Return whether a run has read the latest checkpoint of this namespace; a subgraph has its own."""
+    return isinstance(thread, FollowedThread) and thread.namespace == namespace
 
 
 def _matches(saved: CheckpointTuple, fields: dict[str, Any] | None) -> bool:

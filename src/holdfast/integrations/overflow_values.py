@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast import families, rules, seams
 from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, VersionConflict
 from holdfast.integrations.entries import AT_ONCE, MOST_RACES, get_all, pause_after
+from holdfast.model import KEEP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.kv import KV
-    from holdfast.model import Entry
+    from holdfast.model import Entry, Keep
 
 CHANGES: Final = AT_ONCE // 5
 """Changes in one call of `replace`; each takes up to five of the writes of a batch."""
@@ -71,7 +72,7 @@ class EntryChange(NamedTuple):
     key: str
     packed: Packed | None = None
     value: Any = None
-    ttl: int | None = None
+    ttl: int | Keep | None = None
 
 
 class OverflowValues:
@@ -184,21 +185,41 @@ class OverflowValues:
 
     async def create(self, change: EntryChange) -> bool:
         """Make a change if there is no entry of its key, and return whether there was none."""
-        assert change.packed is not None
         try:
-            await self._kv.batch(
-                checks=[{"key": change.key, "version": 0}, *change.packed.checks],
-                writes=[
-                    {"key": change.key, "value": change.value, "ttl": change.ttl},
-                    *change.packed.named(change.key),
-                ],
-            )
-        except (Refused, VersionConflict) as error:
-            await self.forget([change])
-            if not isinstance(error, VersionConflict):
-                raise
+            await self.swap(change, None)
+        except VersionConflict:
             return False
         return True
+
+    async def swap(self, change: EntryChange, before: Entry | None) -> int:
+        """Make a change if the entry is still this one, and return the new version.
+
+        Raises:
+            VersionConflict: It is another one, or there is one and there should be none.
+        """
+        assert change.packed is not None
+        ttl = {"keep_ttl": True} if change.ttl is KEEP else {"ttl": change.ttl}
+        dead = [] if before is None else self.dead(self._part(before))
+        try:
+            result = await self._kv.batch(
+                checks=[
+                    {"key": change.key, "version": 0 if before is None else before.version},
+                    *change.packed.checks,
+                ],
+                writes=[
+                    {"key": change.key, "value": change.value, **ttl},
+                    *change.packed.named(change.key),
+                    *dead,
+                ],
+            )
+        except (Refused, VersionConflict):
+            await self.forget([change])
+            raise
+        if before is not None:
+            await self.drop([self._part(before)])
+        version = result.versions[0]
+        assert version is not None
+        return version
 
     async def delete_all(self, prefix: str) -> int:
         """Remove everything below a prefix and return how many keys there were."""

@@ -125,6 +125,11 @@ class SyncBridge:
         self.store: Store = store if isinstance(store, Store) else store._handle
         self._loop = _running()
 
+    @property
+    def asynchronous(self) -> bool:
+        """True if the store is one of `holdfast.open`, which the loop of the program serves."""
+        return self._thread is None
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something for a caller without `await`.
 
