@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.commands import Batch, Delete, Incr, Many, Restore, Set, SetTtl, Touch
+from holdfast.commands import Append, Batch, Delete, Incr, Many, Restore, Set, SetTtl, Touch
 from holdfast.declare import DECLARED
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.tables import PluginTables
@@ -32,6 +32,10 @@ class Verbs(keys.Verbs):
     def incr(self, key: object, by: object = 1, **fields: Any) -> Incr:
         """Make a command that adds to a number."""
         return self.command(Incr, key=key, by=by, **fields)
+
+    def append(self, name: object, value: object, **fields: Any) -> Append:
+        """Make a command that adds an item to a log."""
+        return self.command(Append, name=name, value=value, **fields)
 
     def set_ttl(self, key: object, ttl_seconds: object, **fields: Any) -> SetTtl:
         """Make a command that sets a deadline."""

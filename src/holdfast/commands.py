@@ -11,7 +11,7 @@ The class of a command also declares its verb; see `holdfast.declare`.
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -29,12 +29,14 @@ from holdfast.forms import (
     Cursor,
     ExpectedVersion,
     Identity,
+    ItemNumber,
     KeepTtl,
     Key,
     Keys,
     KeyWriteFields,
     LastWriter,
     Limit,
+    LogName,
     Meaning,
     Prefix,
     Purpose,
@@ -54,6 +56,7 @@ from holdfast.forms import (
 from holdfast.model import KEEP
 from holdfast.origin import Origin
 from holdfast.replies import (
+    AppendReply,
     BatchReply,
     ChangesReply,
     DeletedReply,
@@ -100,6 +103,16 @@ def _lifetime(
 def _first_ttl(ttl: object, seconds: object, keep: object) -> int | None:
     """Return the TTL of an entry that a command creates."""
     return rules.ttl(rules.one_ttl(ttl, seconds, keep))
+
+
+def _first_lifetime(
+    ttl: object, seconds: object, keep: object, semantics: object
+) -> tuple[int | None, str | None]:
+    """Return the TTL of an entry that a command creates, and its semantics, which may name a TTL."""
+    checked, kept, meaning = _lifetime(ttl, seconds, keep, semantics)
+    if kept:
+        raise ValidationError("an item that is appended has no deadline to keep", field="keep_ttl")
+    return checked, meaning
 
 
 def _required_ttl(seconds: object, ttl: object, keep: object) -> int:
@@ -226,13 +239,39 @@ class GetTtl(Read, frozen=True, kw_only=True, gc=False):
     key: Annotated[str, _KEY]
 
 
-@verb("list", help="List keys in order, a page at a time.", reply=ListReply, walks=True)
+@verb(
+    "list",
+    help="List keys in order, a page at a time.",
+    reply=ListReply,
+    walks=True,
+    rules=(
+        never("after", "cursor"),
+        {"not": {"required": ["after"], "properties": {"reverse": {"const": True}}}},
+    ),
+)
 class ListKeys(Read, frozen=True, kw_only=True, gc=False):
     """Read a page of the keys with a prefix, those after `after`, whose entries match all that is given."""
 
     prefix: Annotated[str, _PREFIX]
     limit: Annotated[int, _LIMIT] = rules.DEFAULT_LIMIT
-    after: Annotated[str | None, _CURSOR] = None
+    after: Annotated[
+        str | None,
+        Says(
+            rule="start",
+            wire="cursor",
+            form=Cursor,
+            takes=("prefix", Wire("after", ItemNumber), "reverse"),
+            sent=cursor_after,
+        ),
+    ] = None
+    reverse: Annotated[
+        bool,
+        Says(
+            rule=partial(_switch, field="reverse"),
+            help="Go backwards, from the last key to the first.",
+            flag=True,
+        ),
+    ] = False
     values: Annotated[
         bool,
         Says(rule=partial(_switch, field="values"), help="Return the entries of the keys as well."),
@@ -416,6 +455,52 @@ class Incr(KeyChange, frozen=True, kw_only=True, gc=False):
 
 
 @verb(
+    "append",
+    help="Add an item to a log, under the next number.",
+    reply=AppendReply,
+    options=KeyWriteFields,
+    in_order=True,
+    part=Part("append", of="name", help="Add an item to this log."),
+    order=("name", "value", "ttl", "semantics", "keep"),
+    rules=(*MEANT_TTLS, never("keep_ttl")),
+)
+class Append(WriteCommand, frozen=True, kw_only=True, gc=False):
+    """Store a value under the name of a log and the next number. `size` is its size in bytes."""
+
+    bulky: ClassVar[bool] = True
+    forwards: ClassVar[bool] = True
+
+    name: Annotated[str, Says(rule="log_name", form=LogName)]
+    value: Annotated[
+        str, Says(rule=rules.encode_value, form=Value, fills=("size",), nullable=True, sent=_raw)
+    ]
+    size: int
+    ttl: Annotated[
+        int | None,
+        Says(
+            rule=_first_lifetime,
+            form=Ttl,
+            takes=(_TTL_SECONDS, _KEEP_TTL, "semantics"),
+            fills=("semantics",),
+        ),
+    ] = None
+    semantics: Annotated[str | None, Says(form=Meaning, sent=msgspec.json.decode)] = None
+    keep: Annotated[
+        int | None,
+        Says(
+            rule=partial(rules.positive, field="keep", most=rules.MAX_LOG_NUMBER),
+            form=Annotated[int, Meta(ge=1, le=rules.MAX_LOG_NUMBER)],
+            help="Remove all but this many of the newest items; at most 100 are removed with each call.",
+        ),
+    ] = None
+
+    @property
+    def cost(self) -> int:
+        """Approximate size in bytes."""
+        return self.size + LEAST_COST
+
+
+@verb(
     "remove_ttl",
     help="Let an entry live for ever.",
     reply=StoredReply,
@@ -502,7 +587,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ]
 
 
-def _parts(writes: "tuple[Set | Delete | Incr | Guard, ...]") -> list[dict[str, Any]]:
+BatchPart: TypeAlias = Set | Delete | Incr | Append | Guard
+"""One of the writes of a batch."""
+
+
+def _parts(writes: tuple[BatchPart, ...]) -> list[dict[str, Any]]:
     return [write.declared.part_of(write) for write in writes]
 
 
@@ -516,7 +605,8 @@ CHECKS: Final = Members(
 WRITES: Final = Members(
     "BatchWrite",
     help="At most 1,000 writes, in their order.",
-    help_of_one="One of the writes of a batch: exactly one of `value`, `incr`, `delete` and `guard` is set.",
+    help_of_one="One of the writes of a batch: exactly one of `value`, `incr`, `delete` and `guard` is set. "
+    "With a `value`, either `key` or `append` is.",
     instead={
         "expected_version": Annotated[
             int, Meta(description="Refused: a batch expects versions in its checks.")
@@ -524,13 +614,17 @@ WRITES: Final = Members(
     },
     rules=(
         one_of(("value",), ("incr",), ("delete",), ("guard",)),
-        some_of("key", "guard"),
+        some_of("key", "guard", "append"),
+        *(never("append", other) for other in ("key", "incr", "delete", "guard", "keep_ttl")),
         {"properties": {"expected_version": NOTHING}},
         never("incr", "keep_ttl"),
         *MEANT_TTLS,
     ),
 )
-"""The writes of a batch: each has exactly one of `value`, `incr`, `delete` and `guard`."""
+"""The writes of a batch: each has exactly one of `value`, `incr`, `delete` and `guard`.
+
+One with a `value` has a `key` or, if it adds an item to a log, the log's name as `append`.
+"""
 
 
 @verb(
@@ -551,7 +645,7 @@ class Batch(WriteCommand, frozen=True, kw_only=True):
         tuple[Check, ...], Says(rule="checks", form=CHECKS, of_origin=True, sent=msgspec.to_builtins)
     ] = ()
     writes: Annotated[
-        tuple[Set | Delete | Incr | Guard, ...],
+        tuple[BatchPart, ...],
         Says(rule="writes", form=WRITES, of_origin=True, sent=_parts),
     ]
 
@@ -785,10 +879,14 @@ class Deleted(Result, frozen=True, tag=True, gc=False):
 
 
 class Versions(Result, frozen=True, tag=True, gc=False):
-    """The versions of a batch's writes and the purposes of the entries they changed, by position."""
+    """The versions of a batch's writes and the purposes of the entries they changed, by position.
+
+    `numbers` are those of appended items, by position; unset if the batch has appended nothing.
+    """
 
     versions: tuple[int | None, ...]
     purposes: tuple[str | None, ...]
+    numbers: tuple[int | None, ...] | UnsetType = UNSET
 
 
 class Results(Result, frozen=True, tag=True):

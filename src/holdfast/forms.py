@@ -134,6 +134,15 @@ Key = Annotated[
     str, Meta(description="The key.", min_length=1, max_length=rules.MAX_KEY_CHARACTERS, pattern=TEXT)
 ]
 Keys = Annotated[list[str], Meta(description="At most 1,000 keys.", max_length=rules.MAX_BATCH)]
+LogName = Annotated[
+    str,
+    Meta(
+        description="The name of the log. Its items have the keys `<name>/` and a number of 12 digits.",
+        min_length=1,
+        max_length=rules.MAX_LOG_NAME_CHARACTERS,
+        pattern=TEXT,
+    ),
+]
 Prefix = Annotated[
     str,
     Meta(
@@ -189,6 +198,15 @@ Since = Annotated[
 ]
 After = Annotated[
     int, Meta(description="The number after which to begin; 0 if not given.", ge=0, le=rules.MAX_VERSION)
+]
+ItemNumber = Annotated[
+    int,
+    Meta(
+        description="List the items after this number; `prefix` is the name of a log and a slash.",
+        ge=0,
+        le=rules.MAX_VERSION,
+        extra_json_schema=unsaid("an `after` with a `prefix` that does not end with a slash"),
+    ),
 ]
 LastWriter = Annotated[
     str, Meta(description="Only what this writer wrote last.", min_length=1, max_length=_FEW, pattern=NAMED)

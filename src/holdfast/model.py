@@ -35,6 +35,18 @@ class Semantics(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl_seconds: int | None = None
 
 
+NUMBER_DIGITS: Final = 12
+"""The number of digits in the key of an item of a log."""
+
+
+def number_in(key: str) -> int | None:
+    """Return the number that the key of an item of a log ends with; None if it is no such key."""
+    digits = key[-NUMBER_DIGITS:]
+    if key[-NUMBER_DIGITS - 1 : -NUMBER_DIGITS] == "/" and digits.isascii() and digits.isdecimal():
+        return int(digits)
+    return None
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A value with its envelope. Times are timezone-aware UTC.
 
@@ -51,6 +63,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     semantics: Semantics | None
     request_id: str | None
     spec_ref: str | None
+
+    @property
+    def number(self) -> int | None:
+        """The number that `append` gave to the item, which its key ends with; None for any other entry."""
+        return number_in(self.key)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,9 +121,13 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The version of each write of a batch by position; None for a delete that found nothing."""
+    """The version of each write of a batch by position; None for a delete that found nothing.
+
+    `numbers` are the numbers of the items that the batch has appended, by position; None for other writes.
+    """
 
     versions: list[int | None]
+    numbers: list[int | None] = []
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):

@@ -194,6 +194,13 @@ class IncrReply(StoredReply, kw_only=True):
     value: Annotated[float | int, Meta(description="The sum.")]
 
 
+class AppendReply(StoredReply, kw_only=True):
+    """The reply to `append`."""
+
+    key: Annotated[str, Meta(description="The key of the item.")]
+    number: Annotated[int, Meta(description="The number of the item, one more than that of the one before.")]
+
+
 class SetManyReply(Struct, kw_only=True, forbid_unknown_fields=True):
     """The reply to `set_many`."""
 
@@ -226,6 +233,10 @@ class BatchReply(Struct, kw_only=True, forbid_unknown_fields=True):
         list[int | None],
         Meta(description="The version of each write, in order; `null` for a delete that found nothing."),
     ]
+    numbers: Annotated[
+        list[int | None] | UnsetType,
+        Meta(description="If any item was appended, the number of each, in order; `null` for other writes."),
+    ] = UNSET
 
 
 class EscalateReply(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -47,10 +47,11 @@ VERBS: Final = {
     "exists": "key",
     "delete": "key, *, expected_version=None, **provenance",
     "list": (
-        "prefix='', *, limit=None, cursor=None, values=False, purpose=None, producer=None, writer=None, "
-        "spec_ref=None, expires_before=None"
+        "prefix='', *, limit=None, cursor=None, after=None, reverse=False, values=False, purpose=None, "
+        "producer=None, writer=None, spec_ref=None, expires_before=None"
     ),
     "incr": "key, by=1, *, ttl=None, only_if_exists=False, expected_version=None, **provenance",
+    "append": "name, value, *, ttl=None, keep=None, semantics=None, **provenance",
     "get_ttl": "key",
     "set_ttl": "key, ttl_seconds, *, expected_version=None, **provenance",
     "touch": "key, ttl_seconds, *, expected_version=None, **provenance",
@@ -89,7 +90,7 @@ FIELDS: Final = {
     "Letter": "number at key verb request error_code message attempts writer request_id",
     "LetterPage": "letters next",
     "Changes": "changes next gap oldest",
-    "BatchResult": "versions",
+    "BatchResult": "versions numbers",
     "Conflict": "key expected_version current",
     "Stats": "namespace keys bytes version changed_at kept_bytes parts",
     "Parts": "entries items indexes journal trash letters requests other audit blobs",

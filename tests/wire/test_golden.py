@@ -75,6 +75,11 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("incr", {"key": "k", "by": True}),
     ("incr", {"key": "k", "only_if_exists": 1}),
     ("incr", {"key": "k", "keep_ttl": True}),
+    ("append", {"value": 1}),
+    ("append", {"name": "log"}),
+    ("append", {"name": "", "value": 1}),
+    ("append", {"name": "log", "value": 1, "keep": 0}),
+    ("append", {"name": "log", "value": 1, "keep_ttl": True}),
     ("delete", {}),
     ("set_ttl", {"key": "k"}),
     ("set_ttl", {"key": "k", "ttl_seconds": "x"}),
@@ -134,6 +139,11 @@ def calls() -> Iterator[tuple[str, dict[str, Any]]]:
         if ttl:
             yield "set_ttl", {"key": "k", **ttl, **version, **ORIGINS[len(ttl)]}
             yield "touch", {"key": "k", **ttl, **version, **ORIGINS[len(ttl)]}
+    for number, (value, ttl) in enumerate(product(VALUES, TTLS)):
+        keep: dict[str, Any] = {} if number % 2 else {"keep": number + 1}
+        yield "append", {"name": "log é", "value": value, **ttl, **keep, **ORIGINS[number % 4]}
+    yield "append", {"name": "log", "value": 1, "semantics": MEANINGS[1]}
+    yield "batch", {"writes": [{"append": "log", "value": 1, "keep": 3, "ttl": 4}], "request_id": "r"}
     checks = [{"key": "a", "version": 0}, {"key": "b", "version": 9}]
     for number in range(len(PARTS)):
         origin = ORIGINS[number % 4]

@@ -69,6 +69,10 @@ IN_BATCH = (
     | st.fixed_dictionaries(
         {"key": TEXT, "incr": NUMBERS}, optional={"ttl": TTLS, "only_if_exists": st.booleans()}
     )
+    | st.fixed_dictionaries(
+        {"append": TEXT, "value": VALUES},
+        optional={"ttl": TTLS, "semantics": SEMANTICS, "keep": st.integers(1, 10**12 - 1)},
+    )
     | st.fixed_dictionaries({"guard": NAMES})
 )
 CHECKS = st.fixed_dictionaries({"key": TEXT, "version": st.integers(0, 2**63 - 1)})
@@ -115,6 +119,10 @@ def plain(
     if kind == "batch":
         checks, writes = draw(st.lists(CHECKS, max_size=3)), draw(st.lists(IN_BATCH, max_size=4))
         return known.batch(checks=checks, writes=writes, **provenance)
+    if kind == "append":
+        newest = draw(st.none() | st.integers(1, 10**12 - 1))
+        item = draw(st.fixed_dictionaries({}, optional={"ttl": TTLS, "semantics": SEMANTICS}))
+        return known.append(draw(TEXT), draw(VALUES), keep=newest, **item, **provenance)
     key, expected = draw(TEXT), draw(VERSIONS)
     own: dict[str, Any] = {"expected_version": expected, **provenance}
     match kind:
@@ -258,6 +266,8 @@ def test_the_versions_of_a_batch_survive(versions: list[int | None]) -> None:
     command = verbs().batch(writes=[{"key": "k", "delete": True}] * len(versions))
     result = Versions(tuple(versions), (None,) * len(versions))
     assert answered(command, result, SEMANTIC) == result
+    numbered = Versions(tuple(versions), (None,) * len(versions), tuple(versions))
+    assert answered(command, numbered, PLUGIN) == numbered
 
 
 @EXAMPLES

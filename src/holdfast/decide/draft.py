@@ -151,6 +151,7 @@ class Loaded(msgspec.Struct, frozen=True):
     `looked` are the addresses of rows that `further` or an outcome requested, whether they exist or not.
     `trims` and `counts` hold the sums that `Needs` requests: bytes, and counters by name. `named` caches
     what a command on an item names, by the identity of the command: `further` and `decide` both need it.
+    `appended` holds, by the address of a log's head, the last number whose entry `further` has requested.
     """
 
     namespaces: dict[str, Namespace]
@@ -161,6 +162,7 @@ class Loaded(msgspec.Struct, frozen=True):
     trims: dict[tuple[str, int], int] = {}
     counts: dict[str, dict[str, int]] = {}
     named: dict[int, tuple[Any, ...]] = {}
+    appended: dict[Address, int] = {}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -260,7 +262,12 @@ class Draft(msgspec.Struct, eq=False):
         """The loaded data, with the namespaces as the commands so far have left them."""
         if not self._namespaces:
             return self._loaded
-        return Loaded(self._loaded.namespaces | self._namespaces, self._loaded.rows, named=self._loaded.named)
+        return Loaded(
+            self._loaded.namespaces | self._namespaces,
+            self._loaded.rows,
+            named=self._loaded.named,
+            appended=self._loaded.appended,
+        )
 
     @property
     def loaded_bytes(self) -> int:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.commands import (
+    Append,
     Batch,
     Check,
     Delete,
@@ -35,20 +37,35 @@ from holdfast.commands import (
     Written,
 )
 from holdfast.decide.draft import begun, each
-from holdfast.decide.entries import deadline, live, need_trash, put, record, remove, to_trash, trashed
+from holdfast.decide.entries import (
+    deadline,
+    expire,
+    live,
+    need_trash,
+    put,
+    record,
+    remove,
+    to_trash,
+    trashed,
+)
 from holdfast.decide.policies import check_endless, check_value
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
-from holdfast.model import Conflict
+from holdfast.model import Conflict, number_in
 from holdfast.origin import Origin
-from holdfast.rows import GUARD, KV, TRASH, Address, Row
+from holdfast.rows import GUARD, KV, LOG, TRASH, Address, Row
 from holdfast.rules import MAX_VALUE_BYTES
 from holdfast.stored import purpose_of, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from holdfast.commands import WriteCommand
+    from holdfast.commands import BatchPart, WriteCommand
     from holdfast.decide.draft import Draft, Loaded, Needs
+
+MAX_TRIMMED: Final = 100
+"""Largest number of old items of a log that one append removes, so that it takes little time."""
+MAX_TAKEN: Final = 100
+"""Largest number of numbers that an append passes over because other writes have taken their keys."""
 
 
 def _get(draft: Draft, command: Get) -> Got:
@@ -84,11 +101,16 @@ def _delete(draft: Draft, command: Delete) -> Deleted:
     before = _expected(draft, command)
     if before is None:
         return Deleted(None)
-    remove(draft, command.key, before)
-    to_trash(draft, command.key, before, op="deleted", by=command.origin.writer)
+    return Deleted(_removed(draft, command.key, before, command.origin), purpose_of(before.semantics))
+
+
+def _removed(draft: Draft, key: str, before: Row, origin: Origin) -> int:
+    """Remove an entry. Returns the version of the deletion."""
+    remove(draft, key, before)
+    to_trash(draft, key, before, op="deleted", by=origin.writer)
     version = draft.version()
-    record(draft, "deleted", command.key, version=version, origin=command.origin, before=before, after=None)
-    return Deleted(version, purpose_of(before.semantics))
+    record(draft, "deleted", key, version=version, origin=origin, before=before, after=None)
+    return version
 
 
 def _incr(draft: Draft, command: Incr) -> Stored:
@@ -181,6 +203,104 @@ def _restore(draft: Draft, command: Restore) -> Stored:
     )
 
 
+class LogHead(msgspec.Struct, frozen=True):
+    """The stored head of a log: the number of its newest item, and the first that may still have an entry.
+
+    It is never removed, so that no number is given twice, whatever becomes of the items.
+    """
+
+    last: int = 0
+    first: int = 1
+
+
+def _append(draft: Draft, command: Append) -> Stored:
+    address = _log_address(draft.name, command.name)
+    head = _head(draft.row(address))
+    number = _next_number(draft, command.name, head.last)
+    if command.size > MAX_VALUE_BYTES:
+        check_value(draft.namespace, command.size)
+    stored = _store(
+        draft,
+        rules.item_key(command.name, number),
+        None,
+        command.origin,
+        value=command.value,
+        size=command.size,
+        expires_at=deadline(draft, command.ttl),
+        semantics=command.semantics,
+        spec_ref=command.origin.spec_ref,
+    )
+    first = (
+        head.first if command.keep is None else _trimmed(draft, command, head.first, number - command.keep)
+    )
+    _put_head(draft, address, LogHead(last=number, first=first))
+    return stored
+
+
+def _next_number(draft: Draft, name: str, last: int) -> int:
+    """Return the number after the last one. One whose key another write has taken is passed over."""
+    for number in range(last + 1, min(last + MAX_TAKEN, rules.MAX_LOG_NUMBER) + 1):
+        if _item(draft, rules.item_key(name, number)) is None:
+            return number
+    if last + MAX_TAKEN > rules.MAX_LOG_NUMBER:
+        raise ValidationError(f"log {name!r} has no number left", field="name")
+    key = rules.item_key(name, last + 1)
+    raise VersionConflict(
+        f"the keys after item {last} of log {name!r} are taken: {MAX_TAKEN} entries from {key!r} on were "
+        "written by other means; delete them"
+    )
+
+
+def _trimmed(draft: Draft, command: Append, first: int, upto: int) -> int:
+    """Remove the items up to a number, as many as one call may. Returns the first that is left."""
+    for number in range(first, min(upto, first + MAX_TRIMMED - 1) + 1):
+        key = rules.item_key(command.name, number)
+        row = _item(draft, key)
+        if row is not None:
+            _removed(draft, key, row, command.origin)
+        first = number + 1
+    return first
+
+
+def _item(draft: Draft, key: str) -> Row | None:
+    """Return the live entry of an item, which may not have been loaded."""
+    row = draft.look(Address(draft.name, KV, key))
+    if row is None or row.alive(draft.now):
+        return row
+    expire(draft, key, row)
+    return None
+
+
+def _log_address(namespace: str, name: str) -> Address:
+    return Address(namespace, LOG, name.encode())
+
+
+def _head(row: Row | None) -> LogHead:
+    return LogHead() if row is None else msgspec.json.decode(row.value or "", type=LogHead)
+
+
+def _put_head(draft: Draft, address: Address, head: LogHead) -> None:
+    value = msgspec.json.encode(head)
+    row = Row(
+        value=value.decode(),
+        size=len(value),
+        version=draft.namespace.revision,
+        created_at=draft.now,
+        updated_at=draft.now,
+    )
+    draft.put(address, row)
+
+
+def _keep_number(draft: Draft, key: str) -> None:
+    """See that a log never gives the number of an item that comes from another store."""
+    number = number_in(key)
+    if number is not None:
+        address = _log_address(draft.name, key.rpartition("/")[0])
+        head = _head(draft.row(address))
+        if number > head.last:
+            _put_head(draft, address, LogHead(last=number, first=head.first))
+
+
 def _guard(draft: Draft, command: Guard) -> Stored:
     version = draft.version()
     row = Row(
@@ -206,8 +326,9 @@ def _batch(draft: Draft, command: Batch) -> Versions:
             current=conflicts[0].current,
             conflicts=conflicts,
         )
-    made = each(draft, 1, command.writes, _version_and_purpose)
-    return Versions(tuple(version for version, _ in made), tuple(purpose for _, purpose in made))
+    made = each(draft, 1, command.writes, _part)
+    versions, purposes, numbers = zip(*made, strict=True) if made else ((), (), ())
+    return Versions(versions, purposes, UNSET if not any(numbers) else numbers)
 
 
 def _load(draft: Draft, command: Load) -> Written:
@@ -236,16 +357,18 @@ def _load(draft: Draft, command: Load) -> Written:
             after=after,
             by=command.origin,
         )
+        _keep_number(draft, key)
         count += 1
     return Written(count)
 
 
-def _version_and_purpose(draft: Draft, write: Set | Delete | Incr | Guard) -> tuple[int | None, str | None]:
-    """Apply one of the writes of a batch. Returns its version and the purpose of the entry."""
+def _part(draft: Draft, write: BatchPart) -> tuple[int | None, str | None, int | None]:
+    """Apply one of the writes of a batch. Returns its version, the entry's purpose, and an item's number."""
     result = APPLY[type(write)](draft, write)
     if isinstance(result, Stored):
-        return result.row.version, purpose_of(result.row.semantics)
-    return result.version, result.purpose
+        number = number_in(result.key) if isinstance(write, Append) else None
+        return result.row.version, purpose_of(result.row.semantics), number
+    return result.version, result.purpose, None
 
 
 def _many(draft: Draft, command: Many) -> Results:
@@ -323,6 +446,7 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
     Set: _set,
     Delete: _delete,
     Incr: _incr,
+    Append: _append,
     SetTtl: _set_ttl,
     Touch: _touch,
     Restore: _restore,
@@ -354,6 +478,9 @@ def _needs_batch(wanted: Needs, command: Batch) -> None:
 def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
     """Request the values of entries that fail a check, as far as the reply has room for them."""
     _need_trash_of(more, command.writes, loaded)
+    for write in command.writes:
+        if isinstance(write, Append):
+            _need_items(more, write, loaded)
     room = rules.MAX_TRANSFER_BYTES
     for check in command.checks:
         address = Address(command.namespace, KV, check.key)
@@ -386,9 +513,27 @@ def _needs_many(wanted: Needs, command: Many) -> None:
         _needs_key(wanted, item)
 
 
+def _needs_append(wanted: Needs, command: Append) -> None:
+    wanted.row(_log_address(command.namespace, command.name), value=True)
+
+
+def _need_items(more: Needs, command: Append, loaded: Loaded) -> None:
+    """Request the entry at the next number, and those of the items that the log lets go of."""
+    address = _log_address(command.namespace, command.name)
+    head = _head(loaded.rows.get(address))
+    number = loaded.appended[address] = max(head.last, loaded.appended.get(address, 0)) + 1
+    more.row(Address(command.namespace, KV, rules.item_key(command.name, number)))
+    if command.keep is not None:
+        upto = min(number - command.keep, head.first + MAX_TRIMMED - 1)
+        for old in range(head.first, upto + 1):
+            more.row(Address(command.namespace, KV, rules.item_key(command.name, old)), value=True)
+
+
 def _needs_load(wanted: Needs, command: Load) -> None:
     for key, _ in command.entries:
         wanted.row(Address(command.namespace, KV, key))
+        if number_in(key) is not None:
+            wanted.row(_log_address(command.namespace, key.rpartition("/")[0]), value=True)
 
 
 def _needs_guard(wanted: Needs, command: Guard) -> None:
@@ -401,6 +546,7 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Set: _needs_key,
     Delete: _needs_key,
     Incr: _needs_key,
+    Append: _needs_append,
     SetTtl: _needs_key,
     Touch: _needs_key,
     Restore: _needs_restore,
@@ -411,6 +557,7 @@ NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
 }
 
 FURTHER: Final[dict[type, Callable[[Needs, Any, Loaded], None]]] = {
+    Append: _need_items,
     Batch: _need_conflicts,
     Delete: _need_trash,
     Many: _need_trash_of_many,

@@ -13,7 +13,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from holdfast.rows import AUDIT, DROPPED, GUARD, KV, LETTER, OVERHEAD, PARTS, REQUEST, TABLE, TRASH, UPLOAD
+from holdfast.rows import (
+    AUDIT,
+    DROPPED,
+    GUARD,
+    KV,
+    LETTER,
+    LOG,
+    OVERHEAD,
+    PARTS,
+    REQUEST,
+    TABLE,
+    TRASH,
+    UPLOAD,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +39,7 @@ COUNTER: Final = {
     REQUEST: "request_bytes",
     AUDIT: "audit_bytes",
     GUARD: "other_bytes",
+    LOG: "other_bytes",
     TABLE: "other_bytes",
     DROPPED: "other_bytes",
     UPLOAD: "other_bytes",

@@ -170,6 +170,44 @@ class KeyWrites(ABC):
         )
         return entry_in(await made)
 
+    async def append(
+        self,
+        name: str,
+        value: Any,
+        *,
+        ttl: int | None = None,
+        keep: int | None = None,
+        semantics: Semantics | Mapping[str, Any] | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Add an item to a log. The store gives it the next number, in the order of the commits.
+
+        The item is an entry under the log's name, a slash and the number in 12 digits. A number is never
+        given twice, whatever becomes of the items. A reader who sees an item can see those before it, unless
+        they were removed or have expired.
+
+        Args:
+            name: Name of the log, of 1 to 242 characters.
+            value: Any JSON value of at most 65,536 bytes in its compact form.
+            ttl: Seconds until the item expires; None for never.
+            keep: Number of newest items that stay. Older ones are removed, at most 100 with each call.
+            semantics: Why the item exists and for whom.
+            **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The new entry, with its `number`.
+
+        Raises:
+            ValueTooLarge: The value has more than 65,536 bytes.
+
+        Example:
+            `entry = await kv.append("chat/42", {"role": "user", "text": "Hello"}, keep=1000)`
+        """
+        made = self._perform(
+            "append", name=name, value=value, ttl=ttl, keep=keep, semantics=semantics, **provenance
+        )
+        return entry_in(await made)
+
     async def set_ttl(
         self,
         key: str,
@@ -288,12 +326,12 @@ class KeyWrites(ABC):
         Args:
             checks: Objects with a `key` and the `version` that its entry must have, 0 for no entry.
             writes: Objects with a `key` and a `value` and the fields of `set`; or a `key` and `"delete":
-                True`; or a `key` and a number as `incr`; or the name of a lock as `guard`, which gives it a
-                new token.
+                True`; or a `key` and a number as `incr`; or the name of a log as `append`, a `value` and the
+                fields of `append`; or the name of a lock as `guard`, which gives it a new token.
             **provenance: `request_id`, `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
 
         Returns:
-            The version of each write, by position.
+            The version of each write, and the number of each item that was appended, by position.
 
         Raises:
             VersionConflict: A check failed; `conflicts` lists every one that did.
@@ -308,7 +346,8 @@ class KeyWrites(ABC):
         refuse_unknown(writes, WRITES.names, field="writes")
         result = await self._perform("batch", checks=checks, writes=writes, **provenance)
         assert isinstance(result, Versions)
-        return BatchResult(versions=list(result.versions))
+        numbers = result.numbers or (None,) * len(result.versions)
+        return BatchResult(versions=list(result.versions), numbers=list(numbers))
 
     @abstractmethod
     def _perform(self, verb: str, **fields: Any) -> Awaitable[Result]:
@@ -400,6 +439,8 @@ class KV(KeyWrites):
         *,
         limit: int | None = None,
         cursor: str | None = None,
+        after: int | None = None,
+        reverse: bool = False,
         values: bool = False,
         purpose: str | None = None,
         producer: str | None = None,
@@ -418,6 +459,10 @@ class KV(KeyWrites):
             prefix: The beginning of the keys; empty for all keys.
             limit: Largest number of keys in the page, from 1 to 10,000; 1,000 if not given.
             cursor: The cursor of the page before, which was asked for with the same prefix.
+            after: The number of an item of a log, to list those after it. The prefix is the name of the log
+                and a slash.
+            reverse: Whether to go backwards, from the last key to the first. The newest items of a log come
+                first then.
             values: Whether the page has the entries too.
             purpose: The purpose in the entry's semantics.
             producer: The producer in the entry's semantics.
@@ -436,6 +481,8 @@ class KV(KeyWrites):
             prefix,
             limit=limit,
             cursor=cursor,
+            after=after,
+            reverse=bool(reverse),
             values=bool(values),
             purpose=purpose,
             producer=producer,

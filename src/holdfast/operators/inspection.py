@@ -20,7 +20,7 @@ from holdfast.decide.schemas import schema_of
 from holdfast.engine import Scan
 from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
-from holdfast.rows import DROPPED, GUARD, KV, LETTER, PARTS, REQUEST, TABLE, TRASH, UPLOAD, Address
+from holdfast.rows import DROPPED, GUARD, KV, LETTER, LOG, PARTS, REQUEST, TABLE, TRASH, UPLOAD, Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -80,7 +80,7 @@ class Inspection:
     async def _walked(self, name: str) -> Inspected:
         report = Inspected()
         items: list[str] = []
-        for space in (KV, TRASH, GUARD, REQUEST, LETTER, TABLE, DROPPED, UPLOAD):
+        for space in (KV, TRASH, GUARD, LOG, REQUEST, LETTER, TABLE, DROPPED, UPLOAD):
             async for key, row in self._rows(name, space):
                 readable = _look(report, space, key, row)
                 if space == KV and row.version > 0:

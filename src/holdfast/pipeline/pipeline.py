@@ -801,6 +801,7 @@ def _scan(command: ListKeys | DeletePrefix, limit: int, *, values: bool) -> Scan
         limit=limit,
         max_bytes=rules.MAX_TRANSFER_BYTES,
         values=values,
+        reverse=isinstance(command, ListKeys) and command.reverse,
     )
 
 

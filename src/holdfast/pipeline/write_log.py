@@ -14,7 +14,9 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import rules
 from holdfast.commands import (
+    Append,
     Batch,
     Deleted,
     Guard,
@@ -51,8 +53,8 @@ def report(command: Command, result: Result | Exception) -> None:
         _report_letter(command, result.number)
     elif is_semantic(command.namespace) and isinstance(command, WriteCommand):
         replayed = not isinstance(result, Exception) and result.replayed
-        for change, version, purpose in _written(command, result):
-            _report_write(command, change, version, purpose, replayed=replayed)
+        for change, key, version, purpose in _written(command, result):
+            _report_write(command, change, key, version, purpose, replayed=replayed)
 
 
 def report_expired(journal: Sequence[Record]) -> None:
@@ -139,29 +141,43 @@ def _met(command: Command, error: VersionConflict) -> dict[str, Any]:
 
 def _written(
     command: WriteCommand, result: Result | Exception
-) -> Iterator[tuple[KeyChange, int, str | None]]:
-    """Yield the changes of keys that a command made, each with its version and the purpose of the entry."""
+) -> Iterator[tuple[KeyChange | Append, str, int, str | None]]:
+    """Yield the changes that a command made, each with its key and version and the purpose of the entry."""
     match command, result:
-        case KeyChange(), Stored():
-            yield command, result.row.version, purpose_of(result.row.semantics)
+        case KeyChange() | Append(), Stored():
+            yield command, result.key, result.row.version, purpose_of(result.row.semantics)
         case KeyChange(), Deleted(version=int(version)):
-            yield command, version, result.purpose
+            yield command, command.key, version, result.purpose
         case Batch(), Versions():
-            for write, number, purpose in zip(command.writes, result.versions, result.purposes, strict=True):
-                if number is not None and not isinstance(write, Guard):
-                    yield write, number, purpose
+            numbers = result.numbers or (None,) * len(result.versions)
+            for write, made, purpose, number in zip(
+                command.writes, result.versions, result.purposes, numbers, strict=True
+            ):
+                if made is None or isinstance(write, Guard):
+                    continue
+                if isinstance(write, Append):
+                    assert number is not None
+                    yield write, rules.item_key(write.name, number), made, purpose
+                else:
+                    yield write, write.key, made, purpose
         case _:
             return
 
 
 def _report_write(
-    command: WriteCommand, change: KeyChange, version: int, purpose: str | None, *, replayed: bool
+    command: WriteCommand,
+    change: KeyChange | Append,
+    key: str,
+    version: int,
+    purpose: str | None,
+    *,
+    replayed: bool,
 ) -> None:
     if not _log.isEnabledFor(logging.INFO):
         return
-    about = {"key": change.key, "purpose": purpose, "version": version, "replayed": replayed}
+    about = {"key": key, "purpose": purpose, "version": version, "replayed": replayed}
     fields = _fields_of(command) | about
-    if isinstance(change, Set):
+    if isinstance(change, Set | Append):
         fields["ttl"] = change.ttl
     _log.info(
         "%s%s %s",

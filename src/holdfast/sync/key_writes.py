@@ -71,6 +71,21 @@ class KeyWrites(Facade, of=async_kv.KeyWrites):
             )
         )
 
+    def append(
+        self,
+        name: str,
+        value: Any,
+        *,
+        ttl: int | None = None,
+        keep: int | None = None,
+        semantics: Semantics | Mapping[str, Any] | None = None,
+        **provenance: Unpack[Provenance],
+    ) -> Entry:
+        """Add an item to a log. The store gives it the next number, in the order of the commits."""
+        return self._thread.run(
+            self._handle.append(name, value, ttl=ttl, keep=keep, semantics=semantics, **provenance)
+        )
+
     def set_ttl(
         self,
         key: str,

@@ -65,6 +65,19 @@ class NamespaceCaller:
         """Return a legal prefix of keys in full."""
         return rules.prefix(text) if self._root is None else rules.semantic_prefix(text, self._root)
 
+    def log_name(self, text: object) -> str:
+        """Return the legal name of a log in full: its items' keys without their numbers."""
+        if not isinstance(text, str) or not text:
+            raise ValidationError(
+                f"name must be text that is not empty, not {rules.shown(text)}", field="name"
+            )
+        try:
+            return self.key(rules.item_key(text, 0)).rpartition("/")[0]
+        except ValidationError as error:
+            raise ValidationError(
+                f"no item of this log could have a key: {error.message}", field="name"
+            ) from None
+
     def removed_prefix(self, text: object, origin: Origin) -> str:
         """Return a legal prefix of keys to remove, which not every key may have."""
         if origin.repeatable:
@@ -86,6 +99,28 @@ class NamespaceCaller:
         if cursor is None or cursor is UNSET:
             return None
         return last_seen(cursor, self.prefix("" if prefix is None or prefix is UNSET else prefix))
+
+    def start(self, cursor: object, prefix: object, number: object, reverse: object) -> str | None:
+        """Return the key after which a listing begins or continues; None for its beginning.
+
+        Args:
+            cursor: The cursor of the page before.
+            prefix: The prefix of the listing.
+            number: The number of an item of the log that the prefix names.
+            reverse: Whether the listing goes backwards.
+        """
+        if number is None or number is UNSET:
+            return self.after(cursor, prefix)
+        number = rules.version(number, field="after")
+        if (cursor is not None and cursor is not UNSET) or reverse is True:
+            raise ValidationError("after excludes cursor and reverse", field="after")
+        log = self.prefix("" if prefix is None or prefix is UNSET else prefix)
+        if not log.endswith("/"):
+            raise ValidationError(
+                "after is the number of an item, so the prefix must be the name of a log and a slash",
+                field="after",
+            )
+        return rules.item_key(log.removesuffix("/"), min(number, rules.MAX_LOG_NUMBER))
 
     def origin(
         self,

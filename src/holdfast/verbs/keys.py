@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -19,6 +19,7 @@ from holdfast.commands import (
     CHECKS,
     ITEMS,
     WRITES,
+    Append,
     Check,
     Delete,
     Guard,
@@ -34,6 +35,9 @@ from holdfast.origin import Origin
 from holdfast.rows import Row
 from holdfast.verbs.fields import Several, several
 from holdfast.verbs.letters import LetterVerbs
+
+if TYPE_CHECKING:
+    from holdfast.commands import BatchPart
 
 _SET: Final = DECLARED["set"]
 _TELLING: Final = tuple(name for name in PARTS if name != "value")
@@ -67,16 +71,17 @@ class Verbs(LetterVerbs):
             make(self, CHECKS.of(check, field="checks"), origin) for check in several(checks, field="checks")
         )
 
-    def writes(self, writes: object, origin: Origin) -> tuple[Set | Delete | Incr | Guard, ...]:
+    def writes(self, writes: object, origin: Origin) -> tuple[BatchPart, ...]:
         """Return the commands of the writes of a batch."""
         part, part_of, put = origin.asked, WRITES.of, _SET.make_part
-        made: list[Set | Delete | Incr | Guard] = []
+        made: list[BatchPart] = []
         for member in several(writes, field="writes"):
             write = part_of(member, field="writes")
             if (
                 write.value is not UNSET  # the usual one of a thousand
                 and write.delete is None
                 and write.incr is None
+                and write.append is None
                 and write.guard is None
                 and write.expected_version is None
             ):
@@ -128,21 +133,27 @@ class Verbs(LetterVerbs):
     def _delete(self, origin: Origin, key: object) -> Delete:
         return Delete(namespace=self.namespace, origin=origin, key=self.key(key))
 
-    def _write(self, write: Any, origin: Origin) -> Set | Delete | Incr | Guard:
-        kinds = [] if write.value is UNSET else ["value"]
-        kinds += [name for name in _TELLING if getattr(write, name) is not None]
+    def _write(self, write: Any, origin: Origin) -> BatchPart:
+        kinds = [name for name in _TELLING if getattr(write, name) is not None]
+        if write.value is not UNSET and kinds != ["append"]:
+            kinds.append("value")
         if len(kinds) != 1:
-            raise ValidationError("a write has exactly one of value, delete, incr and guard", field="writes")
+            raise ValidationError(
+                "a write has exactly one of value, delete, incr, append and guard; append has a value too",
+                field="writes",
+            )
         [kind] = kinds
+        if kind == "append" and write.key is not UNSET:
+            raise ValidationError("append names a log; the store makes the key of the item", field="writes")
         if write.expected_version is not None and kind != "guard":
             raise ValidationError("a batch expects versions in its checks, not in its writes", field="writes")
         if kind == "delete" and write.delete is not True:
             raise ValidationError("delete must be true", field="delete")
-        command: Set | Delete | Incr | Guard = PARTS[kind].make_part(self, write, origin)
+        command: BatchPart = PARTS[kind].make_part(self, write, origin)
         return command
 
 
-def _bound(writes: Sequence[Set | Delete | Incr | Guard], verb: str) -> None:
+def _bound(writes: Sequence[BatchPart], verb: str) -> None:
     if len(writes) > 1:  # a single value has a limit of its own
         _fits(sum(map(_size, writes)), verb)
 
@@ -152,7 +163,7 @@ def _fits(size: int, what: str, most: int = rules.MAX_TRANSFER_BYTES) -> None:
         raise ValueTooLarge(f"{what} holds {size} bytes; at most {most} are allowed")
 
 
-def _size(write: Set | Delete | Incr | Guard) -> int:
+def _size(write: BatchPart) -> int:
     """Return the size of a write in bytes: its key and the data it stores."""
     if type(write) is Set and write.semantics is None:  # the usual one of a thousand
         key = write.key
@@ -160,6 +171,9 @@ def _size(write: Set | Delete | Incr | Guard) -> int:
     match write:
         case Set():
             return len(write.key.encode()) + write.size + len((write.semantics or "").encode())
+        case Append():
+            key = rules.item_key(write.name, 0)
+            return len(key.encode()) + write.size + len((write.semantics or "").encode())
         case Incr():
             return len(write.key.encode()) + len(msgspec.json.encode(write.by))
         case Delete():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Batch, KeyChange, Many, Set
+from holdfast.commands import Append, Batch, KeyChange, Many, Set
 from holdfast.declare import DECLARED, missing
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge, error_classes
 from holdfast.letter_commands import DropLetter, Escalate, LetterContent, RevealLetter
@@ -124,13 +124,22 @@ class LetterVerbs(NamespaceCaller):
 
 
 def about(command: WriteCommand) -> tuple[str, str | None]:
-    """Return the key of a command, the first of several, and the JSON text that it would store."""
+    """Return the key of a command, the first of several, and the JSON text that it would store.
+
+    An item that is appended has no key yet: the name of its log stands for it.
+    """
     match command:
         case KeyChange():
             return command.key, command.value if isinstance(command, Set) else None
+        case Append():
+            return command.name, command.value
         case Batch(writes=members) | Many(items=members):
-            keys = [member.key for member in members if isinstance(member, KeyChange)]
-            values = [member.value for member in members if isinstance(member, Set)]
+            keys = [
+                member.name if isinstance(member, Append) else member.key
+                for member in members
+                if isinstance(member, KeyChange | Append)
+            ]
+            values = [member.value for member in members if isinstance(member, Set | Append)]
             return keys[0] if keys else "", f"[{','.join(values)}]" if values else None
         case _:
             raise TypeError(f"{type(command).__name__} is no call of a client")

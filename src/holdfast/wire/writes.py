@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.commands import Deleted, LetterStored, Missed, Results, Stored, Versions, WriteCommand
 from holdfast.declare import DECLARED
 from holdfast.errors import HoldfastError
+from holdfast.model import number_in
 from holdfast.origin import origin_fields
 from holdfast.replies import (
+    AppendReply,
     BatchReply,
     DeletedReply,
     DeleteManyReply,
@@ -115,6 +118,10 @@ def _read_set(command: Any, reply: Mapping[str, Any]) -> Stored:
     return Stored(reply["key"], row_of(reply, None if value is None else value.encode()))
 
 
+def _show_appended(result: Stored, envelope: object) -> dict[str, Any]:
+    return {"key": result.key, "number": number_in(result.key), **show_stored(result, envelope)}
+
+
 def _show_sum(result: Stored, envelope: object) -> dict[str, Any]:
     return {**show_stored(result, envelope), "value": look_over(result.key, result.row)}
 
@@ -138,12 +145,14 @@ def _read_deleted(command: Any, reply: Mapping[str, Any]) -> Deleted:
 
 
 def _show_versions(result: Versions, envelope: object) -> dict[str, Any]:
-    return {"versions": list(result.versions)}
+    fields: dict[str, Any] = {"versions": list(result.versions)}
+    return fields if result.numbers is UNSET else fields | {"numbers": list(result.numbers)}
 
 
 def _read_versions(command: Any, reply: Mapping[str, Any]) -> Versions:
     versions = tuple(reply["versions"])
-    return Versions(versions, (None,) * len(versions))
+    numbers = tuple(reply["numbers"]) if "numbers" in reply else UNSET
+    return Versions(versions, (None,) * len(versions), numbers)
 
 
 def _show_letter(result: LetterStored, envelope: object) -> dict[str, Any]:
@@ -176,6 +185,7 @@ def _read_members(command: Any, reply: Mapping[str, Any]) -> Results:
 
 CODECS: Final[Mapping[Any, Codec]] = {
     StoredReply: Codec(show_stored, _read_set),
+    AppendReply: Codec(_show_appended, _read_set),
     IncrReply: Codec(_show_sum, _read_stored),
     TouchReply: Codec(_show_touched, _read_touched),
     DeletedReply: Codec(_show_deleted, _read_deleted),

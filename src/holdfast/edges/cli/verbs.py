@@ -200,7 +200,9 @@ def _print(declaration: Declaration, fields: dict[str, Any], result: Any, place:
         reply = {names[0]: False if result is None else result}
     there = all(field is not False for field in reply.values())
     if place.json:
-        document({"key": fields["key"], **reply})
+        document(({"key": fields["key"]} if "key" in fields else {}) | reply)
+    elif "number" in reply:
+        line(reply["number"])
     elif "value" in reply:
         document(reply["value"])
     elif "version" in reply:
@@ -245,6 +247,7 @@ KEYS: Final = Family(
     owner=lambda target: target.owner,
     show=_print,
     prints={
+        "number": "Prints the item's number.",
         "value": "Prints the new value.",
         "version": "Prints the entry's new version.",
         "exists": "Prints true or false; if there is none, the exit code is 3.",

@@ -146,6 +146,13 @@ class PutReply(Struct, kw_only=True):
     expires_at: Deadline
 
 
+class AppendedReply(PutReply, kw_only=True):
+    """The result of a tool that adds an item to a log."""
+
+    key: Annotated[str, Meta(description="The key of the item.")]
+    number: Annotated[int, Meta(description="Its number, one more than that of the item before.")]
+
+
 class LockAcquireReply(Struct, kw_only=True):
     """The result of `lock_acquire`."""
 

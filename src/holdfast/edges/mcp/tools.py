@@ -326,10 +326,12 @@ def _writing(
     help: str,
     *,
     reply: type[msgspec.Struct] | None = None,
+    destroys: bool = True,
     idempotent: bool = False,
+    without: tuple[str, ...] = (),
     **instead: Any,
 ) -> Tool:
-    """Declare a tool that is one writing verb and may replace data. `instead` are arguments of its own."""
+    """Declare a tool that is one writing verb. `instead` are arguments of its own."""
     declared = FAMILIES["kv"][verb]
 
     def fields(kv: KV, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -343,12 +345,12 @@ def _writing(
         help=help,
         verbs=(verb,),
         arguments=schemas.arguments_of(
-            declared.fields, name=_struct(name), instead={**schemas.COMMON, **instead}
+            declared.fields, name=_struct(name), without=without, instead={**schemas.COMMON, **instead}
         ),
         reply=reply or declared.reply,
         fields=fields,
         writes=True,
-        destroys=True,
+        destroys=destroys,
         idempotent=idempotent,
     )
 
@@ -376,6 +378,19 @@ _DECLARED: Final = (
         "the old entry is replaced, whatever it is. Say why with purpose, and name the governing document in "
         "spec_ref.",
         reply=schemas.PutReply,
+        purpose=schemas.Purpose,
+    ),
+    _writing(
+        "append",
+        "append",
+        "Append to a log",
+        "Add an item to the end of a log, such as a conversation or a list of findings, and return its "
+        "number. Nothing is lost or replaced, however many callers append at once. Read the items with list: "
+        "the prefix is the name of the log and a slash, after is the last number that you have seen, and "
+        "reverse begins with the newest.",
+        reply=schemas.AppendedReply,
+        destroys=False,
+        without=("keep", "keep_ttl"),
         purpose=schemas.Purpose,
     ),
     _reading(

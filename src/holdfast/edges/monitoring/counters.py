@@ -21,7 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from holdfast import families
-from holdfast.commands import Batch, Deleted, KeyChange, Many, Results, Set, Stored, Versions, WriteCommand
+from holdfast.commands import (
+    Append,
+    Batch,
+    Deleted,
+    KeyChange,
+    Many,
+    Results,
+    Set,
+    Stored,
+    Versions,
+    WriteCommand,
+)
 from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict, peek
 from holdfast.stored import purpose_of
 from holdfast.tables.commands import ItemsDone, ItemWrite, TransactWrite, WriteItems
@@ -339,7 +350,7 @@ def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[st
     """Return the labels of purpose and outcome for each write; a batch counts as one write."""
     if isinstance(result, Stored) and result.row.semantics is None:
         return _STORED_PLAINLY
-    if isinstance(command, (KeyChange, Batch, ItemWrite, TransactWrite)):
+    if isinstance(command, (KeyChange, Append, Batch, ItemWrite, TransactWrite)):
         return ((purpose_label(_purpose(command, result)), _outcome(result)),)
     if isinstance(command, Many):
         parts: Sequence[Command] = command.items
@@ -377,7 +388,7 @@ def _purpose(command: WriteCommand, result: Result | Exception) -> str | None:
         case Versions():
             return _first(result.purposes)
     writes = command.writes if isinstance(command, Batch) else (command,)
-    named = _first(purpose_of(write.semantics) for write in writes if isinstance(write, Set))
+    named = _first(purpose_of(write.semantics) for write in writes if isinstance(write, Set | Append))
     return named if named is not None else _met(result)
 
 

@@ -15,6 +15,7 @@ from holdfast.testing.conformance.journal import JournalRules, MirrorRules, Watc
 from holdfast.testing.conformance.keys import CounterRules, KeyRules, VersionRules
 from holdfast.testing.conformance.letters import LetterRules
 from holdfast.testing.conformance.listing import ListingRules, ManyKeysRules
+from holdfast.testing.conformance.logs import LogRules
 from holdfast.testing.conformance.policies import PolicyRules, UpkeepRules
 from holdfast.testing.conformance.recipes import LockRules, RecipeRules
 from holdfast.testing.conformance.table_queries import TableIndexRules, TableQueryRules, TableTtlRules
@@ -38,6 +39,7 @@ class Conformance(
     MirrorRules,
     BatchRules,
     ManyKeysRules,
+    LogRules,
     RequestRules,
     DeadlineRules,
     TrashRules,

@@ -126,6 +126,7 @@ def writing(kv: KV, key: str) -> dict[str, Callable[..., Awaitable[Any]]]:
     """Return every verb that writes, as a call with only provenance, such as `request_id` and `timeout`."""
     return {
         **conditional(kv, key),
+        "append": lambda **given: kv.append(key, "new", **given),
         "set_many": lambda **given: kv.set_many([{"key": key, "value": "new"}], **given),
         "delete_many": lambda **given: kv.delete_many([key], **given),
         "batch": lambda **given: kv.batch(writes=[{"key": key, "value": "new"}], **given),

@@ -88,6 +88,7 @@ async def list_keys(
     long: Annotated[bool, Long] = False,
     sort: Order = "key",
     reverse: bool = False,
+    after: MaybeWhole = None,
     filters: EntryFilters = ANY,
     target: Target = HERE,
 ) -> None:
@@ -102,20 +103,33 @@ async def list_keys(
     sort
         Sort by this. Without --all, only the page is sorted.
     reverse
-        Reverse the order.
+        Reverse the order: the last key comes first.
+    after
+        List the items of a log after this number; the prefix is the log's name and a slash.
     """
     values, everything = long or sort != "key", paging.everything
-    at_once = not everything or sort != "key" or reverse or (long and not target.json and on_terminal())
+    backwards = reverse and sort == "key"
+    at_once = not everything or sort != "key" or (long and not target.json and on_terminal())
     gathered: list[Listed] = []
     async with target.look() as store:
-        async for page in pages(target.keys(store), prefix, paging, values=values, filters=filters):
+        walk = pages(
+            target.keys(store),
+            prefix,
+            paging,
+            values=values,
+            reverse=backwards,
+            after=after,
+            filters=filters,
+        )
+        async for page in walk:
             gathered += _listed(page, store.now())
             if not at_once:
                 _print(gathered, target, long=long)
                 gathered.clear()
-    gathered.sort(key=ORDERS[sort])
-    if reverse:
-        gathered.reverse()
+    if not backwards:
+        gathered.sort(key=ORDERS[sort])
+        if reverse:
+            gathered.reverse()
     if target.json and not everything:
         document(_page(gathered, page, long=long))
         return
@@ -126,14 +140,29 @@ async def list_keys(
 
 
 async def pages(
-    keys: holdfast.KV, prefix: str, paging: Paging, *, values: bool = False, filters: EntryFilters = ANY
+    keys: holdfast.KV,
+    prefix: str,
+    paging: Paging,
+    *,
+    values: bool = False,
+    reverse: bool = False,
+    after: int | None = None,
+    filters: EntryFilters = ANY,
 ) -> AsyncIterator[holdfast.Page]:
     """Yield a page of a listing, or all of them."""
     cursor = paging.cursor
     while True:
-        page = await keys.list(prefix, limit=paging.limit, cursor=cursor, values=values, **asdict(filters))
+        page = await keys.list(
+            prefix,
+            limit=paging.limit,
+            cursor=cursor,
+            after=after,
+            reverse=reverse,
+            values=values,
+            **asdict(filters),
+        )
         yield page
-        cursor = page.cursor
+        cursor, after = page.cursor, None
         if not paging.everything or cursor is None:
             return
 
