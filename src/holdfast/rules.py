@@ -22,7 +22,8 @@ import msgspec
 from holdfast import families
 from holdfast.clock import milliseconds, moment
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
-from holdfast.model import KEEP, NUMBER_DIGITS, Policy, Semantics
+from holdfast.model import KEEP, Policy, Semantics
+from holdfast.model import NUMBER_DIGITS as _NUMBER_DIGITS
 from holdfast.origin import Fence
 
 MAX_KEY_CHARACTERS: Final = 255
@@ -54,8 +55,8 @@ MAX_LETTER_BYTES: Final = 786_432
 """Maximum size of one dead letter: a batch at its limit, with the names of its fields."""
 MAX_LETTERS_BYTES: Final = 67_108_864
 """Maximum size of all dead letters of a namespace. Each counts 256 bytes plus its content."""
-MAX_LOG_NAME_CHARACTERS: Final = MAX_KEY_CHARACTERS - NUMBER_DIGITS - 1
-MAX_LOG_NUMBER: Final = 10**NUMBER_DIGITS - 1
+MAX_LOG_NAME_CHARACTERS: Final = MAX_KEY_CHARACTERS - _NUMBER_DIGITS - 1
+MAX_LOG_NUMBER: Final = 10**_NUMBER_DIGITS - 1
 MAX_VERSION: Final = 2**63 - 1
 MAX_LOADED_VERSION: Final = 2**62
 """The largest version that an entry from another store may bring. The namespace continues from it."""
@@ -182,7 +183,7 @@ def key(text: object) -> str:
 
 def item_key(name: str, number: int) -> str:
     """Return the key of an item of a log."""
-    return f"{name}/{number:0{NUMBER_DIGITS}}"
+    return f"{name}/{number:0{_NUMBER_DIGITS}}"
 
 
 def prefix(text: object) -> str:
