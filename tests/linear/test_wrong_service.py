@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from holdfast.clock import SystemClock
 from holdfast.commands import Set
 from holdfast.decide import decision, keys
 from holdfast.engines.memory import MemoryEngine
+from holdfast.engines.sqlite.cache import RowCache
 from holdfast.errors import Timeout
 from holdfast.pipeline.batcher import _Lane
 from holdfast.pipeline.pipeline import Pipeline
@@ -74,8 +76,16 @@ def timeout_after_the_effect(patch: pytest.MonkeyPatch, chance: random.Random) -
     patch.setattr(Pipeline, "submit", wrong)
 
 
-async def history_of(server: NatsServer, folder: Path, storage: str = "memory://") -> list[Operation]:
-    """What the clients of a service that runs here see, without faults from outside."""
+def cached_rows_believed(cache: RowCache) -> bytes | None:
+    """Return a header for rows in memory, whatever other processes have written."""
+    cache._at = cache._at or b"some header"
+    return cache._at
+
+
+async def history_of(
+    server: NatsServer, folder: Path, storage: str = "memory://", *, services: int = 1
+) -> list[Operation]:
+    """What the clients of services that run here see, without faults from outside."""
     path = folder / "history.jsonl"
     plan = Plan(
         url=server.url,
@@ -86,7 +96,9 @@ async def history_of(server: NatsServer, folder: Path, storage: str = "memory://
         start=time.monotonic_ns(),
         timeout=5,
     )
-    async with serving(server.url, storage=storage, clock=SystemClock()):
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(services):
+            await stack.enter_async_context(serving(server.url, storage=storage, clock=SystemClock()))
         await run(plan)
     return load(path)
 
@@ -119,3 +131,15 @@ async def test_two_groups_of_a_namespace_at_a_time_are_caught(
     assert any(operation.beside for operation in history)
     assert ("DATABASE_ERROR" in {operation.code for operation in history}) is planted
     assert judge(history).violations == []
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["right", "wrong"])
+async def test_rows_that_were_cached_too_long_are_caught(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    """If services on one file answer from memory without a look at the file, clients see old values."""
+    if planted:
+        monkeypatch.setattr(RowCache, "fresh", cached_rows_believed)
+        monkeypatch.setattr(RowCache, "forget", lambda cache: None)
+    history = await history_of(nats_server, tmp_path, str(tmp_path / "store.db"), services=2)
+    assert bool(judge(history).violations) is planted
