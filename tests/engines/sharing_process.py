@@ -2,13 +2,16 @@
 
 It answers each line with one line of JSON: `incr KEY COUNT` with the last value, `set KEY TTL` with the
 version, `get KEY` with the value, `watch KEY SINCE` with the version of the next change, `now` with the
-store's time, `lead` with whether it does the upkeep, `hold SECONDS` while it keeps its turn to write, and
-`close` when it has closed the store. An error is answered by its code and message.
+store's time, `lead` with whether it does the upkeep, `hold SECONDS` while it keeps its turn to write, `do`
+and an expression with the value of that, and `close` when it has closed the store. An error is answered by
+its code and message.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import json
 import sys
 import time
@@ -17,6 +20,9 @@ from typing import Any
 import holdfast
 from holdfast.engines.sqlite import SqliteEngine
 
+_state: dict[str, Any] = {}
+"""What expressions keep."""
+
 
 async def main(path: str) -> None:
     """Serve the lines until there are no more."""
@@ -24,7 +30,7 @@ async def main(path: str) -> None:
     await store.start()
     _say("open")
     while line := await asyncio.to_thread(sys.stdin.readline):
-        verb, *arguments = line.split()
+        verb, *arguments = line.split(maxsplit=1) if line.startswith("do ") else line.split()
         try:
             _say(await _done(store, verb, *arguments))
         except holdfast.HoldfastError as error:
@@ -55,6 +61,10 @@ async def _done(store: holdfast.Store, verb: str, *arguments: str) -> Any:
         case "hold", [seconds]:
             await engine._writer.run(lambda: _hold(engine, float(seconds)))
             return "held"
+        case "do", [expression]:
+            code = compile(expression, "stdin", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            value = eval(code, {"store": store, "kv": kv, "state": _state})
+            return await value if inspect.isawaitable(value) else value
         case "close", []:
             await store.aclose()
             return "closed"
@@ -70,7 +80,7 @@ def _hold(engine: SqliteEngine, seconds: float) -> None:
 
 
 def _say(answer: object) -> None:
-    print(json.dumps(answer), flush=True)
+    print(json.dumps(answer, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from holdfast.edges.cli import run
 from holdfast.edges.cli.schema import schema_of
 from holdfast.engines.sqlite import SqliteEngine, sharing
 from holdfast.engines.sqlite.sharing import StoreLock
+from holdfast.handles.recipes.names import WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,6 +53,10 @@ class Worker:
         """Wait for its next answer."""
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
+
+    def has_answered(self) -> bool:
+        """Whether there is an answer that was not taken yet."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def do(self, line: str) -> Any:
         """Tell it to do something, and wait for its answer."""
@@ -324,6 +333,135 @@ async def test_a_file_system_that_may_be_a_network_is_named(
     async with holdfast.open(path) as store:
         await store.kv("shared").set("k", 1)
     assert "(9p) that may be a network's" in caplog.text
+
+
+async def test_a_rate_that_another_process_sets(path: Path, start: Callable[[], Worker]) -> None:
+    """A process learns of a rate with its next write at the latest. Each process counts for itself."""
+    other = start()
+    async with holdfast.open(path) as store:
+        kv = store.kv("shared")
+        await kv.set("k", 1)
+        other.do("do await store.set_policy('kv/shared', {'rate_limit': 2})")
+        await kv.set("k", 1)
+        with pytest.raises(holdfast.RateLimited):
+            await asyncio.gather(*(kv.set("k", 1) for _ in range(10)))
+        assert await asyncio.to_thread(other.do, "incr n 1") == 1
+
+
+async def test_a_lock_goes_from_process_to_process_in_order(path: Path, start: Callable[[], Worker]) -> None:
+    """Who asks for a lock first gets it first, whichever process that is in."""
+    workers = [start() for _ in range(3)]
+    take = "do state.update(lock=kv.lock('l', ttl=120)) or await state['lock'].acquire(timeout=100)"
+    async with holdfast.open(path) as store:
+        held = store.kv("shared").lock("l", ttl=120)
+        await held.acquire()
+        for number, worker in enumerate(workers, 1):
+            worker.tell(take)
+            await _until_waiting(store.kv("shared"), number)
+        await held.release()
+        for worker in workers:
+            assert await asyncio.to_thread(worker.answer) is True
+            assert all(not one.has_answered() for one in workers if one is not worker)
+            worker.do("do await state['lock'].release()")
+
+
+async def _until_waiting(kv: holdfast.KV, count: int) -> None:
+    """Wait until this many wait for a lock."""
+    since = 0
+    async with asyncio.timeout(PATIENCE):
+        while len([key for key in (await kv.list()).keys if WAITING in key]) < count:
+            since = (await anext(aiter(kv.watch(since=since)))).version
+
+
+@pytest.mark.parametrize(("revision", "words"), [("0006", "stop it and try again"), ("9999", "upgrade")])
+async def test_another_version_of_the_schema(
+    path: Path, start: Callable[[], Worker], revision: str, words: str
+) -> None:
+    """A process whose schema is another one than that of a file which is in use is told so."""
+    other = start()
+    other.do("set k 60")
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE holdfast_alembic_version SET version_num = ?", [revision])
+    with pytest.raises(holdfast.HoldfastError, match=words) as refused:
+        async with holdfast.open(path):
+            pass
+    assert revision in refused.value.message
+    if revision == "0006":
+        assert f"process {other.pid} (" in refused.value.message
+
+
+async def test_a_file_that_is_moved_away(path: Path, start: Callable[[], Worker]) -> None:
+    """Every process notices that the file is gone or another one, writes nothing, and resumes later."""
+    other = start()
+    async with holdfast.open(path) as store:
+        kv = store.kv("shared")
+        await kv.set("k", 1)
+        other.do("set k 60")
+        os.rename(path, f"{path}.aside")
+        for _ in range(2):
+            with pytest.raises(
+                (holdfast.DatabaseError, holdfast.OutcomeUnknown), match="was removed or moved away"
+            ):
+                await kv.set("k", 2)
+            answer = await asyncio.to_thread(other.do, "set k 60")
+            assert answer["code"] in ("DATABASE_ERROR", "OUTCOME_UNKNOWN")  # it was noticed after the commit
+        os.close(os.open(path, os.O_CREAT))
+        with pytest.raises(holdfast.DatabaseError, match="was replaced by another file"):
+            await kv.set("k", 2)
+        assert "was replaced by another file" in (await asyncio.to_thread(other.do, "set k 60"))["message"]
+        os.rename(f"{path}.aside", path)
+        version = (await kv.set("k", 2)).version
+        assert await asyncio.to_thread(other.do, "set k 60") == version + 1
+
+
+async def test_a_removed_lock_is_noticed(path: Path, start: Callable[[], Worker]) -> None:
+    """Processes hold the lock that is there, so that nobody migrates or restores under them."""
+    other = start()
+    async with holdfast.open(path) as store:
+        os.unlink(f"{path}.lock")
+        await asyncio.sleep(2 * sharing.CHECK_SECONDS)
+        await store.kv("shared").set("k", 1)
+        other.do("set k 60")
+        lock = StoreLock(path.with_name("store.db.lock"))
+        assert not lock.acquire()
+        assert lock.holders() == [other.pid]
+        lock.close()
+
+
+async def test_a_move_closes_the_source_for_all(path: Path, start: Callable[[], Worker]) -> None:
+    """After `copy --switch` no process writes to the old place, and none of its writes is lost."""
+    other = start()
+    there = path.with_name("there.db")
+    async with holdfast.open(path) as store:
+        await store.kv("shared").set("k", 1)
+        other.tell("do [await kv.incr('n') for _ in range(100_000)]")
+        code = await asyncio.to_thread(run, ["copy", str(path), str(there), "--switch", "--yes"])
+        assert code == 0
+        refusal = await asyncio.to_thread(other.answer)
+        assert refusal["code"] == "UNAVAILABLE"
+        assert str(there) in refusal["message"]
+        with pytest.raises(holdfast.Unavailable, match=re.escape(str(there))):
+            await store.kv("shared").set("k", 2)
+        last = await store.kv("shared").get("n")
+        assert last is not None
+    async with holdfast.open(there) as moved:
+        assert await moved.kv("shared").get("n") == last
+        assert (await moved.kv("shared").incr("n")).value == last.value + 1
+
+
+async def test_a_restore_needs_the_store_alone(path: Path, start: Callable[[], Worker]) -> None:
+    """A backup is made beside others, and restored only when nobody has the store open."""
+    other = start()
+    backup = str(path.with_name("backup"))
+    other.do("incr n 5")
+    assert await asyncio.to_thread(run, ["backup", backup, "--url", str(path)]) == 0
+    other.do("incr n 5")
+    restore = ["restore", backup, "--url", str(path), "--yes"]
+    assert await asyncio.to_thread(run, restore) != 0
+    assert other.do("get n") == 10
+    assert other.do("close") == "closed"
+    assert await asyncio.to_thread(run, restore) == 0
+    assert start().do("get n") == 5
 
 
 async def _until(holds: Callable[[], bool]) -> None:

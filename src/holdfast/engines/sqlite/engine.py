@@ -158,7 +158,7 @@ class SqliteEngine:
         self._lock.announce(url)
 
     def open_unfinished(self) -> None:
-        """See `Movable.open_unfinished`."""
+        """See `Movable.open_unfinished`. Who loads a file has it alone, since others know its contents."""
         self._unfinished_too = True
 
     @property
@@ -176,7 +176,7 @@ class SqliteEngine:
         """See `Engine.capabilities`."""
         return Capabilities(
             durable=not self._temporary,
-            multi_process=not self._exclusive,
+            multi_process=not (self._exclusive or self._unfinished_too),
             owns_reaper=not self._lock.held,
             glances=True,
         )
@@ -265,6 +265,8 @@ class SqliteEngine:
     def _entered(self) -> bool:
         """Try to enter. Return False if another process had the file for itself in between."""
         alone = self._lock.acquire()
+        if not alone and self._unfinished_too:
+            raise Unavailable(f"{self._where} is open in {self._lock.holder()}: stop it and try again")
         if not alone and (self._exclusive or not self._lock.join()):
             raise Unavailable(
                 f"{self._where} is held by {self._lock.holder()}, which does not share it: stop it, or wait "
@@ -279,7 +281,8 @@ class SqliteEngine:
             connection = connect_writer(self._path, sync=self._sync)
         if self._turn is not None:
             before = self._path.stat()
-            self._lock.share()
+            if not self._unfinished_too:
+                self._lock.share()
             if not os.path.samestat(before, self._path.stat()):  # it was replaced while nobody held the lock
                 connection.close()
                 return False
@@ -293,6 +296,8 @@ class SqliteEngine:
         Raises:
             Unavailable: This process may not write to the file, or another one needs it for itself.
         """
+        if self._lock.held:
+            return
         self._presence.look()  # otherwise it might write to one file and read another
         try:
             if not self._join():
@@ -600,7 +605,7 @@ class SqliteEngine:
 
     async def journal(self, query: JournalQuery) -> JournalPage:
         """See `Engine.journal`."""
-        return await self.aside(reads.journal, query, self.epoch)
+        return await self.aside(reads.journal, query, self.epoch if self._exclusive else None)
 
     async def totals(self, now: int, *, namespace: str | None = None) -> list[Totals]:
         """See `Engine.totals`."""

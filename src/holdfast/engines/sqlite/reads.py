@@ -221,8 +221,12 @@ def scan_rows(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any
     return Scanned(keys=keys, rows=rows, more=False)
 
 
-def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> JournalPage:
-    """Return records of a journal with its bounds, from one snapshot."""
+def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str | None) -> JournalPage:
+    """Return records of a journal with its bounds, from one snapshot.
+
+    If no epoch is given, it is read too: a process that only reads does not keep another one from restoring a
+    backup.
+    """
     sql = statements.journal(
         key=query.key is not None, bounded=query.stop is not None, newest_first=query.newest_first
     )
@@ -235,6 +239,8 @@ def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str) -> 
         records, complete = fitting(map(_record, found), query)
         found.close()
         floor, head = connection.execute(statements.JOURNAL_BOUNDS, [query.namespace]).fetchone() or (0, 0)
+        if epoch is None:
+            [epoch] = connection.execute(statements.EPOCH).fetchone()
     finally:
         connection.execute("COMMIT")
     return JournalPage(

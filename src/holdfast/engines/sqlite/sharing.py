@@ -193,6 +193,18 @@ class StoreLock(LockFile):
         self.alone = False
         super().close()
 
+    def keep(self) -> None:
+        """Notice that the file was removed or replaced, and hold the lock on the one that is there now.
+
+        Raises:
+            Unavailable: Another process has taken it alone meanwhile.
+        """
+        if os.fstat(self.opened()).st_nlink:
+            return
+        self.close()
+        if not self.attempt(fcntl.LOCK_SH):
+            raise Unavailable(f"{self.path} was removed, and is held by {self.holder()} now")
+
     @property
     def taken(self) -> bool:
         """True if any process holds the lock, alone or beside others. Checking creates no file."""
@@ -286,7 +298,11 @@ class Turn(LockFile):
         self._untouched = os.fstat(file).st_mtime_ns
 
     def take(self) -> None:
-        """Wait for the turn, unless this process has it already."""
+        """Wait for the turn, unless this process has it already.
+
+        Raises:
+            Unavailable: Another process has the store alone, because the file of its lock was removed.
+        """
         while not self.held:
             if not self.attempt():
                 self.waiting_since = seams.monotonic()
@@ -296,7 +312,12 @@ class Turn(LockFile):
                     self.waiting_since = None
                 self.held = True
             if seams.monotonic() - self._checked > CHECK_SECONDS:
-                self._check()
+                try:
+                    self._check()
+                except BaseException:
+                    self._checked = NEVER
+                    self.release()
+                    raise
         if not self._taken:
             self._taken = True
         elif self._flock is _flock:  # a program that writes once does without what it takes
@@ -363,6 +384,8 @@ class Turn(LockFile):
         """Notice that the file was replaced, and whether other processes have the store open."""
         status = os.fstat(self.opened())
         now = self._checked = seams.monotonic()
+        if self._lock is not None:
+            self._lock.keep()
         if not status.st_nlink:
             self._checked = NEVER
             self.close()

@@ -193,6 +193,8 @@ class Writer:
 
     def use(self, connection: sqlite3.Connection) -> None:
         """Use this connection for all later writes."""
+        if self._connection is not None:
+            self._connection.close()
         self._connection = connection
         self.data_version = _version_of(connection)
 
