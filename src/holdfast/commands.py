@@ -86,13 +86,19 @@ LEAST_COST: Final = 256
 
 def _lifetime(
     ttl: object, seconds: object, keep: object, semantics: object
-) -> tuple[int | None, bool, str | None]:
-    """Return the TTL of a set, whether the old deadline stays, and the semantics, which may name a TTL."""
+) -> tuple[int | float | None, bool, str | None]:
+    """Return the TTL of a set, whether the old deadline stays, and the semantics, which may name a TTL.
+
+    Only a lock has a TTL with a fraction.
+    """
     ttl = rules.one_ttl(ttl, seconds, keep)
     meaning = rules.semantics(semantics)
     declared = None if meaning is None else meaning.ttl_seconds
     kept = ttl is KEEP
-    checked = None if kept else rules.ttl(ttl)
+    if type(ttl) is float and meaning is not None and meaning.purpose == "lock":
+        checked: int | float | None = rules.lock_ttl(ttl)
+    else:
+        checked = None if kept else rules.ttl(ttl)
     if declared is not None and declared != checked:
         if ttl is not None:
             raise ValidationError(f"ttl and semantics.ttl_seconds ({declared}) differ", field="ttl")
@@ -107,7 +113,7 @@ def _first_ttl(ttl: object, seconds: object, keep: object) -> int | None:
 
 def _first_lifetime(
     ttl: object, seconds: object, keep: object, semantics: object
-) -> tuple[int | None, str | None]:
+) -> tuple[int | float | None, str | None]:
     """Return the TTL of an entry that a command creates, and its semantics, which may name a TTL."""
     checked, kept, meaning = _lifetime(ttl, seconds, keep, semantics)
     if kept:
@@ -384,7 +390,7 @@ class Set(KeyChange, frozen=True, kw_only=True, gc=False):
     ]
     size: int
     ttl: Annotated[
-        int | None,
+        int | float | None,
         Says(
             rule=_lifetime,
             form=Ttl,
@@ -476,7 +482,7 @@ class Append(WriteCommand, frozen=True, kw_only=True, gc=False):
     ]
     size: int
     ttl: Annotated[
-        int | None,
+        int | float | None,
         Says(
             rule=_first_lifetime,
             form=Ttl,
@@ -691,6 +697,7 @@ ITEMS: Final = Members(
     in_order=True,
     destroys=True,
     several="items",
+    rules=({"properties": {"once": NOTHING}},),
     instead={"items": Says(rule="deletes", wire="keys", form=Keys, sent=_keys)},
 )
 @verb(
@@ -700,6 +707,7 @@ ITEMS: Final = Members(
     options=KeyWriteFields,
     in_order=True,
     several="items",
+    rules=({"properties": {"once": NOTHING}},),
     instead={"items": Says(rule="sets", form=ITEMS, sent=_items)},
 )
 class Many(WriteCommand, frozen=True, kw_only=True):
@@ -743,12 +751,12 @@ class Many(WriteCommand, frozen=True, kw_only=True):
     writes=True,
     destroys=True,
     walks=True,
-    rules=({"properties": {"request_id": NOTHING}},),
+    rules=({"properties": {"request_id": NOTHING, "once": NOTHING}},),
 )
 class DeletePrefix(WriteCommand, frozen=True, kw_only=True, gc=False):
     """Remove a page of the keys with a prefix. The pipeline reads the page and removes what it has read.
 
-    A `request_id` is refused: the pages of two calls are not the same request, and repeating one is harmless.
+    An id is refused: the pages of two calls are not the same request, and repeating one is harmless.
     """
 
     prefix: Annotated[

@@ -395,7 +395,7 @@ class Declaration:
             origin: Origin = caller.origin_of(message, deadline)
             return origin
         if "last_writer" in self.names and "origin" in self.kind.__struct_fields__:
-            viewed: Origin = caller.origin_by(None, message.last_writer, None, None, deadline)
+            viewed: Origin = caller.origin_by(None, message.last_writer, None, None, None, deadline)
             return viewed
         return None
 
@@ -466,7 +466,7 @@ class Declaration:
         )
 
 
-_ORIGIN: Final = ("request_id", "writer", "spec_ref", "fence")
+_ORIGIN: Final = ("request_id", "writer", "spec_ref", "fence", "once")
 _PROVENANCE: Final = (*_ORIGIN, "timeout", "deadline")
 """The arguments of every Python call that writes."""
 _VIEWING: Final = ("writer", "timeout", "deadline")

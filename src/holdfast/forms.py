@@ -290,6 +290,9 @@ class FenceFields(Struct, kw_only=True):
         str, Meta(description="The name of the lock.", min_length=1, max_length=_FEW, pattern=NAMED)
     ]
     token: Annotated[int, Meta(description="The token that its holder has.", ge=0, le=rules.MAX_VERSION)]
+    live: Annotated[
+        bool | UnsetType, Meta(description="Also refuse the write if the lock has expired or was released.")
+    ] = UNSET
 
 
 class WriteFields(CallFields, kw_only=True):
@@ -304,6 +307,20 @@ class WriteFields(CallFields, kw_only=True):
                 min_length=1,
                 max_length=_FEW,
                 pattern=NAMED,
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    once: (
+        Annotated[
+            str,
+            Meta(
+                description="Names what the caller intends: a write with a known id gets the first answer "
+                "and has no effect, whatever else it says.",
+                min_length=1,
+                max_length=_FEW,
+                pattern=NAMED,
+                extra_json_schema=unsaid("`once` together with `request_id`"),
             ),
         ]
         | UnsetType

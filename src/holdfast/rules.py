@@ -36,6 +36,8 @@ MAX_COMPARED_VALUE_BYTES: Final = 655_360
 MAX_NESTING: Final = 64
 MAX_DIGITS: Final = 4_300
 MAX_TTL: Final = 2_147_483_647
+MIN_LOCK_TTL: Final = 0.1
+"""The shortest time for which a lock can be held without a renewal, in seconds."""
 MAX_LIMIT: Final = 10_000
 DEFAULT_LIMIT: Final = 1_000
 MAX_IDENTITY_CHARACTERS: Final = 200
@@ -358,6 +360,19 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
     return seconds
 
 
+def lock_ttl(seconds: object, *, field: str = "ttl") -> int | float:
+    """Return the TTL of a lock, which may be a fraction of a second."""
+    if type(seconds) is not float:
+        return required_ttl(seconds, field=field)
+    if not MIN_LOCK_TTL <= seconds <= MAX_TTL:
+        raise ValidationError(
+            f"{field} of a lock must be a number of seconds from {MIN_LOCK_TTL} to {MAX_TTL}, not "
+            f"{shown(seconds)}",
+            field=field,
+        )
+    return seconds
+
+
 def one_ttl(ttl_given: object, seconds: object, keep: object) -> object:
     """Return the TTL of a call, which may be given as `ttl`, as `ttl_seconds` or, if it stays, as `keep_ttl`.
 
@@ -494,16 +509,24 @@ def fence(given: object) -> Fence | None:
     """Return the lock and token that a write relies on."""
     if given is None or isinstance(given, Fence):
         return given
-    if not isinstance(given, dict) or set(given) != {"lock", "token"}:
-        raise ValidationError("fence must have the fields lock and token", field="fence")
+    if not isinstance(given, dict) or set(given) - {"live"} != {"lock", "token"}:
+        raise ValidationError("fence must have the fields lock and token, and may have live", field="fence")
+    live = boolean(given.get("live", False), field="fence.live")
     return Fence(
-        lock=lock_name(given["lock"], field="fence.lock"), token=version(given["token"], field="fence.token")
+        lock=lock_name(given["lock"], field="fence.lock"),
+        token=version(given["token"], field="fence.token"),
+        live=live or msgspec.UNSET,
     )
 
 
 def lock_name(text: object, *, field: str) -> str:
     """Return the name of a lock."""
     return identity(text, field=field)
+
+
+def lock_key(name: str, root: str) -> str:
+    """Return the full key of a lock's entry, which is there while the lock is held."""
+    return f"{root}lock/{name}"
 
 
 def semantics(given: object) -> Semantics | None:

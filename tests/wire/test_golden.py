@@ -139,6 +139,13 @@ def calls() -> Iterator[tuple[str, dict[str, Any]]]:
         if ttl:
             yield "set_ttl", {"key": "k", **ttl, **version, **ORIGINS[len(ttl)]}
             yield "touch", {"key": "k", **ttl, **version, **ORIGINS[len(ttl)]}
+    live = {"lock": "l", "token": 3, "live": True}
+    for number, fence in enumerate(({}, {"fence": live}, {"fence": live | {"live": False}})):
+        yield "set", {"key": "k", "value": number, "once": "o", **fence}
+        yield "batch", {"writes": [{"append": "log", "value": number}], "once": "o", **fence}
+    half = {"key": "lock/a", "value": 1, "ttl": 0.5, "semantics": {"purpose": "lock"}}
+    yield "set", half
+    yield "batch", {"writes": [half]}
     for number, (value, ttl) in enumerate(product(VALUES, TTLS)):
         keep: dict[str, Any] = {} if number % 2 else {"keep": number + 1}
         yield "append", {"name": "log é", "value": value, **ttl, **keep, **ORIGINS[number % 4]}

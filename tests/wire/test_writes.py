@@ -56,9 +56,11 @@ PROVENANCE = st.fixed_dictionaries(
         "request_id": NAMES,
         "writer": NAMES,
         "spec_ref": TEXT,
-        "fence": st.fixed_dictionaries({"lock": NAMES, "token": st.integers(0, 2**63 - 1)}),
+        "fence": st.fixed_dictionaries(
+            {"lock": NAMES, "token": st.integers(0, 2**63 - 1)}, optional={"live": st.booleans()}
+        ),
     },
-)
+) | st.fixed_dictionaries({"once": NAMES})
 ITEMS = st.fixed_dictionaries(
     {"key": TEXT, "value": VALUES},
     optional={"ttl": TTLS, "expected_version": VERSIONS, "semantics": SEMANTICS},

@@ -17,6 +17,7 @@ from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.blobs.commands import Begun
 from holdfast.commands import (
+    Append,
     Batch,
     Deleted,
     Done,
@@ -35,9 +36,9 @@ from holdfast.decide import blobs, items, keys, letters, reveals, tables, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
 from holdfast.decide.draft import Draft, Needs, Paused, Suspended, begun
 from holdfast.decide.entries import live
-from holdfast.errors import Fenced, VersionConflict
+from holdfast.errors import Fenced, ValidationError, VersionConflict
 from holdfast.origin import Fence
-from holdfast.rows import GUARD, REQUEST, Address, Row
+from holdfast.rows import GUARD, KV, REQUEST, Address, Row
 from holdfast.tables.commands import (
     Defined,
     ItemDone,
@@ -95,8 +96,11 @@ def needs(commands: Iterable[Command]) -> Needs:
         if isinstance(command, WriteCommand):
             if command.origin.repeatable:
                 wanted.row(request_address(command), value=True)
-            if command.origin.fence is not None:
-                wanted.row(_guard_address(command.namespace, command.origin.fence))
+            fence = command.origin.fence
+            if fence is not None:
+                wanted.row(_guard_address(command.namespace, fence))
+                if fence.live is True:
+                    wanted.row(_lock_address(command.namespace, fence))
         _NEEDS[type(command)](wanted, command)
     need_audit(wanted)
     return wanted
@@ -210,6 +214,17 @@ def _check_fence(draft: Draft, fence: Fence) -> None:
             f"not {fence.token}",
             field="fence",
         )
+    if fence.live is True:
+        held = draft.row(_lock_address(draft.name, fence))
+        if held is None or not held.alive(draft.now):
+            raise Fenced(
+                f"lock {fence.lock!r} is no longer held: it has expired or was released", field="fence"
+            )
+
+
+def _lock_address(namespace: str, fence: Fence) -> Address:
+    root = rules.semantic_root(namespace) or ""
+    return Address(namespace, KV, rules.lock_key(fence.lock, root))
 
 
 def _guard_address(namespace: str, fence: Fence) -> Address:
@@ -248,16 +263,26 @@ def request_address(command: WriteCommand) -> Address:
 
 
 def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]) -> Result:
-    """Apply a command with a request id of its caller, or return its earlier reply if it has been applied."""
+    """Apply a command with an id of its caller, or return its earlier reply if it has been applied.
+
+    The id of a request is bound to the content of the request. That of an intention is bound to the verb
+    alone, whose reply it returns.
+    """
     address = request_address(command)
-    content = blake2b(msgspec.json.encode(command.asked), digest_size=16).hexdigest()
+    if command.origin.once is True:
+        if command.parts is not None:
+            raise ValidationError("a call with independent parts takes a request_id, not once", field="once")
+        content = f"once {type(command).__name__}"
+    else:
+        content = blake2b(msgspec.json.encode(command.asked), digest_size=16).hexdigest()
     known = draft.row(address)
     if known is None or not known.alive(draft.now):
         return _remember(draft, command, content, apply(draft, command))
     memory = msgspec.json.decode(known.value or "", type=Memory)
     if memory.content != content:
         raise VersionConflict(
-            f"request id {command.origin.request_id!r} was already used for another request",
+            f"{'id' if command.origin.once is True else 'request id'} {command.origin.request_id!r} was "
+            "already used for another request",
             current=_current(draft, command),
             reason="request_id_reused",
         )
@@ -289,7 +314,7 @@ def _remember(draft: Draft, command: WriteCommand, content: str, result: Result)
 
 
 def _reply(command: WriteCommand, result: Any) -> Any:
-    """Return a result as it is remembered: without a value that the request itself contains."""
+    """Return a result as it is remembered: without a value that the same request contains again."""
     if command.parts is not None:
         return ReplyParts(
             tuple(
@@ -297,15 +322,20 @@ def _reply(command: WriteCommand, result: Any) -> Any:
                 for part, item in zip(command.parts, result.items, strict=True)
             )
         )
-    if isinstance(command, Set | PutItem):
+    if _contains_value(command):
         return msgspec.structs.replace(result, row=msgspec.structs.replace(result.row, value=None))
     return result
 
 
+def _contains_value(command: WriteCommand) -> bool:
+    """Return whether a repeated command has the value of its reply. With `once` it may have another one."""
+    return isinstance(command, Set | Append | PutItem) and command.origin.once is not True
+
+
 def _again(command: WriteCommand, reply: Any) -> Any:
     """Return a remembered reply, marked as replayed, with the value that the request itself contains."""
-    if isinstance(command, Set | PutItem):
-        value = command.value if isinstance(command, Set) else command.item
+    if _contains_value(command):
+        value = command.item if isinstance(command, PutItem) else command.value  # type: ignore[attr-defined]
         row = msgspec.structs.replace(reply.row, value=value)
         return msgspec.structs.replace(reply, row=row, replayed=True)
     return msgspec.structs.replace(reply, replayed=True)

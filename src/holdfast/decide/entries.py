@@ -200,11 +200,11 @@ def _uncount(draft: Draft, key: str, row: Row) -> None:
         namespace.envelope_bytes -= envelope(row)
 
 
-def deadline(draft: Draft, ttl: int | None) -> int | None:
+def deadline(draft: Draft, ttl: int | float | None) -> int | None:
     """Return the deadline of an entry that is stored now with this ttl, or without one."""
     if draft.namespace.policy is not None:
         ttl = lifetime(draft.namespace, ttl)
-    return None if ttl is None else draft.now + ttl * 1000
+    return None if ttl is None else draft.now + round(ttl * 1000)
 
 
 def upload_address(namespace: str, upload: int) -> Address:

@@ -189,7 +189,7 @@ def parts_of(namespace: Namespace) -> Parts:
     )
 
 
-def lifetime(namespace: Namespace, ttl: int | None) -> int | None:
+def lifetime(namespace: Namespace, ttl: int | float | None) -> int | float | None:
     """Return the ttl of an entry that is stored with this one, according to the policy."""
     policy = policy_of(namespace.policy)
     seconds = policy.ttl_default if ttl is None else ttl

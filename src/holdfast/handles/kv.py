@@ -361,6 +361,8 @@ class KV(KeyWrites):
 
     - `request_id` names the request. A request that is sent again with the same id and content gets the first
       answer and has no second effect.
+    - `once` names what the caller intends, instead of one request. If the id is known, the first answer is
+      returned before anything else is looked at, and nothing is written.
     - `writer` becomes the `last_writer` of what is written.
     - `spec_ref` points to the document that governs the entry.
     - `fence` is the lock that the write relies on, as `Lock.fence` gives it.
@@ -369,7 +371,7 @@ class KV(KeyWrites):
     Besides the errors of its own, every verb may raise `ValidationError` for an argument that breaks its rule
     and a `Transient` error such as `Unavailable` or `RateLimited`. A verb that writes may also raise
     `QuotaExceeded`, `Fenced`, `Timeout`, `OutcomeUnknown`, and `VersionConflict` with the reason
-    `request_id_reused` if the request id was used for other content.
+    `request_id_reused` if the request id was used for other content, or `once` for another verb.
     """
 
     def __init__(self, store: Pipeline, verbs: Verbs) -> None:
@@ -681,7 +683,7 @@ class KV(KeyWrites):
         return recipes.Mirror(self, prefix, on_change=on_change)
 
     def lock(
-        self, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
+        self, name: str, *, ttl: float = 30, timeout: float | None = None, owner: str | None = None
     ) -> Lock:
         """Get a lock, which is renewed while it is held and expires `ttl` seconds after its holder stopped.
 
@@ -689,7 +691,7 @@ class KV(KeyWrites):
 
         Args:
             name: Components of a-z, 0-9, `.`, `_` and `-` with `/` between them, none of them `waiting`.
-            ttl: Seconds without a renewal after which the lock is free again.
+            ttl: Seconds without a renewal after which the lock is free again, from 0.1.
             timeout: Seconds that the context manager waits before it raises `Busy`; None waits forever.
             owner: Name of the holder, which becomes `last_writer` and `producer`.
 
@@ -806,7 +808,9 @@ class KV(KeyWrites):
             change: Takes the value and returns the new one, or an awaitable of it. It may be called often.
             **options: `default`, the value that `change` gets if there is no entry; `ttl`, for an entry that
                 this call creates; `timeout`, the seconds after which it gives up, 30 if not given;
-                `semantics`, `writer`, `spec_ref` and `fence` as for `set`.
+                `semantics`, `writer`, `spec_ref` and `fence` as for `set`; `once`, which names what the
+                update is for: if it is known, the first entry is returned, and what `change` returns is not
+                written.
 
         Returns:
             The new entry.

@@ -754,7 +754,9 @@ class Pipeline:
             page = await self.select(_scan(command, command.limit, values=False), None)
             return Listed(page.keys, [], page.last)
         page = await self.select(_scan(command, min(command.limit, MAX_REMOVED), values=True), None)
-        return Listed(await self._removed(command, page) if page.keys else [], [], page.last)
+        # A page without keys has nothing to remove, but the caller is told if its lock is lost.
+        told = page.keys or command.origin.fence is not None
+        return Listed(await self._removed(command, page) if told else [], [], page.last)
 
     async def _removed(self, command: DeletePrefix, page: Selected) -> list[str]:
         """Remove the keys that were read. Returns those that had not changed since, and so are removed.

@@ -139,7 +139,7 @@ class KV(KeyWrites, KeysFacade, of=async_kv.KV):
         return Mirror(self._thread, self._handle.mirror(prefix, on_change=on_change))
 
     def lock(
-        self, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
+        self, name: str, *, ttl: float = 30, timeout: float | None = None, owner: str | None = None
     ) -> Lock:
         """Get a lock, which is renewed while it is held and expires `ttl` seconds after its holder stopped."""
         # late: not every program uses it

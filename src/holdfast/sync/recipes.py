@@ -277,11 +277,19 @@ class Retry(KeyWrites, of=async_retry.Retry):
         writer: str | None = None,
         spec_ref: str | None = None,
         fence: Mapping[str, Any] | None = None,
+        once: str | None = None,
     ) -> Entry:
         """Read an entry, compute its new value and set it, repeating this if other writers interfere."""
         return self._thread.run(
             self._handle.update(
-                key, change, ttl=ttl, semantics=semantics, writer=writer, spec_ref=spec_ref, fence=fence
+                key,
+                change,
+                ttl=ttl,
+                semantics=semantics,
+                writer=writer,
+                spec_ref=spec_ref,
+                fence=fence,
+                once=once,
             )
         )
 

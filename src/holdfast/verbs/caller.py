@@ -81,9 +81,10 @@ class NamespaceCaller:
     def removed_prefix(self, text: object, origin: Origin) -> str:
         """Return a legal prefix of keys to remove, which not every key may have."""
         if origin.repeatable:
+            field = "once" if origin.once is True else "request_id"
             raise ValidationError(
-                "delete_prefix takes no request_id: a repeated call removes the keys that exist by then",
-                field="request_id",
+                f"delete_prefix takes no {field}: a repeated call removes the keys that exist by then",
+                field=field,
             )
         prefix = self.prefix(text)
         if prefix == self.prefix(""):
@@ -129,37 +130,49 @@ class NamespaceCaller:
         writer: object = None,
         spec_ref: object = None,
         fence: object = None,
+        once: object = None,
         timeout: object = None,
         deadline: int | None = None,
     ) -> Origin:
         """Return the origin of a call. An edge that knows the `deadline` gives that instead of a timeout."""
         if timeout is not None:
             deadline = self.deadline(timeout)
-        return self.origin_by(request_id, writer, spec_ref, fence, deadline)
+        return self.origin_by(request_id, writer, spec_ref, fence, once, deadline)
 
     def origin_of(self, message: Any, deadline: int | None) -> Origin:
         """Return the origin of a message, whose deadline an edge has computed."""
         return self.origin_by(
-            message.request_id, message.last_writer, message.spec_ref, message.fence, deadline
+            message.request_id, message.last_writer, message.spec_ref, message.fence, message.once, deadline
         )
 
-    def origin_by(
-        self, request_id: object, writer: object, spec_ref: object, fence: object, deadline: int | None
+    def origin_by(  # noqa: PLR0917 - generated code calls it for every write, by position
+        self,
+        request_id: object,
+        writer: object,
+        spec_ref: object,
+        fence: object,
+        once: object,
+        deadline: int | None,
     ) -> Origin:
         """Return the origin of a call. Most calls give nothing of it."""
-        if request_id is None and writer is None and spec_ref is None and fence is None:
+        if request_id is None and writer is None and spec_ref is None and fence is None and once is None:
             return Origin(
                 writer=self._writer,
                 request_id=self._new_id(),
                 deadline=UNSET if deadline is None else deadline,
                 principal=self._principal,
             )
+        if once is not None:
+            if request_id is not None:
+                raise ValidationError("once and request_id exclude each other", field="once")
+            request_id = rules.identity(once, field="once")
         return Origin(
             writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
             request_id=self._new_id()
             if request_id is None
             else rules.identity(request_id, field="request_id"),
             repeatable=request_id is not None,
+            once=UNSET if once is None else True,
             spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
             fence=None if fence is None else rules.fence(fence),
             deadline=UNSET if deadline is None else deadline,

@@ -29,6 +29,7 @@ class Provenance(TypedDict, total=False):
     writer: str | None
     spec_ref: str | None
     fence: Mapping[str, Any] | None
+    once: str | None
     timeout: float | None
 
 
@@ -81,7 +82,7 @@ def ttl_field(fields: Mapping[str, Any]) -> object:
     return rules.one_ttl(fields.get("ttl"), fields.get("ttl_seconds"), fields.get("keep_ttl"))
 
 
-_PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence"})
+_PROVENANCE: Final = frozenset({"request_id", "last_writer", "spec_ref", "fence", "once"})
 """The fields that identify the request and its writer. A service adds the `deadline` that it computed."""
 
 
@@ -95,4 +96,5 @@ def provenance(fields: Mapping[str, Any]) -> dict[str, Any]:
         "writer": fields.get("last_writer"),
         "spec_ref": fields.get("spec_ref"),
         "fence": fields.get("fence"),
+        "once": fields.get("once"),
     }

@@ -86,7 +86,8 @@ def message_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     """Convert a command to a verb and the fields of its request."""
     declaration = command.declared
     fields = declaration.fields_of(command)
-    fields["envelope"] = BARE if declaration.has_value else True
+    # A known intention returns the value of the first time, which the command need not have.
+    fields["envelope"] = BARE if declaration.has_value and command.origin.once is not True else True
     return declaration.name, fields | origin_fields(command.origin)
 
 
@@ -114,7 +115,7 @@ def _read_stored(command: Any, reply: Mapping[str, Any]) -> Stored:
 
 
 def _read_set(command: Any, reply: Mapping[str, Any]) -> Stored:
-    value = getattr(command, "value", None)
+    value = None if "value" in reply else getattr(command, "value", None)
     return Stored(reply["key"], row_of(reply, None if value is None else value.encode()))
 
 

@@ -228,7 +228,7 @@ KEYS: Final[list[tuple[str, dict[str, Any]]]] = [
             **PROVENANCE,
         },
     ),
-    ("append", {"name": "log", "value": None}),
+    ("append", {"name": "log", "value": None, "once": "o-append"}),
     ("batch", {"writes": [{"append": "log", "value": 1, "keep": 2}]}),
     ("list", {"prefix": "log/", "after": 1, "reverse": False}),
     ("reveal", {"key": "a", "why": "OPS-1", "last_writer": "ann"}),

@@ -127,13 +127,22 @@ class WriteOptions:
     """Identifies this write. Sending it again with the same content returns the first answer
     and changes nothing."""
 
+    once: str | None = None
+    """Identifies what you intend. If this id is known, the first answer is returned and nothing
+    is changed, whatever else is given."""
+
     spec_ref: str | None = None
     """Reference to the governing document."""
 
     @property
     def fields(self) -> Provenance:
         """The keyword arguments for the verbs."""
-        return {"writer": self.writer, "request_id": self.request_id, "spec_ref": self.spec_ref}
+        return {
+            "writer": self.writer,
+            "request_id": self.request_id,
+            "once": self.once,
+            "spec_ref": self.spec_ref,
+        }
 
 
 UNNAMED: Final = WriteOptions()

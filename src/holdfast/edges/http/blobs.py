@@ -309,6 +309,8 @@ def _command(transfer: Transfer) -> StoreBlob:
         ttl=ttl_field(fields),
         expected_version=expected_version(fields),
         request_id=fields.get("request_id"),
+        once=fields.get("once"),
+        fence=fields.get("fence"),
         writer=fields.get("last_writer"),
         spec_ref=fields.get("spec_ref"),
     )

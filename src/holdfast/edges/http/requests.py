@@ -23,7 +23,7 @@ from msgspec import inspect
 from holdfast import families, rules
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.catalogue import Shape
-from holdfast.errors import InvalidSubject, ValidationError
+from holdfast.errors import InvalidJson, InvalidSubject, ValidationError
 from holdfast.wire.dialects import Dialect
 from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.subjects import KNOWN_SUBJECTS, OPERATOR
@@ -139,6 +139,8 @@ def _key(text: str) -> str:
 
 HEADERS: Final = {
     b"holdfast-request-id": "request_id",
+    b"holdfast-once": "once",
+    b"holdfast-fence": "fence",
     b"holdfast-ttl": "ttl",
     b"holdfast-writer": "last_writer",
     b"holdfast-spec-ref": "spec_ref",
@@ -196,11 +198,24 @@ def header_fields(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, Any]:
             text = said.decode()
         except UnicodeDecodeError:
             raise ValidationError(f"the header {header.decode()} is not UTF-8", field=name) from None
-        fields[name] = int(text) if name in _NUMBERS and _decimal(text) else text
+        if name == "fence":
+            fields[name] = _fence(text)
+        else:
+            fields[name] = int(text) if name in _NUMBERS and _decimal(text) else text
     if fields.get("ttl") == "keep":
         del fields["ttl"]
         fields["keep_ttl"] = True
     return fields
+
+
+def _fence(text: str) -> Any:
+    """Return the fence that a header gives as JSON. The rules judge what it has."""
+    try:
+        return decode(text.encode())
+    except InvalidJson:
+        raise ValidationError(
+            'the header holdfast-fence must be JSON, such as {"lock": "a", "token": 7}', field="fence"
+        ) from None
 
 
 def expected_version(fields: dict[str, Any]) -> int | None:

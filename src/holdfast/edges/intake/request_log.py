@@ -334,7 +334,7 @@ def log_fields(request: Request) -> dict[str, Any]:
         fields = with_data(request.head, b"") if request.head else route.dialect.fields(payload)
     except HoldfastError:
         return line
-    line["request_id"] = _text(fields.get("request_id"))
+    line["request_id"] = _text(fields.get("request_id", fields.get("once")))
     if route.family == "table":
         return line
     line |= _keys(route, fields)

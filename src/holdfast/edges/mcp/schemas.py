@@ -31,6 +31,13 @@ RequestId = Annotated[
     Identity | UnsetType,
     Meta(description="Names this call: repeated with the same id, it has no second effect."),
 ]
+Once = Annotated[
+    Identity | UnsetType,
+    Meta(
+        description="Names what you intend, such as a step of your plan: if it was done before, you get the "
+        "first result and nothing is written, whatever else you pass. Not together with request_id."
+    ),
+]
 Writer = Annotated[
     Identity | UnsetType,
     Meta(description="Who writes, as agent:task; the name of your client if not given."),
@@ -224,6 +231,7 @@ _REFUSAL: Final[dict[str, Any]] = {
 """What a refusal adds to the result of every tool."""
 COMMON: Mapping[str, Any] = {
     "request_id": RequestId,
+    "once": Once,
     "last_writer": Writer,
     "spec_ref": SpecRef,
     "fence": Fence,

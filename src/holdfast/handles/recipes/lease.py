@@ -44,7 +44,7 @@ class Lease:
         seconds: The length of the lease.
     """
 
-    def __init__(self, store: Pipeline, seconds: int) -> None:
+    def __init__(self, store: Pipeline, seconds: float) -> None:
         self._store = store
         self.seconds = seconds
         self._since = self.mark()

@@ -23,7 +23,7 @@ import logging
 from collections import defaultdict, deque
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
@@ -90,12 +90,12 @@ class Lock:
     """
 
     def __init__(
-        self, kv: KV, name: str, *, ttl: int = 30, timeout: float | None = None, owner: str | None = None
+        self, kv: KV, name: str, *, ttl: float = 30, timeout: float | None = None, owner: str | None = None
     ) -> None:
         self.name = name
         self._key = lock_key(kv, name)
         self._kv = kv
-        self._ttl = rules.required_ttl(ttl)
+        self._ttl = rules.lock_ttl(ttl)
         self._timeout = _checked(timeout)
         self._provenance: dict[str, Any] = {} if owner is None else {"writer": owner}
         self._semantics = {"purpose": "lock", "producer": owner}
@@ -156,7 +156,8 @@ class Lock:
         timeout = _checked(timeout)
         if self._lease is not None:
             raise RuntimeError(f"lock {self.name!r} is held by this very object")
-        line = QueuePlace(self._kv, self.name, key=self._key, ttl=self._ttl, provenance=self._provenance)
+        patience = ceil(self._ttl)  # a place in the queue has whole seconds, as other entries do
+        line = QueuePlace(self._kv, self.name, key=self._key, ttl=patience, provenance=self._provenance)
         if timeout == 0:
             return await self._try(line)
         try:
@@ -245,12 +246,7 @@ class Lock:
 
     async def _claim(self, place: str | None) -> BatchResult:
         """Execute the batch that takes the lock. It can be repeated: its request id names the holder."""
-        lock = {
-            "key": self._key,
-            "value": {"holder": self._holder},
-            "ttl": self._ttl,
-            "semantics": self._semantics,
-        }
+        lock = {"key": self._key, **self._entry}
         leave = [] if place is None else [{"key": place, "delete": True}]
         return await self._kv.batch(
             checks=[{"key": self._key, "version": 0}],
@@ -258,6 +254,11 @@ class Lock:
             request_id=f"lock-{self._holder}",
             **self._provenance,
         )
+
+    @property
+    def _entry(self) -> dict[str, Any]:
+        """What is stored of the lock while it is held."""
+        return {"value": {"holder": self._holder}, "ttl": self._ttl, "semantics": self._semantics}
 
     async def _undo(self) -> None:
         """Release what an interrupted call may have taken."""
@@ -279,9 +280,7 @@ class Lock:
         since = lease.mark()
         while True:
             try:
-                entry = await self._kv.set_ttl(
-                    self._key, self._ttl, expected_version=self._version, **self._provenance
-                )
+                entry = await self._extended()
             except VersionConflict as conflict:
                 if not self._mine(conflict.current):
                     raise
@@ -291,6 +290,12 @@ class Lock:
                 self._version = entry.version
                 lease.renewed(since)
                 return
+
+    def _extended(self) -> Awaitable[Entry]:
+        """Store the lock again for as long as it is taken. Only a set takes a fraction of a second."""
+        if isinstance(self._ttl, int):
+            return self._kv.set_ttl(self._key, self._ttl, expected_version=self._version, **self._provenance)
+        return self._kv.set(self._key, **self._entry, expected_version=self._version, **self._provenance)
 
     def _lose(self, error: Exception) -> None:
         _log.warning("lock %r of %s was lost: %s", self.name, self._kv.namespace, error)

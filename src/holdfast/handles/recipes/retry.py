@@ -82,8 +82,8 @@ class Retry(KeyWrites):
 
     A conflict is repeated after 1, 2, 4, 8, 16 and 32 seconds, a transient error after a random part of 0.5,
     1, 2 and 4 seconds. After that the write is kept as a dead letter and `Escalated` is raised. A write
-    without a `request_id` gets one, so that it takes effect at most once. A `timeout` is that of each
-    attempt. A conflict is repeated unchanged; use `update` to compute the value again.
+    without a `request_id` or `once` gets an id, so that it takes effect at most once. A `timeout` is that of
+    each attempt. A conflict is repeated unchanged; use `update` to compute the value again.
 
     Args:
         kv: The handle whose verbs are repeated.
@@ -120,6 +120,7 @@ class Retry(KeyWrites):
         writer: str | None = None,
         spec_ref: str | None = None,
         fence: Mapping[str, Any] | None = None,
+        once: str | None = None,
     ) -> Entry:
         """Read an entry, compute its new value and set it, repeating this if other writers interfere.
 
@@ -135,6 +136,8 @@ class Retry(KeyWrites):
             writer: Name of the writer.
             spec_ref: The document that governs the entry.
             fence: The lock that the write relies on.
+            once: Names what the update is for. If it is known, the first entry is returned, and what
+                `change` returns is not written.
 
         Returns:
             The new entry.
@@ -148,7 +151,7 @@ class Retry(KeyWrites):
         """
         attempts = Attempts(self._random)
         refusals: list[tuple[int, int | None]] = []
-        known: dict[str, Any] = {"writer": writer, "spec_ref": spec_ref, "fence": fence}
+        known: dict[str, Any] = {"writer": writer, "spec_ref": spec_ref, "fence": fence, "once": once}
         while True:
             entry = await self._repeated(attempts, partial(self._kv.get, key), None)
             fields = known | {
@@ -177,7 +180,9 @@ class Retry(KeyWrites):
     def _made(self, verb: str, fields: Mapping[str, Any]) -> WriteCommand:
         """Build the command once, so that a caller changing the value meanwhile affects no attempt."""
         try:
-            known = {**fields, "request_id": fields.get("request_id") or seams.token(16)}
+            known = dict(fields)
+            if fields.get("once") is None:
+                known["request_id"] = fields.get("request_id") or seams.token(16)
             command: WriteCommand = DECLARED[verb].call(self.verbs, **known)
         except HoldfastError as error:
             self._tell_fatal(error, None)
@@ -340,6 +345,7 @@ class Updating(TypedDict, total=False):
     writer: str | None
     spec_ref: str | None
     fence: Mapping[str, Any] | None
+    once: str | None
 
 
 async def update(
@@ -358,11 +364,18 @@ async def update(
     entry, lost = await kv.get(key), 0
     refusals: list[tuple[int, int | None]] = []
     while True:
-        value = change(default if entry is None else entry.value)
+        try:
+            value = change(default if entry is None else entry.value)
+            value = await value if isawaitable(value) else value
+        except Exception:
+            first = await _first_result(kv, key, known)
+            if first is None:
+                raise
+            return first
         try:
             return await kv.set(
                 key,
-                await value if isawaitable(value) else value,
+                value,
                 ttl=ttl if entry is None else KEEP,
                 expected_version=0 if entry is None else entry.version,
                 semantics=kept_semantics(entry) if semantics is None else semantics,
@@ -376,6 +389,22 @@ async def update(
             entry, lost = await _winner(kv, key, conflict), lost + 1
         if lost > AT_ONCE:
             await asyncio.sleep(seams.uniform() * LONGEST_PAUSE)
+
+
+async def _first_result(kv: KV, key: str, known: dict[str, Any]) -> Entry | None:
+    """Return the entry that an earlier update for the same purpose has left; None if there was none.
+
+    A change that has been made often can't be computed again, such as taking something off a list. No entry
+    has the version that is expected here, so this writes nothing.
+    """
+    if known.get("once") is None:
+        return None
+    try:
+        return await kv.set(key, None, expected_version=rules.MAX_VERSION, **known)
+    except VersionConflict as conflict:
+        if conflict.reason is not None:
+            raise
+        return None
 
 
 async def _winner(kv: KV, key: str, conflict: VersionConflict) -> Entry | None:

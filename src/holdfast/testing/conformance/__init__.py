@@ -6,7 +6,13 @@ reduced behaviour.
 """
 
 from holdfast.testing.conformance.audit import AuditRules, RevealRules
-from holdfast.testing.conformance.batches import BatchRules, DeadlineRules, FenceRules, RequestRules
+from holdfast.testing.conformance.batches import (
+    BatchRules,
+    DeadlineRules,
+    FenceRules,
+    OnceRules,
+    RequestRules,
+)
 from holdfast.testing.conformance.blobs import BlobEntryRules
 from holdfast.testing.conformance.costs import CostRules
 from holdfast.testing.conformance.expiry import ExpiryRules
@@ -41,6 +47,7 @@ class Conformance(
     ManyKeysRules,
     LogRules,
     RequestRules,
+    OnceRules,
     DeadlineRules,
     TrashRules,
     FenceRules,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from holdfast.clock import moment
 from holdfast.errors import (
     Fenced,
@@ -363,8 +365,56 @@ class FenceRules(Fixtures):
         with refusal(Fenced, field="fence"):
             await kv.set("k", 1, fence=fence, request_id="other")
 
+    async def test_a_live_fence_needs_the_lease(self, store: Store, clock: ManualClock) -> None:
+        """With `live`, a holder whose lease has run out is refused, though nobody has taken the lock."""
+        for kv in (store.kv("trivia"), store.semantic("acme", "web")):
+            acquired: dict[str, Any] = {
+                "key": "lock/a",
+                "value": "me",
+                "ttl": 0.5,
+                "semantics": {"purpose": "lock"},
+            }
+            _, token = (await kv.batch(writes=[acquired, {"guard": "a"}])).versions
+            fence: dict[str, Any] = {"lock": "a", "token": token}
+            clock.advance(0.499)
+            for verb, call in writing(kv, "k").items():
+                if verb != "restore":
+                    await kv.set("k", 1, ttl=60)
+                    await call(fence=fence | {"live": True})
+            clock.advance(0.001)
+            before = await kv.set("k", 1, fence=fence)
+            for verb, call in writing(kv, "k").items():
+                with refusal(Fenced, field="fence", says="no longer held", about=verb):
+                    await call(fence=fence | {"live": True})
+            assert await kv.get("k") == before
+            await kv.set("k", 2, fence=fence | {"live": False})
+
+    async def test_a_live_fence_of_a_released_lock(self, kv: KV) -> None:
+        """With `live`, a holder that has released the lock is refused, and so is one that was overtaken."""
+        async with kv.lock("a") as lock:
+            await kv.set("k", 1, fence=lock.fence | {"live": True})
+        with refusal(Fenced, field="fence", says="no longer held"):
+            await kv.set("k", 2, fence=lock.fence | {"live": True})
+        async with kv.lock("a") as newer:
+            with refusal(Fenced, field="fence", says="newer holder"):
+                await kv.set("k", 2, fence=lock.fence | {"live": True})
+            await kv.set("k", 3, fence=newer.fence | {"live": True})
+
+    async def test_deletes_by_prefix_are_fenced(self, kv: KV) -> None:
+        """A holder that lost the lock removes nothing by prefix, and is told so even if nothing is there."""
+        old = await take(kv)
+        new = await take(kv)
+        await kv.set("a/1", 1)
+        for prefix in ("a/", "nothing/"):
+            with refusal(Fenced, field="fence", says="'lock'"):
+                await kv.delete_prefix(prefix, fence=old)
+            with refusal(Fenced, field="fence", says="no longer held"):
+                await kv.delete_prefix(prefix, fence=new | {"live": True})
+        assert (await kv.delete_prefix("a/", fence=new)).keys == ["a/1"]
+        assert (await kv.delete_prefix("a/", fence=new)).keys == []
+
     async def test_illegal_fences(self, kv: KV) -> None:
-        """A fence has exactly a lock and a token."""
+        """A fence has a lock and a token, and may say that the lock must be held."""
         wrongs: tuple[tuple[Any, str], ...] = (
             (5, "fence"),
             ("lock", "fence"),
@@ -376,6 +426,8 @@ class FenceRules(Fixtures):
             ({"lock": "a", "token": -1}, "fence.token"),
             ({"lock": "a", "token": True}, "fence.token"),
             ({"lock": "a", "token": "1"}, "fence.token"),
+            ({"lock": "a", "token": 1, "live": 1}, "fence.live"),
+            ({"lock": "a", "live": True}, "fence"),
         )
         for wrong, field in wrongs:
             with refusal(ValidationError, field=field, about=wrong):
@@ -392,6 +444,102 @@ async def prepare(kv: KV) -> dict[str, Any]:
     calls["touch of nothing"] = writing(kv, "nothing")["touch"]
     calls["incr that makes the key"] = writing(kv, "fresh")["incr"]
     return calls
+
+
+class OnceRules(Fixtures):
+    """The rules of intentions that are carried out once."""
+
+    async def test_every_verb_is_done_once(self, kv: KV, store: Store, clock: ManualClock) -> None:
+        """A call with a known id returns the first result and has no effect."""
+        for verb, call in (await prepare(kv)).items():
+            if verb.endswith("_many"):
+                with refusal(ValidationError, field="once", about=verb):
+                    await call(once=f"o {verb}")
+                continue
+            first = await call(once=f"o {verb}")
+            before = await store.stats("kv/trivia")
+            clock.advance(1)
+            assert await call(once=f"o {verb}") == first, verb
+            assert await store.stats("kv/trivia") == before, verb
+
+    async def test_the_first_result_counts(self, kv: KV) -> None:
+        """A known id comes before value, checks, fence and everything else that the call says."""
+        first = await kv.set("k", {"a": 1}, once="set")
+        added = await kv.append("log", "first", once="append")
+        summed = await kv.incr("n", 5, once="incr")
+        done = await kv.batch(writes=[{"append": "log", "value": 1}, {"key": "b", "value": 1}], once="batch")
+        assert await kv.delete("b", once="delete") is True
+        head = (await kv.changes()).next
+        fence = {"lock": "never", "token": 7}
+        assert await kv.set("k", 2, expected_version=99, ttl=5, once="set") == first
+        assert await kv.set("other", "x" * 1000, fence=fence, writer="somebody", once="set") == first
+        assert await kv.append("other", "second", keep=1, once="append") == added
+        assert await kv.incr("k", 1, once="incr") == summed
+        failing = [{"key": "k", "version": 99}]
+        assert await kv.batch(checks=failing, writes=[{"key": "z", "value": 1}], once="batch") == done
+        assert await kv.delete("nothing", expected_version=3, once="delete") is True
+        assert (await kv.changes()).next == head
+
+    async def test_a_refusal_is_not_remembered(self, kv: KV) -> None:
+        """What was refused may be computed anew and sent with the same id until it succeeds."""
+        await kv.set("k", 1)
+        with refusal(VersionConflict):
+            await kv.set("k", 2, expected_version=9, once="o")
+        second = await kv.set("k", 3, expected_version=1, once="o")
+        assert await kv.set("k", 4, once="o") == second
+
+    async def test_an_id_belongs_to_its_verb(self, kv: KV) -> None:
+        """An id that another verb or a request has used is refused: it has no result of this verb."""
+        await kv.set("k", 1, once="o")
+        await kv.set("k", 1, request_id="r")
+        others: dict[str, Any] = {
+            "delete": kv.delete("k", once="o"),
+            "incr": kv.incr("k", once="o"),
+            "append": kv.append("k", 1, once="o"),
+            "batch": kv.batch(writes=[{"key": "k", "value": 1}], once="o"),
+            "request id": kv.set("k", 1, request_id="o"),
+            "id of a request": kv.set("k", 1, once="r"),
+        }
+        for what, call in others.items():
+            with refusal(VersionConflict, about=what) as caught:
+                await call
+            assert caught.value.reason == "request_id_reused", what
+        assert present(await kv.get("k")).version == 2
+
+    async def test_ids_are_kept_for_a_day(self, kv: KV, clock: ManualClock, reopen: Reopen) -> None:
+        """An id is remembered as long as that of a request, also when the storage is opened again."""
+        first = await kv.set("k", "first", once="o")
+        clock.advance(DAY - 0.001)
+        again = await reopen()
+        if not again.capabilities.durable:
+            await assert_empty(again)
+            return
+        kv = again.kv("trivia")
+        assert await kv.set("k", "second", once="o") == first
+        clock.advance(0.001)
+        assert (await kv.set("k", "third", once="o")).value == "third"
+
+    async def test_an_update_is_made_once(self, kv: KV) -> None:
+        """A second run of an update with the same id returns the first entry, whatever it computes."""
+        first = await kv.update("list", lambda items: items[1:], default=[1, 2], once="o")
+        await kv.set("list", [])
+        assert await kv.update("list", lambda items: [*items, 9], once="o") == first
+        assert await kv.update("list", lambda items: items[7], once="o") == first
+        with pytest.raises(IndexError):
+            await kv.update("list", lambda items: items[7], once="other")
+        assert await kv.retry.update("list", lambda entry: "new", once="o") == first
+        assert present(await kv.get("list")).value == []
+
+    async def test_illegal_ids(self, kv: KV) -> None:
+        """An id has the form of a request id, and is not given together with one."""
+        for wrong in ("", "x" * 201, "a\nb", 5):
+            with refusal(ValidationError, field="once", about=wrong):
+                await kv.set("k", 1, once=wrong)  # type: ignore[arg-type]
+        with refusal(ValidationError, field="once"):
+            await kv.set("k", 1, once="o", request_id="r")
+        with refusal(ValidationError, field="once"):
+            await kv.delete_prefix("k", once="o")
+        assert await kv.get("k") is None
 
 
 class RequestRules(Fixtures):

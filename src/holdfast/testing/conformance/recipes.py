@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.clock import moment
 from holdfast.errors import Busy, Fenced, KeyNotFound, LockLost, Unavailable, ValidationError, VersionConflict
 from holdfast.rules import MAX_SEMANTIC_KEY_CHARACTERS
 from holdfast.testing.conformance.fixtures import Fixtures
@@ -426,6 +427,22 @@ class LockRules(Fixtures):
             assert (renewed.value, renewed.created_at) == (taken.value, taken.created_at)
             assert lock.held
             await kv.set("k", 1, fence=lock.fence)
+
+    async def test_a_lock_for_a_fraction_of_a_second(self, kv: KV, clock: ManualClock) -> None:
+        """The ttl of a lock may have a fraction, and the lock is renewed like any other."""
+        async with kv.lock("a", ttl=30.5):
+            taken = present(await kv.get("lock/a"))
+            assert taken.expires_at == moment(clock.now() + 30_500)
+            clock.advance(20)
+            [renewal] = await collect(kv, 1, "lock/a", since=taken.version)
+            renewed = present(await kv.get("lock/a"))
+            assert (renewal.op, renewed.value) == ("set", taken.value)
+            assert renewed.created_at == taken.created_at
+        for wrong in (0, 0.09, -1.0, True, float("nan"), float("inf"), "1"):
+            with refusal(ValidationError, field="ttl", about=wrong):
+                kv.lock("a", ttl=wrong)  # type: ignore[arg-type]
+        with refusal(ValidationError, field="ttl"):
+            await kv.set("k", 1, ttl=0.5)  # type: ignore[arg-type]
 
     async def test_a_lease_that_was_not_renewed(self, kv: KV, clock: ManualClock) -> None:
         """When its lease ends, the holder is cancelled with an error, and the next holder fences it off."""
