@@ -158,7 +158,9 @@ def test_request_id_takes_a_workflow_and_a_time() -> None:
 
 def test_provenance_fields_of_writing_verbs() -> None:
     """Every writing verb takes these beside its own fields."""
-    assert set(Provenance.__annotations__) == {"request_id", "writer", "spec_ref", "fence", "timeout"}
+    assert set(Provenance.__annotations__) == {
+        *("request_id", "once", "writer", "spec_ref", "fence", "timeout")
+    }
     assert Provenance.__required_keys__ == frozenset()
 
 

@@ -92,7 +92,7 @@ def commands(draw: st.DrawFn) -> WriteCommand:
     kind = draw(st.sampled_from(sorted(WRITES)))
     if kind == "escalate":
         return known.escalate(
-            draw(plain(PROVENANCE.map(lambda some: {"request_id": "r"} | some))),
+            draw(plain(PROVENANCE.map(lambda some: some if "once" in some else {"request_id": "r"} | some))),
             error_code=draw(st.sampled_from(sorted(ERRORS))),
             message=draw(TEXT),
             attempts=draw(st.integers(1, 10_000)),

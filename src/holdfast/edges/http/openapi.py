@@ -23,7 +23,7 @@ from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.schemas import schemas_of
 from holdfast.edges.http.requests import RESOURCES
 from holdfast.errors import error_classes
-from holdfast.forms import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, unsaid
+from holdfast.forms import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, FenceFields, unsaid
 from holdfast.model import Change
 from holdfast.replies import DeletedReply, EntryReply, ListReply, StoredReply
 
@@ -89,6 +89,12 @@ _REQUEST_ID: Final = (
     "Names the request: sent again, it has no second effect.",
     _PRINTED,
 )
+_ONCE: Final = (
+    "Holdfast-Once",
+    "Names what the caller intends: a known id gets the first answer, whatever else the request says.",
+    _PRINTED,
+)
+_FENCE: Final = ("Holdfast-Fence", "The lock that the write relies on; 409 if it is lost.")
 _WRITER: Final = ("Holdfast-Writer", "Who writes; the plugin or project if not given.", _PRINTED)
 _TTL: Final = (
     "Holdfast-TTL",
@@ -192,7 +198,7 @@ def _of_a_key(family: str) -> dict[str, Any]:
     get["responses"]["304"] = {"description": "The caller has the current version.", "headers": _tag()}
     put = _operation(family, "put_value", verbs["set"].help, _json(_schema(StoredReply)))
     put["requestBody"] = {"required": True, "content": _json({}), "description": "The value, any JSON."}
-    conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
+    conditions = _conditions()
     put["parameters"] = [_header(*_TTL), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     delete = _operation(family, "delete_value", verbs["delete"].help, _json(_schema(DeletedReply)))
@@ -202,11 +208,18 @@ def _of_a_key(family: str) -> dict[str, Any]:
     return {"get": get, "put": put, "delete": delete}
 
 
+def _conditions() -> list[dict[str, Any]]:
+    """Return the headers of a write."""
+    name, description = _FENCE
+    fence = {"name": name, "in": "header", "description": description, "content": _json(_schema(FenceFields))}
+    return [*(_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _ONCE, _WRITER, _DEADLINE)), fence]
+
+
 def _of_a_blob() -> dict[str, Any]:
     put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
     told = "The bytes. If `Holdfast-Checksum` names another checksum than theirs, they are refused."
     put["requestBody"] = {"required": True, "content": _BYTES, "description": told}
-    conditions = [_header(*one) for one in (_IF_MATCH, _REQUEST_ID, _WRITER, _DEADLINE)]
+    conditions = _conditions()
     put["parameters"] = [_header(*_TTL), _told_header(*_METADATA), *conditions]
     put["responses"]["200"]["headers"] = _tag()
     help = FAMILIES["blob"]["delete"].help
