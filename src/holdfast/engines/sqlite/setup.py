@@ -97,10 +97,12 @@ def connect_writer(path: Path, *, sync: str) -> sqlite3.Connection:
 
 
 def prepare(path: Path, *, sync: str, epoch: str | None = None) -> sqlite3.Connection:
-    """Open the connection that writes. The file is readable only by its owner and has the current schema."""
+    """Open the connection that writes. The file is readable only by its owner and has the current schema.
+
+    The caller has looked whether the file is another program's: see `require_own`.
+    """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise Unsupported(f"SQLite {sqlite3.sqlite_version} is too old: 3.37 or newer is needed")
-    require_own(path)
     keep_private(path)
     connection = connect_writer(path, sync=sync)
     try:
@@ -162,6 +164,7 @@ def reset_clock(path: Path, now: int) -> tuple[int, int, int]:
     Returns:
         The time before, the time after, and the number of namespaces whose time was reset.
     """
+    require_own(path)
     connection = prepare(path, sync="FULL")
     try:
         connection.execute("BEGIN IMMEDIATE")
