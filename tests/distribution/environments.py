@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from importlib.metadata import distributions
-from importlib.util import cache_from_source, source_from_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -171,24 +170,26 @@ class Uv:
 
 
 def _share_bytecode(folder: Path, earlier: Iterable[Path]) -> None:
-    """Give an environment the compiled modules of this one and of others, for the files that are the same.
+    """Give an environment the compiled modules of this one and of others.
 
-    Otherwise each environment compiles every library anew, which takes longer than what is tested.
+    Otherwise each environment compiles every library anew, which takes longer than what is tested. A
+    compiled module names the time and the size of its source, so Python does not use one of another file.
     """
     for site in folder.glob("lib/python*/site-packages"):
-        ours = Path(sys.prefix) / "lib" / site.parent.name / "site-packages"
-        for source in site.rglob("*.py"):
-            name = source.relative_to(site)
-            _take_over(source, Path(cache_from_source(str(ours / name))))
-    for other in earlier:
-        for compiled in other.glob("lib/python*/site-packages/holdfast/**/*.pyc"):
-            _take_over(folder / Path(source_from_cache(str(compiled))).relative_to(other), compiled)
+        _link_bytecode(Path(sys.prefix) / "lib" / site.parent.name / "site-packages", site)
+        for other in earlier:
+            _link_bytecode(other / site.relative_to(folder) / "holdfast", site / "holdfast")
 
 
-def _take_over(source: Path, compiled: Path) -> None:
-    """Give a file what it was compiled to elsewhere, if it is the same file and has no such thing yet."""
-    cache = source.parent / "__pycache__"
-    if compiled.exists() and source.exists() and Path(source_from_cache(str(compiled))).samefile(source):
-        cache.mkdir(exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.link(compiled, cache / compiled.name)
+def _link_bytecode(source: Path, target: Path) -> None:
+    """Link the compiled modules of a folder into another one, wherever that has the package."""
+    for place, folders, _ in os.walk(target):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        compiled = source / os.path.relpath(place, target) / "__pycache__"
+        if not compiled.is_dir():
+            continue
+        cache = os.path.join(place, "__pycache__")
+        os.makedirs(cache, exist_ok=True)
+        for name in os.listdir(compiled):
+            with contextlib.suppress(FileExistsError):
+                os.link(compiled / name, os.path.join(cache, name))
