@@ -108,7 +108,7 @@ CAMPAIGNS: Final = {
             "tests/bus/test_states.py",
             "tests/robustness/test_cost.py",
             "tests/edges/test_http_bounds.py",
-            *("tests/security/test_http.py", "tests/security/test_mcp.py"),
+            *("tests/security/test_http.py", "tests/security/test_mcp.py", "tests/security/test_types.py"),
             "tests/console/browsing/test_attacks.py",
             "tests/robustness/test_http_flood.py",
             "tests/robustness/test_neighbours.py",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.linear.history import Operation
     from tests.postgres_stores import Stores
 
-OPERATIONS: Final = int(os.environ.get("HOLDFAST_LINEAR_OPERATIONS", "1500"))
+OPERATIONS: Final = int(os.environ.get("HOLDFAST_LINEAR_OPERATIONS", "1000"))
 """How many operations are judged: a third each on SQLite, on a shared SQLite file and on PostgreSQL."""
 ROUND: Final = 25_000
 """How many of them make a round, which has each of its faults once."""

@@ -13,7 +13,7 @@ from tests.robustness.killing import said_until_killed
 if TYPE_CHECKING:
     from pathlib import Path
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "5"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
 
 
 async def test_every_acknowledged_write_survives_kill_9(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
     from tests.forking import ForkedProcess
 
-STOPS = int(os.environ.get("HOLDFAST_LATE_STOPS", "2"))
+STOPS = int(os.environ.get("HOLDFAST_LATE_STOPS", "1"))
 HELD = 20
 """How many writes wait behind a lock."""
 CALLERS = 160

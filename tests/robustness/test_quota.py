@@ -13,7 +13,7 @@ from tests.robustness.quota_ground import ATTACKS, stored_bytes
 QUOTA = 200_000
 SPARE = 65_536
 """A full namespace may have a journal of that size."""
-ROUNDS = int(os.environ.get("HOLDFAST_QUOTA_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("HOLDFAST_QUOTA_ROUNDS", "10"))
 """How many requests of about 60 KB an attack sends, or a few more of smaller ones."""
 
 

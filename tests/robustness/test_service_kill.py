@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast.edges.nats.server import NatsServer
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "2"))
 WRITERS = 8
 RECOVERY = 10.0
 """Within how many seconds a client must be able to write again."""

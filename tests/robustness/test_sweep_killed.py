@@ -14,7 +14,7 @@ from tests.robustness.killing import said_until_killed
 if TYPE_CHECKING:
     from pathlib import Path
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "2"))
 
 TORN = """
 SELECT key, sum(op = 'set') - sum(op = 'expired') - (SELECT count(*) FROM plugin_kv_storage AS kept

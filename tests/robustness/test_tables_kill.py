@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.handles.tables import Tables
     from holdfast.store import Store
 
-CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "3"))
+CYCLES = int(os.environ.get("HOLDFAST_KILL_CYCLES", "2"))
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
