@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.commands import Append, Batch, Delete, Incr, Many, Restore, Set, SetTtl, Touch
 from holdfast.declare import DECLARED
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.tables import PluginTables
 from holdfast.tables import commands
 from holdfast.verbs import keys, tables
 from holdfast.verbs.fields import Several
@@ -79,5 +78,5 @@ class TableVerbs(tables.TableVerbs):
 
 def table_calls(store: Store, namespace: str) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
     """Return what answers the verbs on tables as a door does."""
-    called = PluginTables(store, namespace, store.table_calls(namespace))
+    called = store.tables_in(namespace)
     return lambda verb, fields: FAMILIES["table"][verb].answer(called, fields)

@@ -20,7 +20,7 @@ HANDLES: Final = ("holdfast.handles", "holdfast.operators")
 """Where the classes of handles are. What other modules define is data, and is the same for both kinds."""
 FOR_EDGES: Final = frozenset(
     {
-        *("start", "aclose", "table_calls", "measure", "rescues", "announce", "outage", "overdue"),
+        *("start", "aclose", "tables_in", "pipeline", "measure", "rescues", "announce", "outage", "overdue"),
         *("survey", "examine", "key_trouble", "bind_keys", "suspected_audits", "require_able", "may_move"),
         *("capabilities", "now", "ready"),
     }

@@ -53,7 +53,7 @@ from holdfast.forms import (
     one_of,
     some_of,
 )
-from holdfast.model import KEEP
+from holdfast.model import KEEP, Policy, Stats
 from holdfast.origin import Origin
 from holdfast.replies import (
     AppendReply,
@@ -71,6 +71,7 @@ from holdfast.replies import (
     ListReply,
     ReadyReply,
     SetManyReply,
+    StatsReply,
     StoredReply,
     TouchReply,
 )
@@ -330,6 +331,11 @@ class ReadHistory(Read, frozen=True, kw_only=True, gc=False):
 @verb("ready", reply=ReadyReply)
 class Ready(Read, frozen=True, kw_only=True, gc=False):
     """Succeed if a write would be accepted now."""
+
+
+@verb("stats", help="Return what the namespace holds, its policy and its default limits.", reply=StatsReply)
+class ReadStats(Read, frozen=True, kw_only=True, gc=False):
+    """Read what a namespace holds, and its limits."""
 
 
 class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
@@ -901,6 +907,14 @@ class Results(Result, frozen=True, tag=True):
     """The results of the items of a `Many`, by position: a result, or the error that refused the item."""
 
     items: tuple[Stored | Deleted | Exception, ...]
+
+
+class Measured(Result, frozen=True, tag=True):
+    """What a namespace holds, its policy, and the quota and rate that hold where the policy has none."""
+
+    stats: Stats
+    policy: Policy
+    defaults: Policy
 
 
 class Done(Result, frozen=True, tag=True, gc=False):

@@ -1,6 +1,6 @@
-"""Opening a store from a URL, with the engine for its scheme.
+"""Opening a store from a URL, with the engine for its scheme or the client of a service.
 
-Engines are imported only here, and only when their URL is opened, so that a program never loads a driver that
+These are imported only here, and only when their URL is opened, so that a program never loads a driver that
 it does not use. Engines of other packages are found by the scheme for which they are registered.
 """
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast import extras, masking
 from holdfast.audit.keyring import FileKeyring, Keyring, parse_keys
-from holdfast.errors import ValidationError
+from holdfast.errors import Unsupported, ValidationError
+from holdfast.pipeline.caller import Service
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def open(
     Example:
         `store = holdfast.open("state.db")`
     """
-    engine = engine_for(url, keyring_for(audit_key))
+    backend = backend_for(url, keyring_for(audit_key))
     return Store(
-        engine,
+        backend,
         clock=clock,
         writer=writer,
         sweep_interval=sweep_interval,
@@ -93,8 +94,8 @@ def keyring_for(audit_key: str | Path | None) -> Keyring | None:
     return FileKeyring(audit_key) if isinstance(audit_key, Path) else Keyring(parse_keys(audit_key))
 
 
-def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
-    """Return the engine that serves a URL, not started. `keys` sign its audit."""
+def backend_for(url: str | Path, keys: Keyring | None = None) -> Engine | Service:
+    """Return the engine of a URL, or the client of a service, not started. `keys` sign an engine's audit."""
     if not isinstance(url, str | Path):
         raise ValidationError(f"url must be a string or a path, not a {type(url).__name__}", field="url")
     text = str(url)
@@ -106,16 +107,28 @@ def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
     if not separator:
         _refuse_lost_slashes(text)
         return _sqlite_file(text, keys)
-    make = ENGINES.get(scheme.partition("+")[0])
+    make = BACKENDS.get(scheme.partition("+")[0])
     if make is not None and ("+" not in scheme or scheme in DRIVERS):
         return make(text, rest, keys)
     other = _registered.get(scheme) or _installed(scheme)
     if other is None:
-        known = ", ".join((*ENGINES, *_registered))
+        known = ", ".join((*BACKENDS, *_registered))
         raise ValidationError(
             f"url has the unknown scheme {scheme!r}; use one of {known}, or a plain path", field="url"
         )
     return other(text, Keyring() if keys is None else keys)
+
+
+def engine_for(url: str | Path, keys: Keyring | None = None) -> Engine:
+    """Return the engine of a URL, not started. `keys` sign its audit.
+
+    Raises:
+        Unsupported: A running service is there, which has the engine itself.
+    """
+    backend = backend_for(url, keys)
+    if isinstance(backend, Service):
+        raise Unsupported(f"{masking.shown(str(url))} is a running service: give the place of its store")
+    return backend
 
 
 def register_engine(scheme: str, make: MakeEngine) -> None:
@@ -137,7 +150,7 @@ def register_engine(scheme: str, make: MakeEngine) -> None:
             f"scheme {scheme!r} must be a letter and then letters, digits, dots and hyphens, in lower case",
             field="scheme",
         )
-    if scheme in ENGINES:
+    if scheme in BACKENDS:
         raise ValidationError(f"scheme {scheme!r} is one of Holdfast's own: choose another", field="scheme")
     _registered[scheme] = make
 
@@ -158,7 +171,7 @@ def _refuse_lost_slashes(path: str) -> None:
     """Refuse a path such as `memory:` or `nats:host`, which is meant as a URL."""
     scheme, colon, _ = path.partition(":")
     engine = scheme.partition("+")[0]
-    if colon and (engine in ENGINES or scheme in _registered):
+    if colon and (engine in BACKENDS or scheme in _registered):
         right = f"{scheme}:///path" if engine == "sqlite" else f"{scheme}://…"
         raise ValidationError(
             f"url begins with {scheme}: and lacks the slashes: write {right}, or ./{scheme}:… for a file of "
@@ -224,24 +237,22 @@ def _postgres(url: str, rest: str, keys: Keyring | None) -> Engine:
     return PostgresEngine(f"postgresql://{rest}", keys=keys)
 
 
-def _remote(url: str, rest: str, keys: Keyring | None) -> Engine:
-    """Make an engine for a service. It ignores the keys, because the service signs with its own."""
-    # late: it takes 13 ms, and a program uses one engine
+def _nats(url: str, rest: str, keys: Keyring | None) -> Service:
+    """Make a client of a service over NATS. It ignores the keys, because the service signs with its own."""
+    # late: it takes 13 ms, and few programs use a service
     from holdfast.client.addresses import nats_address
     from holdfast.client.nats import NatsClient
-    from holdfast.engines.remote import RemoteEngine
 
-    return RemoteEngine(NatsClient(nats_address(url)))
+    return NatsClient(nats_address(url))
 
 
-def _http(url: str, rest: str, keys: Keyring | None) -> Engine:
-    """Make an engine for a service over HTTP. It ignores the keys, because the service signs with its own."""
-    # late: a program uses one engine
+def _http(url: str, rest: str, keys: Keyring | None) -> Service:
+    """Make a client of a service over HTTP. It ignores the keys, because the service signs with its own."""
+    # late: few programs use a service
     from holdfast.client.addresses import http_address
     from holdfast.client.http import HttpClient
-    from holdfast.engines.remote import RemoteEngine
 
-    return RemoteEngine(HttpClient(http_address(url)))
+    return HttpClient(http_address(url))
 
 
 def _cluster(url: str, rest: str, keys: Keyring | None) -> Engine:
@@ -252,17 +263,17 @@ def _cluster(url: str, rest: str, keys: Keyring | None) -> Engine:
     return ClusterEngine(cluster_address(url), keys)
 
 
-ENGINES: Final[dict[str, Callable[[str, str, Keyring | None], Engine]]] = {
+BACKENDS: Final[dict[str, Callable[[str, str, Keyring | None], Engine | Service]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,
-    "nats": _remote,
-    "tls": _remote,
+    "nats": _nats,
+    "tls": _nats,
     "http": _http,
     "https": _http,
     "cluster": _cluster,
 }
-"""All built-in engines by URL scheme."""
+"""All built-in engines and clients by URL scheme."""
 
 _registered: Final[dict[str, MakeEngine]] = {}
 

@@ -1,4 +1,4 @@
-"""The store, which programs hold. It opens and closes the pipeline and hands out handles on it.
+"""The store, which programs hold. It opens and closes what executes commands, and hands out handles on it.
 
 Everything asynchronous here has an owner, and closing waits for it. Nothing below this module imports it, not
 even for types.
@@ -14,15 +14,15 @@ import msgspec
 
 from holdfast import families, operators, rules, upkeep
 from holdfast.clock import SystemClock
-from holdfast.commands import Removed, Written
+from holdfast.commands import Measured, ReadStats, Removed, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import LocalFile, Movable, service_of
+from holdfast.engine import LocalFile, Movable
 from holdfast.errors import Unavailable, Unsupported, ValidationError
 from holdfast.handles.kv import KV
 from holdfast.model import Policy, SlowPage
+from holdfast.pipeline.caller import Service
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import KV as KV_SPACE
-from holdfast.rows import SYSTEM
 from holdfast.upkeep_commands import Recount
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     # late: tables take 12 ms to import, blobs some more, and few programs have any
     from holdfast.handles.blobs import Blobs
-    from holdfast.handles.table_calls import TableCaller
     from holdfast.handles.tables import Tables
     from holdfast.model import Entry, Rescued, Stats, TrashPage
     from holdfast.operators.audit import Audit
@@ -58,11 +57,12 @@ _SOUGHT: Final = 64
 class Store:
     """Everything behind one URL. Use it as an asynchronous context manager.
 
-    Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. Handles and
-    doors hold its `pipeline`, which takes commands and answers reads. Most other methods are for operators.
+    Programs get a store from `holdfast.open` and call `kv`, `semantic`, `tables` and `blobs`. Handles hold
+    its `caller`, which takes commands and answers reads: the pipeline of an engine, or the client of a
+    service. Most other methods are for operators.
 
     Args:
-        engine: Where rows are kept.
+        backend: The engine that keeps the rows, or the client of a service.
         clock: The clock to use instead of the machine's, for tests.
         writer: Name of the writer if a call does not give one.
         principal: Name of the caller, where it is known for certain; the audit records it.
@@ -75,7 +75,7 @@ class Store:
 
     def __init__(
         self,
-        engine: Engine,
+        backend: Engine | Service,
         *,
         clock: Clock | None = None,
         writer: str | None = None,
@@ -85,30 +85,51 @@ class Store:
         defaults: Policy | None = None,
         cache_bytes: int | None = None,
     ) -> None:
-        self._engine = engine
-        if cache_bytes is not None and isinstance(engine, LocalFile):
-            engine.cache_bytes = rules.whole(cache_bytes, field="cache_bytes")
         self._clock = SystemClock() if clock is None else clock
-        self.pipeline = Pipeline(
-            engine,
-            self._make_room,
-            clock=self._clock,
-            writer=writer,
-            principal=principal,
-            defaults=defaults,
-        )
+        self.caller: Pipeline | Service
+        if isinstance(backend, Service):
+            backend.use(clock, writer)
+            self.caller = backend
+        else:
+            if cache_bytes is not None and isinstance(backend, LocalFile):
+                backend.cache_bytes = rules.whole(cache_bytes, field="cache_bytes")
+            self.caller = Pipeline(
+                backend,
+                self._make_room,
+                clock=self._clock,
+                writer=writer,
+                principal=principal,
+                defaults=defaults,
+            )
         self._reap = reap
         self._sweep_interval = sweep_interval
         self._tasks: list[asyncio.Task[None]] = []
         self._engine_at: Callable[[str], object] | None = None
+        self._answers_tables = False
 
     @cached_property
     def _reaper(self) -> Reaper:
         """The reaper, imported on first use: a process that only reads does not need it."""
-        reaper = upkeep.Reaper(self._engine, self.pipeline.call, self._clock, interval=self._sweep_interval)
-        reaper.found = self.pipeline.rates.learn
-        reaper.steady = lambda: self.pipeline.timekeeper.steady
+        pipeline = self.pipeline
+        reaper = upkeep.Reaper(self._engine, pipeline.call, self._clock, interval=self._sweep_interval)
+        reaper.found = pipeline.rates.learn
+        reaper.steady = lambda: pipeline.timekeeper.steady
         return reaper
+
+    @property
+    def _engine(self) -> Engine:
+        return self.pipeline.engine
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of this process, for doors.
+
+        Raises:
+            Unsupported: The store is behind a service.
+        """
+        if isinstance(self.caller, Pipeline):
+            return self.caller
+        raise Unsupported("a service has its pipeline itself: open its store where that is")
 
     async def start(self) -> None:
         """Open the store. `async with` does this.
@@ -116,7 +137,9 @@ class Store:
         Raises:
             HoldfastError: The storage can't be opened.
         """
-        await self.pipeline.open()
+        await self.caller.open()
+        if isinstance(self.caller, Service):
+            return
         self._tasks.append(asyncio.create_task(self.pipeline.timekeeper.run(), name="holdfast clock"))
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
@@ -126,12 +149,12 @@ class Store:
 
     async def aclose(self) -> None:
         """Close the store: refuse new calls, and finish those that were accepted."""
-        self.pipeline.refuse()
+        self.caller.refuse()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        await self.pipeline.aclose()
+        await self.caller.aclose()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -144,12 +167,12 @@ class Store:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The properties of this store's engine."""
-        return self._engine.capabilities
+        """The properties of this store's engine, or of a service."""
+        return self.caller.capabilities
 
     def now(self) -> int:
         """Get the store's time, in milliseconds since 1970."""
-        return self._clock.now()
+        return self.caller.now()
 
     async def ready(self) -> None:
         """Check that a write would be accepted now.
@@ -157,7 +180,7 @@ class Store:
         Raises:
             HoldfastError: The error that would refuse it.
         """
-        await self.pipeline.ready()
+        await self.caller.ready()
 
     def kv(self, plugin: str) -> KV:
         """Get the keys of a plugin.
@@ -174,7 +197,7 @@ class Store:
         Example:
             `kv = store.kv("trivia")`
         """
-        return KV(self.pipeline, self.pipeline.verbs(families.plain(rules.plugin_name(plugin))))
+        return KV(self.caller, self.caller.verbs(families.plain(rules.plugin_name(plugin))))
 
     def semantic(self, tenant: str, project: str) -> KV:
         """Get the keys of a tenant's project. Keys may be given relative or in full, and are shown in full.
@@ -195,7 +218,7 @@ class Store:
         tenant = rules.tenant_part(tenant, field="tenant")
         project = rules.tenant_part(project, field="project")
         namespace = families.semantic(tenant, project)
-        return KV(self.pipeline, self.pipeline.verbs(namespace, root=rules.semantic_root(namespace)))
+        return KV(self.caller, self.caller.verbs(namespace, root=rules.semantic_root(namespace)))
 
     def tables(self, plugin: str) -> Tables:
         """Get the tables of a plugin.
@@ -209,11 +232,7 @@ class Store:
         Raises:
             InvalidPluginName: The name breaks this rule.
         """
-        # late: tables take 12 ms to import, and few programs have any
-        from holdfast.handles.tables import Tables
-
-        namespace = families.tables(rules.plugin_name(plugin))
-        return Tables(self.table_calls(namespace), self._take_charge)
+        return self.tables_in(families.tables(rules.plugin_name(plugin)))
 
     def blobs(self, plugin: str) -> Blobs:
         """Get the blobs of a plugin.
@@ -233,12 +252,10 @@ class Store:
         # late: blobs take a few ms to import, and few programs have any
         from holdfast.handles.blobs import Blobs
 
-        return Blobs(self.pipeline, self.pipeline.verbs(families.blobs(rules.plugin_name(plugin))))
+        return Blobs(self.caller, self.caller.verbs(families.blobs(rules.plugin_name(plugin))))
 
-    def table_calls(
-        self, namespace: str, *, writer: str | None = None, principal: str | None = None
-    ) -> TableCaller:
-        """Get the caller of a namespace of tables, for an edge that knows who calls.
+    def tables_in(self, namespace: str, *, writer: str | None = None, principal: str | None = None) -> Tables:
+        """Get the tables of a namespace, for an edge that knows who calls.
 
         Args:
             namespace: The namespace's full name.
@@ -246,19 +263,18 @@ class Store:
             principal: Name of the caller, where it is known for certain; the audit records it.
 
         Returns:
-            What makes and executes commands on tables.
+            A handle on the namespace.
         """
         # late: tables take 12 ms to import, and few programs have any
-        from holdfast.handles.table_calls import ServiceTables, TableCalls
+        from holdfast.handles.table_answers import TableAnswers
+        from holdfast.handles.tables import Tables
         from holdfast.verbs.tables import TableVerbs
 
-        verbs = TableVerbs(self.pipeline.verbs(namespace, writer=writer, principal=principal))
-        if (service := service_of(self._engine)) is not None:
-            return ServiceTables(service, verbs, self.pipeline.now)
-        return TableCalls(self.pipeline, verbs, self.purge)
-
-    async def _finish_indexes(self) -> None:
-        await upkeep.finish_indexes(self.pipeline)
+        if isinstance(self.caller, Pipeline) and not self._answers_tables:
+            self.caller.answer(TableAnswers(self.caller, self.purge).all())
+            self._answers_tables = True
+        verbs = TableVerbs(self.caller.verbs(namespace, writer=writer, principal=principal))
+        return Tables(self.caller, verbs, self._take_charge)
 
     @cached_property
     def rescues(self) -> Rescues:
@@ -271,7 +287,7 @@ class Store:
         self._tasks.append(task)
 
     async def _make_room(self, namespace: str, excess: int) -> Swept:
-        self.pipeline.require_engine()
+        self.caller.require_engine()
         return await self._reaper.sweep_inline(namespace, excess=excess)
 
     async def sweep(self) -> int:
@@ -280,8 +296,9 @@ class Store:
         Returns:
             The number of entries removed.
         """
-        if (service := self.pipeline.service) is not None:
-            return int((await service.operator("sweep", {}))["removed"])
+        if isinstance(self.caller, Service):
+            return int((await self.caller.operator("sweep", {}))["removed"])
+        self.caller.require_engine()
         return await self._reaper.sweep()
 
     async def upkeep(self) -> None:
@@ -289,11 +306,12 @@ class Store:
 
         Interrupted work continues: dropping tables and indexes, and filling indexes.
         """
-        if (service := self.pipeline.service) is not None:
-            await service.operator("upkeep", {})
-        else:
-            await self._reaper.upkeep()
-            await self._finish_indexes()
+        if isinstance(self.caller, Service):
+            await self.caller.operator("upkeep", {})
+            return
+        self.caller.require_engine()
+        await self._reaper.upkeep()
+        await upkeep.finish_indexes(self.caller)
 
     async def purge(self, namespace: str) -> None:
         """Remove what is left of tables and indexes that were dropped. Upkeep does this too.
@@ -304,7 +322,7 @@ class Store:
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        self.pipeline.require_engine()
+        self.caller.require_engine()
         await self._reaper.purge(rules.namespace(namespace))
 
     def measure(
@@ -327,6 +345,9 @@ class Store:
                 `retried`, `fatal` or `escalated`, and with the code of the error. With `decided`, a write
                 that is kept as a dead letter in this store is reported there alone, as an `Escalate`.
         """
+        if isinstance(self.caller, Service):
+            self.caller.observe(decided=decided, retried=retried)
+            return
         self.pipeline.observe(grouped=grouped, decided=decided, retried=retried)
         self._reaper.swept = swept
         self._reaper.failed = failed
@@ -341,8 +362,7 @@ class Store:
 
     async def namespaces(self) -> list[Stats]:
         """List what every namespace holds, ordered by name."""
-        named = ((one.namespace.name, one) for one in await self.pipeline.require_engine().totals(self.now()))
-        return [operators.stats_of(name, totals) for name, totals in named if not name.startswith(SYSTEM)]
+        return await operators.stats_of_all(self.caller)
 
     async def stats(self, namespace: str) -> Stats:
         """Get what one namespace holds, at a cost that does not grow with it.
@@ -359,7 +379,11 @@ class Store:
         Example:
             `stats = await store.stats("kv/trivia")`
         """
-        return operators.stats_of(namespace, await self.pipeline.totals(rules.namespace(namespace)))
+        return (await self._measured(namespace)).stats
+
+    async def _measured(self, namespace: str) -> Measured:
+        measured: Measured = await self.caller.call(ReadStats(namespace=rules.namespace(namespace)))
+        return measured
 
     async def policy(self, namespace: str) -> Policy:
         """Get the policy of a namespace.
@@ -373,9 +397,7 @@ class Store:
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        engine = self.pipeline.require_engine()
-        totals = await engine.totals(self.now(), namespace=rules.namespace(namespace))
-        return policy_of(totals[0].namespace.policy if totals else None)
+        return (await self._measured(namespace)).policy
 
     async def defaults(self, namespace: str) -> Policy:
         """Get the quota and the rate that hold for a namespace whose policy has none.
@@ -389,9 +411,7 @@ class Store:
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        engine = self.pipeline.require_engine()
-        totals = await engine.totals(self.now(), namespace=rules.namespace(namespace))
-        return (totals[0].defaults if totals else None) or self.pipeline.defaults
+        return (await self._measured(namespace)).defaults
 
     async def set_policy(
         self,
@@ -418,9 +438,9 @@ class Store:
         Example:
             `await store.set_policy("kv/trivia", {"quota_bytes": 10_000_000, "trash": True})`
         """
-        verbs = self.pipeline.verbs(rules.namespace(namespace), principal=principal)
+        verbs = self.caller.verbs(rules.namespace(namespace), principal=principal)
         command = verbs.set_policy(policy, **provenance)
-        await self.pipeline.call(command)
+        await self.caller.call(command)
         return policy_of(command.policy)
 
     async def load(
@@ -454,8 +474,8 @@ class Store:
             raise ValidationError(
                 "the entries of blobs can't be loaded without their bytes", field="namespace"
             )
-        verbs = self.pipeline.verbs(namespace, root=root, principal=principal)
-        result = await self.pipeline.call(verbs.load(entries, keep_versions=keep_versions, **provenance))
+        verbs = self.caller.verbs(namespace, root=root, principal=principal)
+        result = await self.caller.call(verbs.load(entries, keep_versions=keep_versions, **provenance))
         assert isinstance(result, Written)
         return result.count
 
@@ -474,10 +494,11 @@ class Store:
         Raises:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
-        service, name = self.pipeline.service, rules.namespace(namespace)
-        if service is not None:
-            return int((await service.operator("recount", {"namespace": name}, writes=True))["corrected"])
-        result = await self.pipeline.call(Recount(namespace=name))
+        name = rules.namespace(namespace)
+        if isinstance(self.caller, Service):
+            reply = await self.caller.operator("recount", {"namespace": name}, writes=True)
+            return int(reply["corrected"])
+        result = await self.caller.call(Recount(namespace=name))
         assert isinstance(result, Removed)
         return result.count
 
@@ -495,10 +516,9 @@ class Store:
             ValidationError: The path can't be used, for example because there is a file.
             Unsupported: The store is not a SQLite file.
         """
-        engine = self.pipeline.require_engine()
-        service = service_of(engine)
-        if service is not None:
-            return await operators.rescue_at(service, str(path))
+        if isinstance(self.caller, Service):
+            return await operators.rescue_at(self.caller, str(path))
+        engine = self.caller.require_engine()
         if isinstance(engine, LocalFile):
             return await engine.rescue(str(path))
         raise Unsupported("only a SQLite file can be copied like this: use the tools of your database")
@@ -512,7 +532,7 @@ class Store:
         Returns:
             What was found, or None if this storage can't be examined.
         """
-        engine = self.pipeline.require_engine()
+        engine = None if isinstance(self.caller, Service) else self.caller.require_engine()
         return await engine.examine(seconds=seconds) if isinstance(engine, Movable) else None
 
     def announce(self, url: str) -> None:
@@ -523,8 +543,7 @@ class Store:
         Args:
             url: The service's URL.
         """
-        engine = self.pipeline.require_engine()
-        if isinstance(engine, LocalFile):
+        if isinstance(engine := self._engine, LocalFile):
             engine.announce(url)
 
     @property
@@ -535,12 +554,12 @@ class Store:
     async def overdue(self) -> float:
         """Get the seconds for which the longest overdue entry has been due; 0 if none is."""
         now = self.now()
-        due = await self.pipeline.require_engine().due(KV_SPACE, now, limit=1)
+        due = await self.caller.require_engine().due(KV_SPACE, now, limit=1)
         return (now - due[0].expires_at) / 1000 if due else 0.0
 
     def survey(self) -> StoreStats:
         """Get the numbers that monitoring needs, at a bounded cost."""
-        return operators.StoreStats(self.pipeline.require_engine(), self.now)
+        return operators.StoreStats(self.caller.require_engine(), self.now)
 
     async def trash(
         self,
@@ -570,12 +589,11 @@ class Store:
         Raises:
             ValidationError: An argument breaks its rule.
         """
-        verbs = self.pipeline.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
+        verbs = self.caller.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
         query = operators.trash_query(
             namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values
         )
-        async with self.pipeline.view(namespace):
-            return await operators.trash_page(self.pipeline.require_engine(), query, self.now())
+        return await operators.trash_page(self.caller, query)
 
     async def slowlog(
         self, *, before: int | None = None, limit: int | None = None, instance: str | None = None
@@ -594,8 +612,8 @@ class Store:
         Raises:
             Unsupported: The store is not reached through a service.
         """
-        service = self.pipeline.service
-        if service is None:
+        service = self.caller
+        if not isinstance(service, Service):
             raise Unsupported(
                 "only a running service has a slow log: open the store through one, at its NATS URL"
             )
@@ -623,11 +641,13 @@ class Store:
         Example:
             `verdict = await store.audit("kv/trivia").verify()`
         """
-        return operators.Audit(self.pipeline.require_engine(), rules.namespace(namespace), self.now)
+        return operators.Audit(self.caller, rules.namespace(namespace))
 
     async def audits(self) -> list[str]:
         """List the names of the namespaces that have an audit or should have one, in order."""
-        return await operators.audits(self.pipeline.require_engine(), self.now)
+        if isinstance(self.caller, Service):
+            return list((await self.caller.operator("audits", {}))["namespaces"])
+        return await operators.audits(self.caller.require_engine(), self.now)
 
     async def audit_heads(self) -> dict[str, str]:
         """Get the heads of all audits, as `number:signature`, by namespace, without verifying anything.
@@ -637,8 +657,9 @@ class Store:
         Returns:
             The heads. A store behind a service returns none: the service logs them.
         """
-        engine = self.pipeline.require_engine()
-        return {} if service_of(engine) is not None else await operators.heads(engine, self.now)
+        if isinstance(self.caller, Service):
+            return {}
+        return await operators.heads(self.caller.require_engine(), self.now)
 
     async def suspected_audits(self) -> dict[str, str]:
         """Get the audits that were tampered with at first sight, each with the reason.
@@ -647,8 +668,9 @@ class Store:
             The reasons, by namespace; that of "" is about the store as a whole. A store behind a service
             returns none: the service logs them.
         """
-        engine = self.pipeline.require_engine()
-        return {} if service_of(engine) is not None else await operators.suspects(engine, self.now)
+        if isinstance(self.caller, Service):
+            return {}
+        return await operators.suspects(self.caller.require_engine(), self.now)
 
     async def require_able(self, place: str) -> None:
         """Check that this process, or the service of this store, has the driver for a store at another place.
@@ -659,14 +681,14 @@ class Store:
         Raises:
             Unsupported: The driver is missing; the message names the extra that brings it.
         """
-        if (service := service_of(self.pipeline.require_engine())) is not None:
-            await service.operator("ready", {"place": place})
+        if isinstance(self.caller, Service):
+            await self.caller.operator("ready", {"place": place})
         elif self._engine_at is not None:
             self._engine_at(place)
 
     async def key_trouble(self) -> HoldfastError | None:
         """Get the error that would refuse audited writes for lack of a key; None if there is none."""
-        return await operators.key_trouble(self.pipeline.require_engine(), self.now)
+        return await operators.key_trouble(self.caller.require_engine(), self.now)
 
     async def bind_keys(self) -> int:
         """Sign every audit with the newest key, and retire the others.
@@ -676,7 +698,7 @@ class Store:
         Returns:
             The number of audits that changed their key.
         """
-        return await operators.bind_keys(self.pipeline.require_engine(), self.pipeline.call, self.now)
+        return await operators.bind_keys(self.caller.require_engine(), self.pipeline.call, self.now)
 
     def tokens(self) -> Tokens:
         """Get the tokens that let callers in over HTTP.
@@ -687,7 +709,7 @@ class Store:
         Example:
             `made = await store.tokens().create(plugin="trivia", verbs=["get", "list"], ttl=86_400)`
         """
-        return operators.tokens_of(self.pipeline.require_engine(), self.pipeline)
+        return operators.Tokens(self.caller)
 
     def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
         """Get the dead letters of a namespace.
@@ -703,7 +725,4 @@ class Store:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
         root = rules.semantic_root(rules.namespace(namespace))
-        verbs = self.pipeline.verbs(namespace, root=root, principal=principal)
-        return operators.Letters(
-            self.pipeline.require_engine(), verbs, now=self.now, call=self.pipeline.call, policy=self.policy
-        )
+        return operators.Letters(self.caller, self.caller.verbs(namespace, root=root, principal=principal))

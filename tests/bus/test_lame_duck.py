@@ -63,7 +63,7 @@ async def test_no_call_in_flight_is_lost(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         gone: list[str] = []
         monkeypatch.setattr(running.client, "_on_disconnected", lambda: gone.append("service"))
-        client: Connection = store._engine._client.transport._client  # type: ignore[attr-defined]
+        client: Connection = store.caller.transport._client  # type: ignore[union-attr]
         kv = store.kv("trivia")
         await kv.set("k", 0)
         engine.gate.clear()
@@ -92,7 +92,7 @@ async def test_calls_go_on_while_servers_stop_in_turn(monkeypatch: pytest.Monkey
         serving(first.url) as running,
         holdfast.open(f"{first.url}?timeout=600") as store,
     ):
-        client: Connection = store._engine._client.transport._client  # type: ignore[attr-defined]
+        client: Connection = store.caller.transport._client  # type: ignore[union-attr]
         kv, done = store.kv("trivia"), 0
         os.kill(first.process.pid, signal.SIGUSR2)
         async with asyncio.timeout(PATIENCE):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from holdfast.registry import ENGINES
+from holdfast.registry import BACKENDS
 from holdfast.testing.conformance import Conformance
 
 
@@ -29,7 +29,7 @@ def certified() -> list[type[Conformance]]:
 
 def test_every_registered_engine_is_under_conformance() -> None:
     """An engine that can be opened by a URL is certified, under whichever of its schemes."""
-    assert {ENGINES[kind.scheme] for kind in certified()} == set(ENGINES.values())
+    assert {BACKENDS[kind.scheme] for kind in certified()} == set(BACKENDS.values())
 
 
 def test_no_engine_is_excused() -> None:

@@ -164,7 +164,7 @@ def test_every_table_is_in_the_reference() -> None:
 def test_every_scheme_is_in_the_reference() -> None:
     """Every form of URL that opens a store is listed."""
     page = read("reference/urls.md")
-    for scheme in (*registry.ENGINES, *registry.DRIVERS):
+    for scheme in (*registry.BACKENDS, *registry.DRIVERS):
         assert f"`{scheme}://" in page
 
 

@@ -199,7 +199,7 @@ async def test_a_server_that_is_no_longer_trusted(
         link(server.url, nats_tls_ca=str(certificate)) as connection,
         holdfast.open(f"{server.url}?tls_ca={certificate}") as store,
     ):
-        transport: NatsTransport = store._engine._client.transport  # type: ignore[attr-defined]
+        transport: NatsTransport = store.caller.transport  # type: ignore[union-attr]
         for client in (connection.client, transport._client):
             client._login = Login(tls=ssl.create_default_context())
         await server.stop()

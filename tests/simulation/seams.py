@@ -284,7 +284,6 @@ PACKAGES: Final = (
         "decide",
         "engines.sqlite",
         "client",
-        "engines.remote",
         "engines.cluster",
         "operators",
         "pipeline",

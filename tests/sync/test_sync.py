@@ -88,7 +88,7 @@ def test_a_long_read_of_one_thread_does_not_hold_back_another(tmp_path: Path) ->
 
         def read() -> None:
             kv.get("k")
-            engine: Any = kv._handle.store._engine
+            engine: Any = kv._handle.store.require_engine()
             connection = engine._thread_connections._mine.own.connection
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM plugin_kv_storage").fetchall()

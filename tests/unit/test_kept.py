@@ -180,7 +180,7 @@ async def test_an_index_that_is_being_filled(store: holdfast.Store) -> None:
         await tables.put_item("t", {"id": f"{number}", "a": "x" * number})
     key = KeyAttribute(name="a", type="string")
     origin = Origin(writer="w", request_id="id")
-    await store.pipeline.call(CreateIndex(namespace=name, origin=origin, table="t", index="by-a", key=key))
+    await store.pipeline.execute(CreateIndex(namespace=name, origin=origin, table="t", index="by-a", key=key))
     await tables.delete_item("t", "0")
     await tables.put_item("t", {"id": "1", "a": "x"})
     await tables.put_item("t", {"id": "2", "a": "other"})

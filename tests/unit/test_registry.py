@@ -17,7 +17,7 @@ from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.postgres import PostgresEngine
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Unsupported, ValidationError
-from holdfast.registry import DRIVERS, ENGINES, ENTRY_POINTS, engine_for
+from holdfast.registry import BACKENDS, DRIVERS, ENTRY_POINTS, engine_for
 from holdfast.testing.exact import refusal
 
 
@@ -98,7 +98,7 @@ def test_missing_driver_names_the_extra_to_install(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("module", "url"),
-    [("holdfast.engines.postgres", "postgresql://host/db"), ("holdfast.engines.remote", "nats://host")],
+    [("holdfast.engines.postgres", "postgresql://host/db"), ("holdfast.client.nats", "nats://host")],
 )
 def test_broken_engine_is_not_taken_for_a_missing_driver(
     module: str, url: str, monkeypatch: pytest.MonkeyPatch
@@ -153,7 +153,7 @@ def test_open_rejects_objects_that_are_no_url_or_path(url: Any, here: Path) -> N
 
 def test_driver_suffix_needs_a_known_engine() -> None:
     """A scheme that names a driver is accepted only of an engine that there is."""
-    assert {scheme.partition("+")[0] for scheme in DRIVERS} <= set(ENGINES)
+    assert {scheme.partition("+")[0] for scheme in DRIVERS} <= set(BACKENDS)
 
 
 @pytest.fixture

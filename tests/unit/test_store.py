@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.commands import Set
-from holdfast.engine import LATER, Capabilities
+from holdfast.engine import LATER
 from holdfast.engines.memory import MemoryEngine
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import (
@@ -118,19 +118,6 @@ async def test_engine_errors_apply_to_the_whole_group(store: Store, engine: Engi
     assert engine.groups == [2]
     engine.failure = None
     assert (await kv.set("a", 1)).version == 1
-
-
-async def test_engine_without_batching_gets_single_commands(engine: Engine) -> None:
-    """Each command is passed on by itself, and a refusal is raised all the same."""
-    engine.capabilities = Capabilities(durable=False, batching=False)
-    async with Store(engine, clock=ManualClock(), writer="w", reap=False) as store:
-        kv = store.kv("a")
-        await asyncio.gather(*(kv.set(f"{number}", 1) for number in range(3)))
-        assert engine.groups == [1, 1, 1]
-        with refusal(VersionConflict):
-            await kv.set("0", 1, expected_version=0)
-    with refusal(Unavailable):
-        await kv.set("0", 1)
 
 
 async def test_unopened_store_refuses_every_call(engine: Engine) -> None:

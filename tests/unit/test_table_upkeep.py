@@ -53,7 +53,7 @@ async def interrupted(store: Store, *, items: int) -> None:
     await tables.batch_write_item("t", writes)
     verbs = TableVerbs(store.pipeline.verbs("table/trivia"))
     key = {"name": "team", "type": "string"}
-    await store.pipeline.call(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
+    await store.pipeline.execute(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
 
 
 async def state(store: Store) -> str:
@@ -97,7 +97,7 @@ async def test_an_index_is_not_filled_with_what_has_expired(store: Store, clock:
     """An item that expires between being found and being entered gets no entry, which nobody would remove."""
     await expiring(store, "trivia", items=3)
     verbs = TableVerbs(store.pipeline.verbs("table/trivia"))
-    made = await store.pipeline.call(
+    made = await store.pipeline.execute(
         verbs.create_index(
             {"table": "t", "index": "by-end", "index_key": {"name": "expires", "type": "number"}}
         )

@@ -6,37 +6,58 @@ start because the clocks differed. A write without a reply is reported as `Outco
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import asyncio
+from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast import seams
-from holdfast.commands import Done, Load, SetPolicy, WriteCommand, Written
-from holdfast.errors import OutcomeUnknown, Timeout, Unavailable, Unsupported
+from holdfast.clock import Reading, SystemClock
+from holdfast.commands import Done, Load, ReadStats, SetPolicy, WriteCommand, Written
+from holdfast.errors import (
+    HoldfastError,
+    OutcomeUnknown,
+    PermissionDenied,
+    Timeout,
+    Unavailable,
+    Unsupported,
+)
 from holdfast.families import has_blobs, has_tables
 from holdfast.origin import origin_fields
+from holdfast.pipeline.caller import Service
+from holdfast.pipeline.write_log import report
+from holdfast.replies import StatsReply
 from holdfast.stored import entry_of
-from holdfast.wire.blobs import FIELDS, HEADER, blob_message, blob_result, fields_text
+from holdfast.wire.blobs import (
+    FIELDS,
+    HEADER,
+    blob_message,
+    blob_result,
+    fields_text,
+    part_fields,
+    part_of,
+)
 from holdfast.wire.errors import error_of
 from holdfast.wire.payload import decode
 from holdfast.wire.reads import READS
-from holdfast.wire.replies import entry_fields
+from holdfast.wire.replies import entry_fields, row_of
 from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.client.transport import Late, Transport
-    from holdfast.commands import Command
+    from holdfast.commands import Command, Result
     from holdfast.origin import Origin
+    from holdfast.rows import Address, Row
     from holdfast.wire.dialects import Dialect
 
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 
 
-class Client(ABC):
+class Client(Service):
     """What clients over NATS and over HTTP have in common.
 
     Args:
@@ -45,20 +66,36 @@ class Client(ABC):
     """
 
     def __init__(self, transport: Transport, timeout: float) -> None:
+        super().__init__(SystemClock(), "")
         self.transport = transport
         self._timeout = timeout
+        self._decided: Callable[[Command, Result | HoldfastError], None] | None = None
+        self._knows_time = False
 
-    @abstractmethod
-    async def ready(self) -> None:
-        """Ask the service whether it is ready.
+    async def open(self) -> None:
+        """Connect. Only the first call shows whether a service answers there."""
+        await self.transport.open()
+        self._refusal = None
 
-        Raises:
-            HoldfastError: It is not, or nobody answers.
-        """
+    async def aclose(self) -> None:
+        """See `Caller.aclose`."""
+        self.refuse()
+        self._close_bells()
+        await self.transport.close()
 
-    @abstractmethod
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call a function whenever something may have changed. Returns the function that ends this."""
+    def time(self) -> float | None:
+        """See `Service.time`."""
+        return self.transport.time() if self.transport.knows_time else None
+
+    def observe(
+        self,
+        *,
+        decided: Callable[[Command, Result | HoldfastError], None] | None,
+        retried: Callable[[str, str, str], None] | None,
+    ) -> None:
+        """See `Service.observe`."""
+        self._decided = decided
+        self._retried = retried
 
     @abstractmethod
     def _place(self, namespace: str, verb: str) -> tuple[Dialect, str]:
@@ -68,12 +105,11 @@ class Client(ABC):
     def _operators_place(self, verb: str) -> tuple[Dialect, str]:
         """Return where a verb of operators is called, and in which dialect."""
 
-    async def call(self, command: Command, now: Callable[[], int]) -> Any:
+    async def call(self, command: Command) -> Any:
         """Have a command executed or answered by the service.
 
         Args:
             command: The command.
-            now: Returns the store's time, from which the command's deadline counts.
 
         Returns:
             The command's result.
@@ -82,35 +118,84 @@ class Client(ABC):
             HoldfastError: The command was refused.
             OutcomeUnknown: No reply to a write came in time.
         """
+        self._require_open()
         if not isinstance(command, WriteCommand):
-            if command.declaration is None:
-                raise Unsupported("the service itself does the upkeep")
-            verb, fields = command.declared.name, command.declared.fields_of(command)
-            return _result(command, await self.ask(command.namespace, verb, fields))
-        seconds = self._left(command.origin, now)
+            if isinstance(command, ReadStats):
+                return READS[StatsReply].read(command, await self._stats(command.namespace))
+            return await self._read(command)
+        try:
+            result = await self._write(command)
+        except HoldfastError as error:
+            self._tell(command, error)
+            raise
+        self._tell(command, result)
+        return result
+
+    async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
+        """See `Caller.get_at`."""
+        self._require_open()
+        reply = await self._ask(namespace, "head" if has_blobs(namespace) else "get", {"key": key})
+        return row_of(reply) if reply["exists"] else None, self.now()
+
+    async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
+        """See `Caller.parts`."""
+        self._require_open()
+        return await asyncio.gather(*map(self._part, addresses))
+
+    async def _part(self, address: Address) -> Row | None:
+        reply = await self._ask(address.namespace, "get_part", part_fields(address))
+        return part_of(reply) if reply["exists"] else None
+
+    async def _read(self, command: Command) -> Any:
+        if command.declaration is None:
+            raise Unsupported("the service itself does the upkeep")
+        verb, fields = command.declared.name, command.declared.fields_of(command)
+        return _result(command, await self._ask(command.namespace, verb, fields))
+
+    async def _stats(self, namespace: str) -> Mapping[str, Any]:
+        """Ask with the owner's verb. If that is refused, try the operators' verb."""
+        try:
+            return await self._ask(namespace, "stats", {})
+        except (PermissionDenied, Unavailable) as refused:
+            try:
+                return await self._ask_operator("stats", {"namespace": namespace})
+            except HoldfastError:
+                raise refused from None
+
+    async def _write(self, command: WriteCommand) -> Any:
+        seconds = self._left(command.origin)
         if isinstance(command, Load | SetPolicy):
             return await self._operate(command, seconds)
         verb, fields = _message(command)
         late = None if fields.get("dry_run") else self._unknown(verb, seconds)
-        return _result(command, await self.ask(command.namespace, verb, fields, late, seconds))
+        return _result(command, await self._ask(command.namespace, verb, fields, late, seconds))
+
+    def _tell(self, command: WriteCommand, result: Any) -> None:
+        """Log a write as a store of this process would, and report it to the observer."""
+        if has_tables(command.namespace):  # its result is what callers see, and not that of the command
+            return
+        report(command, result)
+        if self._decided is not None:
+            self._decided(command, result)
 
     async def _operate(self, command: Load | SetPolicy, seconds: float) -> Written | Done:
         """Have one of the commands executed that are verbs of operators."""
         fields: dict[str, Any] = {"namespace": command.namespace} | origin_fields(command.origin)
         if isinstance(command, SetPolicy):
             fields["policy"] = msgspec.Raw(command.policy.encode())
-            await self.ask_operator("set_policy", fields, self._unknown("set_policy", seconds), seconds)
+            await self._ask_operator("set_policy", fields, self._unknown("set_policy", seconds), seconds)
             return Done()
         fields["entries"] = [entry_fields(entry_of(key, row)) for key, row in command.entries]
         fields["keep_versions"] = command.keep_versions
         late = self._unknown("load", seconds)
-        return Written((await self.ask_operator("load", fields, late, seconds))["written"])
+        return Written((await self._ask_operator("load", fields, late, seconds))["written"])
 
     async def operator(self, verb: str, fields: dict[str, Any], *, writes: bool = False) -> Mapping[str, Any]:
-        """Return the reply to a verb of operators. The service decides whether its caller may use it."""
-        return await self.ask_operator(verb, fields, self._unknown(verb) if writes else None)
+        """See `Service.operator`."""
+        self._require_open()
+        return await self._ask_operator(verb, fields, self._unknown(verb) if writes else None)
 
-    def ask(
+    def _ask(
         self,
         namespace: str,
         verb: str,
@@ -121,13 +206,13 @@ class Client(ABC):
         """Return the reply to a verb of a namespace. A call without `late` may be repeated."""
         return self._exchange(self._place(namespace, verb), fields, late, seconds)
 
-    def ask_operator(
+    def _ask_operator(
         self, verb: str, fields: dict[str, Any], late: Late | None = None, seconds: float | None = None
     ) -> Awaitable[Mapping[str, Any]]:
         """Return the reply to a verb of operators. A call without `late` may be repeated."""
         return self._exchange(self._operators_place(verb), fields, late, seconds)
 
-    def _left(self, origin: Origin, now: Callable[[], int]) -> float:
+    def _left(self, origin: Origin) -> float:
         """Return the seconds until the call's deadline or, if it has none, the timeout of the address.
 
         Raises:
@@ -135,7 +220,7 @@ class Client(ABC):
         """
         if origin.deadline is msgspec.UNSET:
             return self._timeout
-        seconds = (origin.deadline - now()) / 1000
+        seconds = (origin.deadline - self.now()) / 1000
         if seconds <= 0:
             raise Timeout("the deadline passed before the request was sent: nothing was done")
         return seconds
@@ -166,6 +251,7 @@ class Client(ABC):
             # retry.
             self.transport.relearn_time()
             reply = await self._attempt(place, fields, left, late, repeat=repeat)
+        self._follow_time()
         if not reply["success"]:
             raise error_of(reply)
         return reply
@@ -186,6 +272,17 @@ class Client(ABC):
         if HEADER in reply.head:
             return {**decode((reply.header(FIELDS) or "").encode()), "data": reply.data}
         return dialect.answer(reply.data)
+
+    def _follow_time(self) -> None:
+        """Follow the time of the service, which it sends with every reply. A clock moved by hand is right."""
+        clock = self._clock
+        if isinstance(clock, SystemClock) and self.transport.knows_time:
+            reading = Reading(self.transport.time(), clock.ticks())
+            if self._knows_time:
+                clock.follow(reading)
+            else:
+                clock.start(reading)
+                self._knows_time = True
 
     def _deadline(self, seconds: float) -> dict[str, int]:
         """Return the time by which the service must start, on its own clock, so that delays in transit count.

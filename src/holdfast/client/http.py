@@ -474,7 +474,7 @@ class HttpClient(Client):
         if reply.status != 200:
             raise Unavailable(f"the service is not ready: {_trouble(reply.body)}")
 
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Call a function whenever the service streams a change. Returns the function that ends this."""
         return self._http.listen(f"{_path(namespace)}?watch", lambda piece: ring()).cancel
 

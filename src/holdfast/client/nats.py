@@ -285,7 +285,7 @@ class NatsClient(Client):
         late = partial(Unavailable, f"no Holdfast service answers at {subject}")
         await self._exchange((dialect, subject), {}, late, repeat=True)
 
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
         """Call a function whenever the service publishes a change. Returns the function that ends this."""
         pattern = event_pattern(self._address.prefix, namespace)
         return self.transport.listen(pattern, lambda message: ring()).cancel

@@ -28,7 +28,8 @@ from holdfast.engines.sql.orm import Base, PluginKVStorage, builtin_errors, dump
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, DatabaseError, HoldfastError, Unavailable, ValidationError
 from holdfast.handles.kv import KV
-from holdfast.registry import engine_for
+from holdfast.pipeline.caller import Service
+from holdfast.registry import backend_for
 from holdfast.store import Store
 from holdfast.stored import value_of
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
@@ -241,7 +242,7 @@ class BotDatabase:
     async def _kv(self, plugin_name: str) -> KV:
         store = await self.store()
         namespace = families.plain(rules.plugin_name(plugin_name))
-        return KV(store.pipeline, store.pipeline.verbs(namespace, writer=plugin_name))
+        return KV(store.caller, store.caller.verbs(namespace, writer=plugin_name))
 
     async def _open(self) -> Store:
         store = Store(self._storage, reap=False)
@@ -253,9 +254,9 @@ class BotDatabase:
             raise
         return store
 
-    def _new_storage(self) -> Engine:
+    def _new_storage(self) -> Engine | Service:
         with builtin_errors():
-            engine = engine_for(self._url)
+            engine = backend_for(self._url)
         if isinstance(engine, SqliteEngine):
             return SharedFile(engine.path if engine.capabilities.durable else None, self._turns)
         return engine

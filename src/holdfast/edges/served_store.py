@@ -27,7 +27,8 @@ from holdfast.errors import DatabaseError, HoldfastError, Unavailable, Validatio
 from holdfast.masking import MASK
 from holdfast.model import Policy
 from holdfast.moves.transfers import place_in
-from holdfast.registry import engine_for
+from holdfast.pipeline.caller import Service
+from holdfast.registry import backend_for
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -54,16 +55,16 @@ async def opened(
     """Open the store that a service is to serve, and check that it accepts writes and is not corrupt."""
     if "://" not in config.db:
         _make_folder(Path(config.db).parent)
-    engine = engine_for(config.db, keys_of(config))
+    engine = backend_for(config.db, keys_of(config))
+    if isinstance(engine, Service):
+        raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
     if isinstance(engine.keys, FileKeyring):
         engine.keys.tell = say
     interval, defaults = config.kv_cleanup_interval_seconds, defaults_of(config)
     async with Store(
         engine, sweep_interval=interval, defaults=defaults, cache_bytes=config.cache_bytes
     ) as store:
-        store.may_move(engine_for)
-        if not store.capabilities.batching:
-            raise ValidationError(f"db: {shown(config.db)} is a running service, not a store", field="db")
+        store.may_move(backend_for)
         await loaded(store, say, stop)
         await _require_sound(store, config)
         _log.info("cleanup of expired entries started")

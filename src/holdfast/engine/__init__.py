@@ -77,7 +77,6 @@ from holdfast.engine.queries import (
     successor,
 )
 from holdfast.engine.raw import Checkup, Movable
-from holdfast.engine.service import ServiceEngine, service_of
 
 __all__ = [
     "LATER",
@@ -98,7 +97,6 @@ __all__ = [
     "Scan",
     "Scanned",
     "Selected",
-    "ServiceEngine",
     "SharedStorage",
     "Sharer",
     "Swept",
@@ -109,6 +107,5 @@ __all__ = [
     "loadable",
     "no_hint",
     "row_size",
-    "service_of",
     "successor",
 ]

@@ -39,14 +39,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Acknowledged writes survive the process."""
     multi_process: bool = False
     """Other processes may write to the same storage at the same time."""
-    batching: bool = True
-    """Commands should be grouped before they are passed to the engine."""
     lane_per_namespace: bool = False
     """Groups of different namespaces may be in flight together, and each group holds a single namespace."""
-    owns_clock: bool = False
-    """The other side provides the time: `now` is ignored."""
     owns_reaper: bool = False
-    """The other side expires entries by itself."""
+    """Another process expires the entries."""
     glances: bool = False
     """Entries can be read without waiting, except at rare moments."""
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.model import Policy
 from holdfast.rows import FirstAndLast
 
 if TYPE_CHECKING:
@@ -118,15 +117,11 @@ class JournalPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace's row, with the number and size of its counted entries that are past their deadline.
-
-    `defaults` are the values that apply where its policy sets none, if the other side knows them.
-    """
+    """A namespace's row, with the number and size of its counted entries that are past their deadline."""
 
     namespace: Namespace
     due_keys: int
     due_bytes: int
-    defaults: Policy | None = None
 
 
 async def ends_of(

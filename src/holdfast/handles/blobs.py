@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Command
     from holdfast.handles.blob_upload import Content
     from holdfast.model import Change, Changes, Keep
-    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.pipeline.caller import Caller
     from holdfast.rows import Row
     from holdfast.verbs.fields import Provenance, Viewing
     from holdfast.verbs.keys import Verbs
@@ -189,7 +189,7 @@ class Blobs:
     and `timeout`; see `KV`.
     """
 
-    def __init__(self, store: Pipeline, verbs: Verbs) -> None:
+    def __init__(self, store: Caller, verbs: Verbs) -> None:
         self.store = store
         self.namespace: str = verbs.namespace
         """The namespace's full name."""

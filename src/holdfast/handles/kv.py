@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.progress import Progress
     from holdfast.handles.recipes.retry import Retry, Updating
     from holdfast.model import Change, Semantics
-    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.pipeline.caller import Caller
     from holdfast.rows import Row
     from holdfast.verbs.fields import Provenance, Several, Viewing
     from holdfast.verbs.keys import Verbs
@@ -374,7 +374,7 @@ class KV(KeyWrites):
     `request_id_reused` if the request id was used for other content, or `once` for another verb.
     """
 
-    def __init__(self, store: Pipeline, verbs: Verbs) -> None:
+    def __init__(self, store: Caller, verbs: Verbs) -> None:
         self.store = store
         self.verbs = verbs
         self.namespace: str = verbs.namespace

@@ -26,11 +26,11 @@ from holdfast.verbs.tables import refuse_unknown_writes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.handles.table_calls import TableCaller
+    from holdfast.pipeline.caller import Caller
     from holdfast.tables.commands import ItemDone
     from holdfast.tables.schema import Stream
     from holdfast.verbs.fields import Provenance, Viewing
-    from holdfast.verbs.tables import Expecting, Key, KeyDefinition, Paths, Values, Walk
+    from holdfast.verbs.tables import Expecting, Key, KeyDefinition, Paths, TableVerbs, Values, Walk
 
 _log = logging.getLogger("holdfast.tables")
 
@@ -72,13 +72,15 @@ class Tables:
     than one request may, and a `Transient` error. A write may raise what the writing verbs of `KV` may.
 
     Args:
-        caller: Makes the commands of the namespace and executes them.
+        store: What executes commands.
+        verbs: The caller, who makes them.
         own: Takes charge of a task for as long as the store is open.
     """
 
-    def __init__(self, caller: TableCaller, own: Callable[[asyncio.Task[None]], None]) -> None:
-        self.namespace = caller.verbs.namespace
-        self._caller = caller
+    def __init__(self, store: Caller, verbs: TableVerbs, own: Callable[[asyncio.Task[None]], None]) -> None:
+        self.namespace = verbs.namespace
+        self.store = store
+        self.verbs = verbs
         self._own = own
 
     async def create_table(
@@ -495,9 +497,9 @@ class Tables:
             ValidationError: A write has an unknown field, such as `conditions`; nothing is written.
         """
         refuse_unknown_writes(writes)
-        verbs = self._caller.verbs
+        verbs = self.verbs
         command, several = VERBS["batch_write_item"].call(verbs, table=table, writes=writes, **provenance)
-        results = await self._caller.call(command) if several.legal else ()
+        results = await self.store.call(command) if several.legal else ()
         return [_result(result) for result in several.merge(results)]
 
     async def transact_write(
@@ -724,7 +726,7 @@ class Tables:
 
     async def _call(self, verb: str, **arguments: Any) -> Any:
         """Make the command of a call, and return its result."""
-        return await self._caller.call(VERBS[verb].call(self._caller.verbs, **arguments))
+        return await self.store.call(VERBS[verb].call(self.verbs, **arguments))
 
 
 def _key(key: Any) -> Any:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from holdfast.operators.audit import Audit
     from holdfast.operators.letters import Letters
     from holdfast.operators.rescues import Rescues, rescue_at
-    from holdfast.operators.store_stats import StoreStats, stats_of
-    from holdfast.operators.tokens import tokens_of
+    from holdfast.operators.store_stats import StoreStats, stats_of_all
+    from holdfast.operators.tokens import Tokens
     from holdfast.operators.trash import trash_page, trash_query
     from holdfast.pipeline.audits import audits, bind_keys, heads, key_trouble, suspects
 
@@ -21,14 +21,14 @@ __all__ = [
     "Letters",
     "Rescues",
     "StoreStats",
+    "Tokens",
     "audits",
     "bind_keys",
     "heads",
     "key_trouble",
     "rescue_at",
-    "stats_of",
+    "stats_of_all",
     "suspects",
-    "tokens_of",
     "trash_page",
     "trash_query",
 ]
@@ -41,14 +41,14 @@ __getattr__ = on_demand(
         "Letters": "holdfast.operators.letters",
         "Rescues": "holdfast.operators.rescues",
         "StoreStats": "holdfast.operators.store_stats",
+        "Tokens": "holdfast.operators.tokens",
         "audits": "holdfast.pipeline.audits",
         "bind_keys": "holdfast.pipeline.audits",
         "heads": "holdfast.pipeline.audits",
         "key_trouble": "holdfast.pipeline.audits",
         "rescue_at": "holdfast.operators.rescues",
-        "stats_of": "holdfast.operators.store_stats",
+        "stats_of_all": "holdfast.operators.store_stats",
         "suspects": "holdfast.pipeline.audits",
-        "tokens_of": "holdfast.operators.tokens",
         "trash_page": "holdfast.operators.trash",
         "trash_query": "holdfast.operators.trash",
     },

@@ -36,10 +36,11 @@ from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.clock import moment
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
-from holdfast.engine import Scan, ends_of, service_of
+from holdfast.engine import Scan, ends_of
 from holdfast.errors import DatabaseError, Unsupported, ValidationError
 from holdfast.families import has_tables
 from holdfast.pipeline.audits import unlike
+from holdfast.pipeline.caller import Service
 from holdfast.rows import KV, TABLE
 from holdfast.tables.items import item_name, table_prefix
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from holdfast.audit.chain import AuditRecord
     from holdfast.engine import Engine, Scanned
+    from holdfast.pipeline.caller import Caller
     from holdfast.rows import Namespace, Row
 
 STEP: Final = 500
@@ -86,10 +88,14 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
 class Audit:
     """The audit of one namespace, for operators. Get it from `Store.audit`."""
 
-    def __init__(self, engine: Engine, namespace: str, now: Callable[[], int]) -> None:
-        self._engine = engine
+    def __init__(self, store: Caller, namespace: str) -> None:
+        self._store = store
         self._namespace = namespace
-        self._now = now
+        self._now = store.now
+
+    @property
+    def _engine(self) -> Engine:
+        return self._store.require_engine()
 
     async def log(
         self,
@@ -154,10 +160,9 @@ class Audit:
         Returns:
             A page of records.
         """
-        if (service := service_of(self._engine)) is not None:
-            return msgspec.convert(
-                await service.operator("audit", _fields(self._namespace, query)), AuditPage
-            )
+        if isinstance(self._store, Service):
+            reply = await self._store.operator("audit", _fields(self._namespace, query))
+            return msgspec.convert(reply, AuditPage)
         records: list[AuditEntry] = []
         last, looked, room = query.after, 0, rules.MAX_TRANSFER_BYTES
         everything = query == AuditQuery(after=query.after, limit=query.limit, reverse=query.reverse)
@@ -218,6 +223,11 @@ class Audit:
         Raises:
             Unsupported: The storage is behind a service.
         """
+        if isinstance(self._store, Service):
+            raise Unsupported(
+                "a service does not compare values: run holdfast audit verify --values where the storage is, "
+                "with the --url that the service uses; the service may keep running"
+            )
         return await compare(self._engine, self._namespace, self._now)
 
     async def verify_part(self, *, after: int, anchor: str) -> AuditPart:
@@ -234,9 +244,9 @@ class Audit:
             ValidationError: The anchor is not text.
         """
         anchor = rules.anchor(anchor)
-        if (service := service_of(self._engine)) is not None:
+        if isinstance(self._store, Service):
             fields = {"namespace": self._namespace, "after": after, "anchor": anchor}
-            return msgspec.convert(await service.operator("audit_verify", fields), AuditPart)
+            return msgspec.convert(await self._store.operator("audit_verify", fields), AuditPart)
         head, broken = await self._head()
         number, signature = (after, anchor) if after > head.floor else (head.floor, head.anchor)
         chain = Chain(self._namespace, self._engine.keys, head, after=number, anchor=signature)
@@ -401,16 +411,7 @@ class _Last(NamedTuple):
 
 
 async def compare(engine: Engine, namespace: str, now: Callable[[], int]) -> Compared:
-    """Compare the contents of a namespace with its audit.
-
-    Raises:
-        Unsupported: The storage is behind a service.
-    """
-    if service_of(engine) is not None:
-        raise Unsupported(
-            "a service does not compare values: run holdfast audit verify --values where the storage is, "
-            "with the --url that the service uses; the service may keep running"
-        )
+    """Compare the contents of a namespace with its audit."""
     totals = await engine.totals(now(), namespace=namespace)
     keys = totals[0].namespace.keys if totals else 0
     on = bool(totals) and audited(totals[0].namespace)

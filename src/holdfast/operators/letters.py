@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Deleted, Results
+from holdfast.commands import Deleted, ReadStats, Results
 from holdfast.decide.letters import letter_address
-from holdfast.engine import Scan, service_of
+from holdfast.engine import Scan
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
 from holdfast.masking import MASK
 from holdfast.model import Letter, LetterPage
+from holdfast.pipeline.caller import Service
 from holdfast.pipeline.pipeline import revealed
 from holdfast.rows import LETTER
 from holdfast.wire.letters import letter_of
@@ -25,11 +26,7 @@ from holdfast.wire.payload import decode
 from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Engine
-    from holdfast.model import Policy
+    from holdfast.pipeline.caller import Caller
     from holdfast.verbs.keys import Verbs
 
 VALUES: Final = frozenset({"value", "item", "set", "add", "data"})
@@ -39,20 +36,9 @@ VALUES: Final = frozenset({"value", "item", "set", "add", "data"})
 class Letters:
     """The dead letters of one namespace. Get them from `Store.letters`."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        verbs: Verbs,
-        *,
-        now: Callable[[], int],
-        call: Callable[[Command], Awaitable[Result]],
-        policy: Callable[[str], Awaitable[Policy]],
-    ) -> None:
-        self._engine = engine
+    def __init__(self, store: Caller, verbs: Verbs) -> None:
+        self._store = store
         self._verbs = verbs
-        self._now = now
-        self._call = call
-        self._policy = policy
 
     async def list(self, *, after: int = 0, limit: int | None = None, masked: bool = False) -> LetterPage:
         """List letters in the order in which they were kept.
@@ -74,9 +60,9 @@ class Letters:
         """
         after, limit = rules.version(after, field="after"), rules.limit(limit)
         namespace = self._verbs.namespace
-        if (service := service_of(self._engine)) is not None:
+        if isinstance(self._store, Service):
             fields = {"namespace": namespace, "after": after, "limit": limit}
-            return msgspec.convert(await service.operator("deadletters", fields), LetterPage)
+            return msgspec.convert(await self._store.operator("deadletters", fields), LetterPage)
         query = Scan(
             namespace=namespace,
             space=LETTER,
@@ -85,10 +71,11 @@ class Letters:
             max_bytes=rules.MAX_TRANSFER_BYTES,
             values=True,
         )
-        scanned = await self._engine.scan(query, self._now())
+        scanned = await self._store.require_engine().scan(query, self._store.now())
         letters = [letter_of(row) for row in scanned.rows]
-        if masked and letters and (await self._policy(namespace)).reveal != "open":
-            letters = [_masked(letter) for letter in letters]
+        if masked and letters:
+            policy = (await self._store.call(ReadStats(namespace=namespace))).policy
+            letters = letters if policy.reveal == "open" else [_masked(letter) for letter in letters]
         return LetterPage(letters=letters, next=letters[-1].number if scanned.more else None)
 
     async def get(self, number: int, *, masked: bool = False) -> Letter | None:
@@ -127,11 +114,11 @@ class Letters:
             PermissionDenied: The policy never reveals values.
         """
         command = self._verbs.reveal_letter(number, why=why, writer=writer, deadline=deadline)
-        if (service := service_of(self._engine)) is not None:
+        if isinstance(self._store, Service):
             fields = self._about(command.number) | {"why": why, "last_writer": writer}
-            reply = await service.operator("deadletter_reveal", fields, writes=True)
+            reply = await self._store.operator("deadletter_reveal", fields, writes=True)
             return msgspec.convert(reply["letter"], Letter | None)
-        row = await revealed(self._call, command, f"dead letter {command.number}")
+        row = await revealed(self._store.call, command, f"dead letter {command.number}")
         return None if row is None else letter_of(row)
 
     async def retry(self, number: int, *, deadline: int | None = None) -> dict[str, Any]:
@@ -151,8 +138,8 @@ class Letters:
             HoldfastError: The request, or one member of it, was refused. The letter stays.
         """
         number = rules.positive(number, field="number")
-        if (service := service_of(self._engine)) is not None:
-            reply = await service.operator("deadletter_retry", self._about(number), writes=True)
+        if isinstance(self._store, Service):
+            reply = await self._store.operator("deadletter_retry", self._about(number), writes=True)
             return dict(reply["reply"])
         letter = await self.get(number)
         if letter is None:
@@ -160,7 +147,7 @@ class Letters:
         write = write_of(letter.verb, self._verbs, {**letter.request, "deadline": deadline})
         if write is None or write.command is None:
             raise DatabaseError(f"dead letter {number} can't be read", field="number")
-        result = await self._call(write.command)
+        result = await self._store.call(write.command)
         for member in result.items if isinstance(result, Results) else ():
             if isinstance(member, HoldfastError):
                 raise member
@@ -182,10 +169,10 @@ class Letters:
             ValidationError: The number is not a whole number from 1.
         """
         number = rules.positive(number, field="number")
-        if (service := service_of(self._engine)) is not None:
-            reply = await service.operator("deadletter_drop", self._about(number), writes=True)
+        if isinstance(self._store, Service):
+            reply = await self._store.operator("deadletter_drop", self._about(number), writes=True)
             return bool(reply["dropped"])
-        result = await self._call(self._verbs.drop_letter(number, deadline=deadline))
+        result = await self._store.call(self._verbs.drop_letter(number, deadline=deadline))
         assert isinstance(result, Deleted)
         return result.version is not None
 

@@ -19,7 +19,7 @@ from holdfast.model import Rescued
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.engine import ServiceEngine
+    from holdfast.pipeline.caller import Service
 
 WAIT: Final = 0.4
 """Seconds that a call waits for the result before it returns and the caller has to ask again."""
@@ -35,7 +35,7 @@ class RescuePart(msgspec.Struct, frozen=True, kw_only=True):
     rescued: Rescued | None = None
 
 
-async def rescue_at(service: ServiceEngine, path: str) -> Rescued:
+async def rescue_at(service: Service, path: str) -> Rescued:
     """Have a service copy its store into a new file of its own machine, and wait until that has ended."""
     part = await service.operator("rescue", {"path": path}, writes=True)
     while not part["complete"]:

@@ -7,19 +7,20 @@ grow with the contents of a namespace.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from holdfast import rules
 from holdfast.audit.chain import address_of, head_of
-from holdfast.clock import moment
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.letters import Held, letter_address
-from holdfast.decide.policies import audited, parts_of, policy_of, quota_of, settled_bytes
+from holdfast.decide.policies import audited, policy_of, quota_of, settled_bytes
 from holdfast.engine import SharedStorage
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats
+from holdfast.pipeline.caller import Service
+from holdfast.pipeline.pipeline import stats_of
 from holdfast.rows import SYSTEM
 from holdfast.stored import purpose_of
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from holdfast.engine import ClusterFigures, Engine, Totals
+    from holdfast.pipeline.caller import Caller
     from holdfast.rows import Address, Row
 
 PART: Final = 50
@@ -153,20 +155,20 @@ class StoreStats:
         return ends
 
 
-def stats_of(name: str, totals: Totals | None) -> Stats:
-    """Return the numbers of a namespace, without overdue entries. One that was never written to is empty."""
-    if totals is None:
-        return Stats(namespace=name, keys=0, bytes=0, version=0, changed_at=moment(0))
-    namespace = totals.namespace
-    return Stats(
-        namespace=name,
-        keys=namespace.keys - totals.due_keys,
-        bytes=namespace.bytes - totals.due_bytes,
-        version=namespace.revision,
-        changed_at=moment(namespace.changed_at),
-        kept_bytes=namespace.kept_bytes,
-        parts=parts_of(namespace),
-    )
+async def stats_of_all(store: Caller) -> list[Stats]:
+    """Return the numbers of all namespaces, ordered by name."""
+    if not isinstance(store, Service):
+        every = await store.require_engine().totals(store.now())
+        named = [totals for totals in every if not totals.namespace.name.startswith(SYSTEM)]
+        return [stats_of(totals.namespace.name, totals) for totals in named]
+    stats: list[Stats] = []
+    fields: dict[str, Any] = {"limit": rules.MAX_LIMIT}
+    while True:
+        page = await store.operator("namespaces", fields)
+        stats += msgspec.convert(page["namespaces"], list[Stats])
+        if page["cursor"] is None:
+            return stats
+        fields["cursor"] = page["cursor"]
 
 
 def _held(row: Row | None) -> int:

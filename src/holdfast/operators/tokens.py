@@ -19,17 +19,16 @@ import msgspec
 
 from holdfast import rules, seams
 from holdfast.clock import moment
-from holdfast.engine import service_of
 from holdfast.errors import HoldfastError, PermissionDenied, ValidationError
 from holdfast.handles.kv import KV
+from holdfast.pipeline.caller import Service
 from holdfast.rows import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from holdfast.engine import Engine
     from holdfast.model import Entry
-    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.pipeline.caller import Caller
 
 NAMESPACE: Final = f"{SYSTEM}tokens"
 MOST_VERBS: Final = 100
@@ -117,10 +116,9 @@ class _Kept(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Tokens:
     """The tokens of a store. Get them from `Store.tokens`."""
 
-    def __init__(self, engine: Engine, kv: KV, now: Callable[[], int]) -> None:
-        self._engine = engine
-        self._kv = kv
-        self._now = now
+    def __init__(self, store: Caller) -> None:
+        self._store = store
+        self._kv = KV(store, store.verbs(NAMESPACE))
 
     async def create(
         self,
@@ -152,9 +150,9 @@ class Tokens:
             PermissionDenied: It would allow more than the caller's own token, or for longer.
         """
         kept = _kept(plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs)
-        if (service := service_of(self._engine)) is not None:
+        if isinstance(self._store, Service):
             fields = {name: field for name, field in msgspec.to_builtins(kept).items() if name != "hash"}
-            reply = await service.operator("token_create", fields | {"ttl": ttl}, writes=True)
+            reply = await self._store.operator("token_create", fields | {"ttl": ttl}, writes=True)
             return msgspec.convert(reply, NewToken)
         name, secret = seams.token(8), seams.secret(32)
         if by is not None:
@@ -169,7 +167,7 @@ class Tokens:
         own = (await self.get([by])).get(by)
         if own is None:
             raise PermissionDenied("this token has expired or been revoked, and grants nothing")
-        now = self._now()
+        now = self._store.now()
         expires_at = None if ttl is None else moment(now + ttl * 1000)
         own.require_grant(_token(name, kept, moment(now), expires_at))
 
@@ -179,8 +177,8 @@ class Tokens:
         Returns:
             The tokens, without their secrets.
         """
-        if (service := service_of(self._engine)) is not None:
-            return msgspec.convert((await service.operator("tokens", {}))["tokens"], list[Token])
+        if isinstance(self._store, Service):
+            return msgspec.convert((await self._store.operator("tokens", {}))["tokens"], list[Token])
         tokens: list[Token] = []
         cursor = None
         while True:
@@ -199,7 +197,7 @@ class Tokens:
         Returns:
             Those that are valid, by id.
         """
-        if service_of(self._engine) is not None:
+        if isinstance(self._store, Service):
             names = set(ids)
             return {token.id: token for token in await self.list() if token.id in names}
         return {name: _token_of(entry) for name, entry in (await self._entries(ids)).items()}
@@ -215,8 +213,8 @@ class Tokens:
         """
         whole = _TOKEN.fullmatch(id)
         name = whole[1] if whole else id
-        if (service := service_of(self._engine)) is not None:
-            return bool((await service.operator("token_revoke", {"id": name}, writes=True))["revoked"])
+        if isinstance(self._store, Service):
+            return bool((await self._store.operator("token_revoke", {"id": name}, writes=True))["revoked"])
         return await self._kv.delete(name)
 
     async def find(self, token: str) -> Token | None:
@@ -266,11 +264,6 @@ class Tokens:
 def has_form(text: str) -> bool:
     """Return whether a text could be a token. To know that needs no read and no hash."""
     return _TOKEN.fullmatch(text) is not None
-
-
-def tokens_of(engine: Engine, pipeline: Pipeline) -> Tokens:
-    """Return the tokens of a store."""
-    return Tokens(engine, KV(pipeline, pipeline.verbs(NAMESPACE)), pipeline.now)
 
 
 def _kept(

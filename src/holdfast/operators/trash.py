@@ -14,15 +14,16 @@ from holdfast import rules
 from holdfast.clock import moment
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.entries import trashed
-from holdfast.engine import Scan, service_of, successor
+from holdfast.engine import Scan, successor
 from holdfast.errors import DatabaseError
 from holdfast.model import TrashEntry, TrashPage
 from holdfast.pace import in_turns
+from holdfast.pipeline.caller import Service
 from holdfast.rows import TRASH
 from holdfast.stored import purpose_of, value_of
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
+    from holdfast.pipeline.pipeline import Pipeline
     from holdfast.rows import Row
 
 _log = logging.getLogger("holdfast")
@@ -43,11 +44,12 @@ def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str |
     )
 
 
-async def trash_page(engine: Engine, query: Scan, now: int) -> TrashPage:
+async def trash_page(store: Pipeline | Service, query: Scan) -> TrashPage:
     """Return a page of the trash, with values if the scan asks for them."""
-    if (service := service_of(engine)) is not None:
-        return msgspec.convert(await service.operator("trash", _fields(query)), TrashPage)
-    scanned = await engine.scan(msgspec.structs.replace(query, values=True), now)
+    if isinstance(store, Service):
+        return msgspec.convert(await store.operator("trash", _fields(query)), TrashPage)
+    async with store.view(query.namespace) as view:
+        scanned = await view.scan(msgspec.structs.replace(query, values=True))
     rows = list(zip(scanned.keys, scanned.rows, strict=True))
     entries = await in_turns(lambda pair: _readable(*pair, values=query.values), rows, _size)
     return TrashPage(

@@ -20,7 +20,7 @@ from holdfast.audit.chain import AUDIT, address_of, head_of
 from holdfast.audit.keyring import FileKeyring
 from holdfast.commands import Removed
 from holdfast.decide.policies import audited, changed_outside, policy_of
-from holdfast.engine import DurableStorage, service_of
+from holdfast.engine import DurableStorage
 from holdfast.errors import Busy, DatabaseError, HoldfastError
 from holdfast.upkeep_commands import BindKey
 
@@ -42,8 +42,6 @@ async def audits(engine: Engine, now: Callable[[], int]) -> list[str]:
 
     The audit records themselves are searched, so a namespace whose row was removed is found too.
     """
-    if (service := service_of(engine)) is not None:
-        return list((await service.operator("audits", {}))["namespaces"])
     audited_names = {
         totals.namespace.name
         for totals in await engine.totals(now())

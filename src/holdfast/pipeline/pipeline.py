@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
+from holdfast.clock import moment
 from holdfast.commands import (
     Delete,
     Deleted,
@@ -27,9 +27,11 @@ from holdfast.commands import (
     Listed,
     ListKeys,
     Many,
+    Measured,
     Present,
     ReadChanges,
     ReadHistory,
+    ReadStats,
     Ready,
     Records,
     Remaining,
@@ -38,6 +40,7 @@ from holdfast.commands import (
     Rows,
     WriteCommand,
 )
+from holdfast.decide.policies import parts_of, policy_of
 from holdfast.engine import (
     LATER,
     Filter,
@@ -48,25 +51,23 @@ from holdfast.engine import (
     SharedStorage,
     Sharer,
     no_hint,
-    service_of,
     successor,
 )
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge, VersionConflict
-from holdfast.model import Policy
+from holdfast.model import Policy, Stats
 from holdfast.pace import GETS_PER_TURN
 from holdfast.pipeline.batcher import Batcher
+from holdfast.pipeline.caller import CLOSED, Caller
 from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.listing import select
 from holdfast.pipeline.rates import Rates
 from holdfast.pipeline.timekeeper import UNSURE, Timekeeper
-from holdfast.pipeline.watch import Bell, records_after
+from holdfast.pipeline.watch import records_after
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
-from holdfast.verbs.caller import id_maker
-from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
         JournalPage,
         Scanned,
         Selected,
-        ServiceEngine,
         Swept,
         Totals,
     )
@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     from holdfast.rows import Record
     from holdfast.tables.commands import RevealItem
 
-CLOSED: Final = "the store is not open"
 GET_AT_ONCE: Final = 128
 """Number of a call's keys that are read at a time, since each value may be large."""
 MAX_REMOVED: Final = 500
@@ -124,7 +123,7 @@ class View:
         return await self._engine.journal(query)
 
 
-class Pipeline:
+class Pipeline(Caller):
     """The kernel of a store.
 
     Args:
@@ -147,14 +146,10 @@ class Pipeline:
         principal: str | None = None,
         defaults: Policy | None = None,
     ) -> None:
-        self._engine = engine
-        self._principal = principal
-        self._service = service_of(engine)
+        super().__init__(clock, rules.identity(writer, field="writer") if writer else "embedded", principal)
+        self.engine = engine
         if defaults is not None:
             engine.defaults = defaults
-        self._clock = clock
-        self.writer: str = rules.identity(writer, field="writer") if writer else _default_writer(engine)
-        self._new_id = id_maker()
         self.rates: Rates = Rates(clock.now, None if defaults is None else defaults.rate_limit)
         self._listeners: list[Callable[[list[Record]], None]] = []
         self._executor = Executor(engine, clock, make_room, self._tell, self._listeners)
@@ -163,14 +158,10 @@ class Pipeline:
             lane_per_namespace=self.capabilities.lane_per_namespace,
             sharer=engine if isinstance(engine, Sharer) else None,
         )
-        self._bells: defaultdict[str, dict[Bell, Callable[[], None]]] = defaultdict(dict)
-        self._refusal: str | None = CLOSED
-        self._retried: Callable[[str, str, str], None] | None = None
         self.timekeeper: Timekeeper = Timekeeper(clock, engine, self._trust_time)
         self._gets = 0
         self._peeker = engine if isinstance(engine, LocalFile) else None
-        self._batching = self.capabilities.batching
-        self._answers: dict[type[Command], Callable[[Any], Awaitable[Result]]] = {
+        self._answers: dict[type[Command], Callable[[Any], Awaitable[Any]]] = {
             Get: self._get,
             Exists: self._exists,
             GetTtl: self._get_ttl,
@@ -180,79 +171,33 @@ class Pipeline:
             DeletePrefix: self._delete_prefix,
             ReadChanges: self._changes,
             ReadHistory: self._history,
+            ReadStats: self._stats,
             Ready: self._ready,
         }
 
     async def open(self) -> None:
-        """Start the engine, and accept commands once the time is known.
-
-        Raises:
-            HoldfastError: The storage can't be opened.
-        """
-        await self._engine.start()
+        """See `Caller.open`. Commands are accepted once the time is known."""
+        await self.engine.start()
         self._refusal = None
         try:
             await self.timekeeper.open()
         except BaseException:  # nobody closes a store that was not opened
             self._refusal = CLOSED
-            await self._engine.aclose()
+            await self.engine.aclose()
             raise
 
-    def refuse(self) -> None:
-        """Refuse new calls, because the store closes."""
-        self._refusal = CLOSED
-
     async def aclose(self) -> None:
-        """Refuse new calls, finish those that were accepted, and close the engine."""
+        """See `Caller.aclose`."""
         self.refuse()
         await self._batcher.aclose()
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.close()
+        self._close_bells()
         await self.timekeeper.close()
-        await self._engine.aclose()
+        await self.engine.aclose()
 
     @property
     def capabilities(self) -> Capabilities:
         """The properties of this store's engine."""
-        return self._engine.capabilities
-
-    @property
-    def defaults(self) -> Policy:
-        """The quota and the rate of namespaces whose policies set none, as far as this process knows them."""
-        return self._engine.defaults or Policy()
-
-    def verbs(
-        self,
-        namespace: str,
-        *,
-        root: str | None = None,
-        writer: str | None = None,
-        principal: str | None = None,
-    ) -> Verbs:
-        """Get the maker of commands for a namespace, for an edge that knows who writes.
-
-        Args:
-            namespace: The namespace's full name.
-            root: The beginning of full keys in the semantic family; None elsewhere.
-            writer: Name of the writer if a call does not give one; the store's if None.
-            principal: Name of the caller, where it is known for certain; the audit records it.
-
-        Returns:
-            The maker of commands.
-        """
-        return Verbs(
-            namespace,
-            writer=writer or self.writer,
-            new_id=self._new_id,
-            now=self._clock.now,
-            root=root,
-            principal=principal or self._principal,
-        )
-
-    def now(self) -> int:
-        """Get the store's time, in milliseconds since 1970."""
-        return self._clock.now()
+        return self.engine.capabilities
 
     @property
     def waiting(self) -> int:
@@ -308,8 +253,24 @@ class Pipeline:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    async def call(self, command: Command) -> Result:
-        """Execute a command, or answer one that only reads.
+    def answer(self, answers: Mapping[type[Command], Callable[[Any], Awaitable[Any]]]) -> None:
+        """Answer further kinds of commands, which need more than to be executed.
+
+        Args:
+            answers: Takes a command and returns its result, by the class of the command.
+        """
+        self._answers.update(answers)
+
+    async def call(self, command: Command) -> Any:
+        """See `Caller.call`."""
+        answer = self._answers.get(type(command))
+        if answer is not None:
+            return await answer(command)
+        self._admit(command)  # as `execute` does, without the cost of one more coroutine for each write
+        return await self._batcher.call(command)
+
+    async def execute(self, command: Command) -> Any:
+        """Execute a command, also where there is an answer for its kind, which calls this.
 
         Args:
             command: The command.
@@ -320,28 +281,8 @@ class Pipeline:
         Raises:
             HoldfastError: The command was refused.
         """
-        answer = self._answers.get(type(command))
-        if answer is not None:
-            service = self.service
-            result: Result = await (answer(command) if service is None else service.call(command, self.now))
-            return result
-        if self._batching:  # as `_execute` does, without the cost of one more coroutine for each write
-            self._admit(command)
-            return await self._batcher.call(command)
-        return await self._execute(command)
-
-    async def _execute(self, command: Command) -> Result:
-        if self._batching:
-            self._admit(command)
-            return await self._batcher.call(command)
-        self.require_engine()
-        done = await self._executor.run([command])
-        if done.tell is not None:
-            await done.tell()
-        [result] = done.results
-        if isinstance(result, HoldfastError):
-            raise result
-        return result
+        self._admit(command)
+        return await self._batcher.call(command)
 
     def submit(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
         """Accept a command that will be executed together with others, and report its outcome to a callback.
@@ -385,59 +326,20 @@ class Pipeline:
         """
         return self._batcher.writing(namespace, key)
 
-    @property
-    def service(self) -> ServiceEngine | None:
-        """The engine, if its other side is a service; else None."""
-        self.require_engine()
-        return self._service
-
     def admit(self, namespace: str) -> None:
-        """Count a request that the store does not see as one.
-
-        Args:
-            namespace: The namespace's full name.
-
-        Raises:
-            RateLimited: The namespace is over the rate that its policy allows.
-        """
+        """See `Caller.admit`."""
         self.rates.admit(namespace)
 
-    def bell(self, namespace: str) -> Bell:
-        """Get a bell that rings when something may have changed in a namespace.
-
-        Args:
-            namespace: The namespace's full name.
-
-        Returns:
-            The bell, to be put away after use.
-
-        Raises:
-            Unavailable: The store is not open, or its time is not known.
-        """
-        bell = Bell(lambda: self._put_away(namespace, bell))
-        engine = self.require_engine()
-        stop = engine.hint(namespace, bell.ring) if isinstance(engine, SharedStorage) else no_hint
-        self._bells[namespace][bell] = stop
-        return bell
-
-    def _put_away(self, namespace: str, bell: Bell) -> None:
-        self._bells[namespace].pop(bell)()
-        if not self._bells[namespace]:
-            del self._bells[namespace]
+    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+        engine = self.engine
+        return engine.hint(namespace, ring) if isinstance(engine, SharedStorage) else no_hint
 
     def require_engine(self) -> Engine:
-        """Get the engine, for a read that needs no order among the commands.
-
-        Returns:
-            The engine.
-
-        Raises:
-            Unavailable: The store is not open, or its time is not known.
-        """
+        """See `Caller.require_engine`."""
         if self._refusal is not None:
             raise Unavailable(self._refusal)
         self.timekeeper.answered = True
-        return self._engine
+        return self.engine
 
     def _trust_time(self, sure: bool) -> None:
         """Accept requests while the time is known, and refuse them while it is not."""
@@ -457,60 +359,33 @@ class Pipeline:
             listener(outcome.journal)
 
     async def ready(self) -> None:
-        """Check that a write would be accepted now.
-
-        Raises:
-            HoldfastError: The error that would refuse it.
-        """
+        """See `Caller.ready`."""
         if self._refusal == CLOSED:
             raise Unavailable(CLOSED)
         # The storage is asked even if the time is not known: an outage lasts until writes are accepted.
         await self._executor.ready(self.require_engine)
 
     def count_retry(self, namespace: str, outcome: str, code: str, *, kept: bool = False) -> None:
-        """Report to the callback of `measure` that a write is repeated or given up.
-
-        Args:
-            namespace: The write's namespace.
-            outcome: `retried`, `fatal` or `escalated`.
-            code: The code of the error.
-            kept: Whether the write was stored here as a dead letter. A program that observes commands has
-                then counted it already.
-        """
-        if self._retried is None or (kept and self._batching and self._executor.decided is not None):
-            return
-        self._retried(namespace, outcome, code)
+        """See `Caller.count_retry`."""
+        if not kept or self._executor.decided is None:
+            super().count_retry(namespace, outcome, code)
 
     async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
-        """Get the row of an entry, and the time at which it was read.
+        """See `Caller.get_at`.
 
         A key with a pending write is read after that write, so that a caller sees a write that it did not
         wait for.
-
-        Args:
-            namespace: The namespace's full name.
-            key: The entry's key, in full.
-
-        Returns:
-            The row, or None if there is none or it has expired; and the store's time.
-
-        Raises:
-            RateLimited: The namespace is over the rate that its policy allows.
-            Unavailable: The store is not open, or its time is not known.
         """
         self.rates.admit(namespace)
         if self._batcher.writing(namespace, key):
-            row = await self._row_of(self._execute(Get(namespace=namespace, key=key)))
+            row = await self._row_of(self.execute(Get(namespace=namespace, key=key)))
             return row, self.now()
         now = self._clock.now()
         address = Address(namespace, KV_SPACE, key)
         seen = self.require_engine().glance([address], now)
         if isinstance(seen, Later):
-            with self._batcher.reading(namespace, [key]) if self._batching else nullcontext():
-                seen = await self._engine.read([address], now)
-            if self.capabilities.owns_clock:
-                await self.timekeeper.listen()
-                now = self.now()
+            with self._batcher.reading(namespace, [key]):
+                seen = await self.engine.read([address], now)
         else:
             self._gets += 1
             if self._gets % GETS_PER_TURN == 0:
@@ -538,17 +413,7 @@ class Pipeline:
         return result.row if result.row is not None and result.row.alive(self.now()) else None
 
     def peek(self, namespace: str, key: str) -> tuple[Row | None, int] | Later:
-        """Get the row of an entry as `get_at` does, from a thread other than the event loop's.
-
-        A write that is pending in another thread may or may not be seen.
-
-        Args:
-            namespace: The namespace's full name.
-            key: The entry's key, in full.
-
-        Returns:
-            The row and the store's time; or `LATER` if the loop has to be asked, which also refuses.
-        """
+        """See `Caller.peek`."""
         if self._peeker is None or self._refusal is not None or not self.rates.unlimited(namespace):
             return LATER
         now = self._clock.now()
@@ -650,14 +515,7 @@ class Pipeline:
         return await self.require_engine().read(addresses, self.now())
 
     async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
-        """Read parts of blobs with their bytes. They never change, so this waits for no write.
-
-        Args:
-            addresses: Where the parts are.
-
-        Returns:
-            A row for each address, by position; None if there is none.
-        """
+        """See `Caller.parts`."""
         return await self.require_engine().read(addresses, self.now())
 
     async def scan(self, query: Scan) -> Scanned:
@@ -671,19 +529,6 @@ class Pipeline:
         """
         await self._batcher.settled(query.namespace)
         return await self.require_engine().scan(query, self.now())
-
-    async def totals(self, namespace: str) -> Totals | None:
-        """Read the row of a namespace, with its counters.
-
-        Args:
-            namespace: The namespace's full name.
-
-        Returns:
-            The totals; None if the namespace was never written to.
-        """
-        await self._batcher.settled(namespace)
-        totals = await self.require_engine().totals(self.now(), namespace=namespace)
-        return totals[0] if totals else None
 
     async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
         """Find rows of a space that are past their deadline.
@@ -720,7 +565,7 @@ class Pipeline:
         return Present(row is not None)
 
     async def _reveal(self, command: Reveal) -> Got:
-        return Got(await revealed(self._execute, command, command.key))
+        return Got(await revealed(self.execute, command, command.key))
 
     async def _get_ttl(self, command: GetTtl) -> Remaining:
         row, now = await self.get_at(command.namespace, command.key)
@@ -768,7 +613,7 @@ class Pipeline:
             Delete(namespace=namespace, origin=origin, key=key, expected=row.version or None)
             for key, row in zip(page.keys, page.rows, strict=True)
         )
-        result = await self._execute(Many(namespace=namespace, origin=command.origin, items=deletes))
+        result = await self.execute(Many(namespace=namespace, origin=command.origin, items=deletes))
         assert isinstance(result, Results)
         for item in result.items:
             if isinstance(item, Exception) and not isinstance(item, VersionConflict):
@@ -788,9 +633,35 @@ class Pipeline:
         )
         return Records((await self.journal(query)).records)
 
+    async def _stats(self, command: ReadStats) -> Measured:
+        namespace = command.namespace
+        await self._batcher.settled(namespace)
+        totals = await self.require_engine().totals(self.now(), namespace=namespace)
+        return Measured(
+            stats=stats_of(namespace, totals[0] if totals else None),
+            policy=policy_of(totals[0].namespace.policy if totals else None),
+            defaults=self.engine.defaults or Policy(),
+        )
+
     async def _ready(self, command: Ready) -> Done:
         await self.ready()
         return Done()
+
+
+def stats_of(name: str, totals: Totals | None) -> Stats:
+    """Return the numbers of a namespace, without overdue entries. One that was never written to is empty."""
+    if totals is None:
+        return Stats(namespace=name, keys=0, bytes=0, version=0, changed_at=moment(0))
+    namespace = totals.namespace
+    return Stats(
+        namespace=name,
+        keys=namespace.keys - totals.due_keys,
+        bytes=namespace.bytes - totals.due_bytes,
+        version=namespace.revision,
+        changed_at=moment(namespace.changed_at),
+        kept_bytes=namespace.kept_bytes,
+        parts=parts_of(namespace),
+    )
 
 
 def _scan(command: ListKeys | DeletePrefix, limit: int, *, values: bool) -> Scan:
@@ -838,8 +709,3 @@ async def revealed(
             command.why or "no reason was given",
         )
     return result.row
-
-
-def _default_writer(engine: Engine) -> str:
-    """Return the writer for calls that give none: empty for a service, which knows its callers itself."""
-    return "embedded" if engine.capabilities.batching else ""

@@ -65,7 +65,6 @@ class Timekeeper:
 
     def __init__(self, clock: Clock, engine: Engine, trust: Callable[[bool], None]) -> None:
         self._clock = clock if isinstance(clock, SystemClock) else None
-        self._engine = engine
         self._durable = engine if isinstance(engine, DurableStorage) else None
         self._lines = engine if isinstance(engine, LineKeeper) else None
         self._shared = engine if isinstance(engine, SharedStorage) else None
@@ -96,10 +95,7 @@ class Timekeeper:
         if clock is None:
             return
         self._drift = _drift(clock)
-        if self._engine.capabilities.owns_clock:
-            await self.listen()
-        else:
-            await self._begin(clock)
+        await self._begin(clock)
 
     async def run(self) -> None:
         """Check the clocks every second, until cancelled."""
@@ -116,9 +112,6 @@ class Timekeeper:
         if clock is None:
             return
         jumped = self._look_for_jump(clock)
-        if self._engine.capabilities.owns_clock:
-            await self.listen()
-            return
         if not self._begun:
             await self._begin(clock)
         elif self._measured is not None:
@@ -130,7 +123,7 @@ class Timekeeper:
 
     async def close(self) -> None:
         """Store the time if a request was answered since it last was, and that there will be no more."""
-        if self._clock is None or self._engine.capabilities.owns_clock:
+        if self._clock is None:
             return
         if self.answered:
             await self._remember(self._clock)
@@ -140,17 +133,6 @@ class Timekeeper:
             except HoldfastError as error:
                 self._complain("the store's time could not be remembered", error)
         self._begun = self._line_kept = False
-
-    async def listen(self) -> None:
-        """Follow the time of a service, which sends it with every reply."""
-        reading = None if self._clock is None else await self._read_clock(self._clock)
-        if self._clock is None or reading is None:
-            return
-        if self._begun:
-            self._clock.follow(reading)
-        else:  # this is the first time that the service has sent
-            self._clock.start(reading)
-            self._begun = True
 
     async def _read_clock(self, clock: SystemClock) -> Reading | None:
         """Read the storage's own clock, if it has one."""

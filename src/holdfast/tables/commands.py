@@ -4,7 +4,7 @@ Keys, conditions and updates of a command are legal in form. Only `decide`, whic
 whether they suit the table.
 
 The class of a command also declares its verb; see `holdfast.declare`. Commands that only read are answered by
-`holdfast.handles.table_calls`, never by `decide`.
+`holdfast.handles.table_answers`, never by `decide`.
 """
 
 # Annotations are not postponed: verbs are derived from them.

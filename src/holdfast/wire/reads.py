@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import Done, Got, Listed, Present, Records, Remaining, Rows
+from holdfast.commands import Done, Got, Listed, Measured, Present, Records, Remaining, Rows
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.errors import HoldfastError
+from holdfast.model import Policy, Stats
 from holdfast.pace import in_turns
 from holdfast.replies import (
     ChangesReply,
@@ -24,10 +25,18 @@ from holdfast.replies import (
     HistoryReply,
     ListReply,
     ReadyReply,
+    StatsReply,
 )
 from holdfast.rows import Row
 from holdfast.wire.errors import error_fields, error_of
-from holdfast.wire.replies import record_fields, record_of, row_fields, row_of
+from holdfast.wire.replies import (
+    default_fields,
+    record_fields,
+    record_of,
+    row_fields,
+    row_of,
+    stats_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -187,6 +196,22 @@ async def _show_ready(command: Any, result: Done, several: None) -> dict[str, An
     return {"ready": True}
 
 
+async def _show_stats(command: Any, result: Measured, several: None) -> dict[str, Any]:
+    return stats_fields(result.stats) | {
+        "policy": msgspec.structs.asdict(result.policy),
+        "defaults": default_fields(result.defaults),
+    }
+
+
+def _read_stats(command: Any, reply: Mapping[str, Any]) -> Measured:
+    """Read the reply to `stats`. A service of an earlier version sends fewer fields."""
+    return Measured(
+        stats=msgspec.convert(reply, Stats),
+        policy=msgspec.convert(reply.get("policy", {}), Policy),
+        defaults=msgspec.convert(reply.get("defaults", {}), Policy),
+    )
+
+
 READS: Final[Mapping[Any, ReadCodec]] = {
     EntryReply: ReadCodec(_show_entry, _read_entry),
     GetManyReply: ReadCodec(_show_entries, _read_entries),
@@ -197,5 +222,6 @@ READS: Final[Mapping[Any, ReadCodec]] = {
     ChangesReply: ReadCodec(_show_changes, _read_changes),
     HistoryReply: ReadCodec(_show_history, _read_history),
     ReadyReply: ReadCodec(_show_ready, lambda command, reply: Done()),
+    StatsReply: ReadCodec(_show_stats, _read_stats),
 }
 """How each kind of reply to a read is made and read."""

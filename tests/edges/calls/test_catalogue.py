@@ -14,7 +14,6 @@ import holdfast
 from holdfast.clock import ManualClock
 from holdfast.declare import DECLARED
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.intake.request_log import SlowLog
 from holdfast.handles.kv import KV
 from holdfast.tables.commands import VERBS as TABLE_VERBS
@@ -108,8 +107,7 @@ async def called(store: holdfast.Store, family: str, verb: Verb, fields: Noted) 
         fields["slow_log"] = partial(SlowLog().page, instance="one")
         return await verb.answer(store, fields)
     if family == "table":
-        call = store.table_calls("table/trivia", writer="trivia")
-        return await verb.answer(PluginTables(store, "table/trivia", call), fields)
+        return await verb.answer(store.tables_in("table/trivia", writer="trivia"), fields)
     kv = KV(store.pipeline, store.pipeline.verbs("kv/trivia", writer="trivia"))
     if not verb.in_order:
         return await verb.answer(kv, fields)

@@ -60,7 +60,7 @@ async def test_what_serves_tables_is_bounded(running: Running, caller: Caller) -
 
 async def test_definitions_of_tables_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin with many tables finds its items, though few definitions are kept in mind."""
-    monkeypatch.setattr("holdfast.handles.table_calls.KNOWN_TABLES", 4)
+    monkeypatch.setattr("holdfast.handles.table_answers.KNOWN_TABLES", 4)
     async with holdfast.open("memory://", reap=False) as store:
         tables = store.tables("p")
         for number in range(20):

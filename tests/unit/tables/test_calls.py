@@ -88,7 +88,7 @@ async def test_an_index_that_was_begun_is_gone_on_with(
 ) -> None:
     """An index that nobody filled answers BUSY and is not whole; the same call makes it so."""
     fields = {"table": "t", "index": "by", "index_key": {"name": "tag", "type": "string"}}
-    begun: Any = await store.pipeline.call(verbs.create_index(fields))
+    begun: Any = await store.pipeline.execute(verbs.create_index(fields))
     await tables.put_item("t", {"p": "b", "s": 0, "tag": "x"})
     with pytest.raises(Busy):
         await tables.query_index("t", "by", "x")
@@ -116,7 +116,7 @@ async def test_a_repeated_call_fills_an_index_only_if_nobody_did(
 
     monkeypatch.setattr(store.pipeline, "call", counted)
     fields = {"table": "t", "index": "by", "index_key": {"name": "tag", "type": "string"}, "request_id": "r"}
-    begun: Any = await execute(verbs.create_index(fields))
+    begun: Any = await store.pipeline.execute(verbs.create_index(fields))
     made = await tables.create_index("t", "by", key=("tag", "string"), request_id="r")
     assert (made["version"], made["indexes"][0]["state"], len(fills)) == (begun.version, "ready", 1)
     assert (await tables.check_index("t", "by"))["consistent"] is True
@@ -143,7 +143,7 @@ async def test_next_upkeep_finishes_an_interrupted_drop(
     await tables.create_index("t", "by", key=("tag", "string"))
     await tables.set_ttl("t", "a", 3, 5)
     clock.advance(5)
-    done: Any = await store.pipeline.call(getattr(verbs, verb)({"table": "t", "index": "by"}))
+    done: Any = await store.pipeline.execute(getattr(verbs, verb)({"table": "t", "index": "by"}))
     space = done.schema.item_space if verb == "drop_table" else f"index/{done.schema.id}/12"
     assert await leftovers(store, space) == 9
     assert (await store.stats(NAME)).keys == 10

@@ -12,17 +12,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from holdfast import operators
-from holdfast.decide.policies import policy_of
 from holdfast.declare import DECLARED
 from holdfast.edges.calls.catalogue import Verb
 from holdfast.errors import ValidationError
-from holdfast.forms import CallFields
-from holdfast.replies import StatsReply
 from holdfast.wire.reads import reply_to
-from holdfast.wire.replies import default_fields, stats_fields
 from holdfast.wire.writes import write_of
 
 if TYPE_CHECKING:
@@ -30,7 +23,6 @@ if TYPE_CHECKING:
 
     from holdfast.declare import Declaration
     from holdfast.handles.kv import KV
-    from holdfast.pipeline.pipeline import Pipeline
 
 
 def declared(declaration: Declaration) -> Verb:
@@ -52,26 +44,5 @@ def switch(fields: Mapping[str, Any], name: str) -> bool:
     return asked
 
 
-async def _stats(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return await stats_and_policy(kv.store, kv.namespace)
-
-
-async def stats_and_policy(pipeline: Pipeline, namespace: str) -> dict[str, Any]:
-    """Return the totals of a namespace, its policy, and the default limits where the policy sets none."""
-    totals = await pipeline.totals(namespace)
-    policy, defaults = (None, None) if totals is None else (totals.namespace.policy, totals.defaults)
-    return stats_fields(operators.stats_of(namespace, totals)) | {
-        "policy": msgspec.structs.asdict(policy_of(policy)),
-        "defaults": default_fields(defaults or pipeline.defaults),
-    }
-
-
-_STATS: Final = Verb(
-    name="stats",
-    help="Return what the namespace holds, its policy and its default limits.",
-    fields=CallFields,
-    reply=StatsReply,
-    answer=_stats,
-)
-VERBS: Final = {name: declared(declaration) for name, declaration in DECLARED.items()} | {"stats": _STATS}
+VERBS: Final = {name: declared(declaration) for name, declaration in DECLARED.items()}
 """The verbs on keys."""

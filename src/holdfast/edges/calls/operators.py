@@ -19,8 +19,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast import rules
 from holdfast.audit.results import AuditEntry, AuditPart
+from holdfast.commands import ReadStats
 from holdfast.edges.calls.catalogue import Verb
-from holdfast.edges.calls.keys import stats_and_policy, switch
+from holdfast.edges.calls.keys import switch
 from holdfast.errors import ValidationError
 from holdfast.forms import (
     COMPONENTS,
@@ -55,6 +56,7 @@ from holdfast.operators.rescues import RescuePart
 from holdfast.operators.tokens import OF_LINK
 from holdfast.replies import Count, Next, NextCursor, Nothing, ReadyReply, RemovedReply, StatsReply, Truncated
 from holdfast.verbs.fields import provenance, required
+from holdfast.wire.reads import READS
 from holdfast.wire.replies import entry_of_fields, stats_fields, trash_fields
 from holdfast.wire.subjects import OPERATOR
 
@@ -156,7 +158,8 @@ async def _namespaces(store: "Store", fields: Mapping[str, Any]) -> dict[str, An
 @_verb(NamespaceFields, StatsReply)
 async def _stats(store: "Store", fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a namespace holds, its policy and its default limits."""
-    return await stats_and_policy(store.pipeline, rules.namespace(required(fields, "namespace")))
+    command = ReadStats(namespace=rules.namespace(required(fields, "namespace")))
+    return await READS[StatsReply].show(command, await store.caller.call(command), None)
 
 
 _Quota = Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]

@@ -22,7 +22,7 @@ from holdfast.engines.sql.adopting import refusal
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
 from holdfast.errors import Unavailable, Unsupported
-from holdfast.registry import engine_for, sqlite_path
+from holdfast.registry import backend_for, engine_for, sqlite_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.engines.postgres.connections import Connection
     from holdfast.engines.sql.adopting import Found, Report
+    from holdfast.pipeline.caller import Service
 
 T = TypeVar("T")
 
@@ -174,8 +175,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             await connections.aclose()
 
 
-async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
-    """Return the engine for reading a store. It creates and changes nothing; a missing store appears empty.
+async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine | Service:
+    """Return what reads a store. It creates and changes nothing; a missing store appears empty.
 
     Args:
         url: The location of the store.
@@ -189,7 +190,7 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
     try:
         schema = schema_of(url)
     except Unsupported:
-        return engine_for(url, keys)
+        return backend_for(url, keys)
     if named and schema.file is not None and not schema.file.parent.is_dir():
         raise Unavailable(f"the folder of {schema.file} does not exist")
     there = await schema.holds_store()
@@ -199,7 +200,7 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine:
         if sys.stderr.isatty():  # a script uses the result, and a failure prints a single line
             say(f"there is no store at {schema.place} yet")
         return engine_for("memory://")
-    engine = engine_for(url, keys)
+    engine = backend_for(url, keys)
     if isinstance(engine, Movable):
         engine.open_read_only()
     return engine
@@ -247,7 +248,7 @@ def schema_of(url: str) -> Schema:
         ValidationError: The URL is not that of a store.
         Unsupported: The store keeps nothing, or is behind a service.
     """
-    engine_for(url)
+    backend_for(url)
     path = sqlite_path(url)
     if path is not None:
         return Schema(file=Path(path))

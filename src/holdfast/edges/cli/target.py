@@ -24,11 +24,12 @@ from holdfast import families, private, rules
 from holdfast.edges.cli.output import file_trouble, whole_file
 from holdfast.edges.cli.schema import onlooker, require_store
 from holdfast.errors import ValidationError
-from holdfast.registry import engine_for, is_service
+from holdfast.registry import backend_for, is_service
 
 if TYPE_CHECKING:
     from holdfast.audit.keyring import Keyring
     from holdfast.engine import Engine
+    from holdfast.pipeline.caller import Service
 
 WRITER: Final = "cli"
 """The default writer."""
@@ -138,8 +139,8 @@ class Place:
     async def look_alone(self, *, keys: bool = False) -> AsyncIterator[holdfast.Store]:
         """Open the store for reading, ignoring any store that a prompt keeps open."""
         self._log_errors()
-        engine = await onlooker(self.address, self.keys_at_hand() if keys else None, named=self._named)
-        async with self._store(engine) as store:
+        backend = await onlooker(self.address, self.keys_at_hand() if keys else None, named=self._named)
+        async with self._store(backend) as store:
             yield store
 
     def opened(self) -> holdfast.Store:
@@ -148,12 +149,12 @@ class Place:
         address = self.address
         if not self._named and "://" not in address:
             private.make_folder(Path(address).parent)
-        return self._store(engine_for(address, self.keys_at_hand()))
+        return self._store(backend_for(address, self.keys_at_hand()))
 
-    def _store(self, engine: Engine) -> holdfast.Store:
-        """Return the store of an engine. If no service knows its callers, the audit names the local user."""
+    def _store(self, backend: Engine | Service) -> holdfast.Store:
+        """Return the store of a backend. If no service knows its callers, the audit names the local user."""
         principal = None if is_service(self.address) else local_user()
-        return holdfast.Store(engine, writer=WRITER, principal=principal, reap=False)
+        return holdfast.Store(backend, writer=WRITER, principal=principal, reap=False)
 
     def _log_errors(self) -> None:
         if not self.json:

@@ -22,7 +22,6 @@ from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.declare import missing
 from holdfast.edges.calls import FAMILIES, keys
-from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.intake.request_log import KEPT, RequestLog
 from holdfast.edges.intake.requests import (
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.commands import Result
     from holdfast.edges.calls import Verb
     from holdfast.edges.intake.requests import Answer, Endpoint
+    from holdfast.handles.tables import Tables
     from holdfast.rows import Row
     from holdfast.store import Store
     from holdfast.wire.subjects import Route
@@ -102,7 +102,7 @@ class Callers:
         """Handles by namespace and user."""
         self.trusted: Bounded[str, KV] = Bounded(KNOWN_NAMES)
         """The same for callers that name the plugin in the payload."""
-        self.tables: Bounded[str, PluginTables] = Bounded(KNOWN_NAMES)
+        self.tables: Bounded[str, Tables] = Bounded(KNOWN_NAMES)
 
     def kv(self, request: Request, handles: Bounded[str, KV]) -> KV:
         """Make a handle on keys and keep it."""
@@ -113,14 +113,14 @@ class Callers:
         )
         return handles.keep(route.namespace + user, KV(self._store.pipeline, verbs))
 
-    def tables_of(self, request: Request) -> PluginTables:
+    def tables_of(self, request: Request) -> Tables:
         """Return the handle on tables for a request."""
         namespace, user = request.route.namespace, request.user
         tables = self.tables.get(namespace + user)
         if tables is None:
             owner = request.route.owner
-            call = self._store.table_calls(namespace, writer=owner, principal=self.principal(owner, user))
-            tables = self.tables.keep(namespace + user, PluginTables(self._store, namespace, call))
+            tables = self._store.tables_in(namespace, writer=owner, principal=self.principal(owner, user))
+            self.tables.keep(namespace + user, tables)
         return tables
 
     def principal(self, owner: str, user: str) -> str:
@@ -317,7 +317,6 @@ class RequestService:
             return self._operate(request, verb, fields)
         if route.family == "table":
             fields["deadline"] = deadline
-            fields.pop("timeout", None)  # an argument of the Python API; unknown on the wire
             return self._table(request, verb, fields)
         handles = self._trusted if route.dialect is PAYLOAD else self._handles
         kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.calls.tables import PluginTables
 from holdfast.edges.intake.requests import Endpoint, uncollected
 from holdfast.edges.intake.service import TOKEN_SIGN
 from holdfast.edges.mcp.bypass import NoBypass, SdkBypass
@@ -125,12 +124,11 @@ class StoreCaller(ToolCaller):
             fields = spell(payload)
         declared = FAMILIES[TABLE if table else self.family][verb]
         if table:
-            namespace = f"{TABLE}/{self.owner}"
-            tables = PluginTables(self._store, namespace, self._store.table_calls(namespace))
+            tables = self._store.tables(self.owner)
             answer: dict[str, Any] = await declared.answer(tables, fields)
         elif declared.in_order:
             write = declared.answer(self.kv.verbs, fields)
-            answer = write.show(await self._store.pipeline.call(write.command))
+            answer = write.show(await self._store.caller.call(write.command))
         else:
             answer = await declared.answer(self.kv, fields)
         return answer
@@ -158,7 +156,7 @@ class ServedCaller(ToolCaller):
     """
 
     def __init__(self, service: RequestService, store: Store, place: PathOwner, token: Token | None) -> None:
-        kv = KV(store.pipeline, store.pipeline.verbs(place.namespace, root=place.root))
+        kv = KV(store.caller, store.caller.verbs(place.namespace, root=place.root))
         super().__init__(kv, place.owner, writer=None, bypass=SdkBypass())
         self.user = "" if token is None else f"{TOKEN_SIGN}{token.id}"
         self._service = service

@@ -15,7 +15,7 @@ from holdfast.errors import Defect, OutcomeUnknown, Transient
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.pipeline.caller import Caller
 
 GLANCE: Final = 0.25
 """Interval in seconds at which a wait reads the store's clock. The clock may jump, which a timer misses."""
@@ -44,7 +44,7 @@ class Lease:
         seconds: The length of the lease.
     """
 
-    def __init__(self, store: Pipeline, seconds: float) -> None:
+    def __init__(self, store: Caller, seconds: float) -> None:
         self._store = store
         self.seconds = seconds
         self._since = self.mark()

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.kv import KV
     from holdfast.model import BatchResult, Change, Entry
-    from holdfast.pipeline.pipeline import Pipeline
+    from holdfast.pipeline.caller import Caller
 
 RELEASE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds that a release waits before each further attempt."""
@@ -70,9 +70,9 @@ JUMP: Final = 0.05
 """Seconds by which the store's clock may gain on the machine's before waiters are woken."""
 GROUP: Final = 32
 """Largest number of waiters that join in one group; their batch takes a few milliseconds."""
-_ARRIVALS: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], Arrivals]]] = WeakKeyDictionary()
+_ARRIVALS: Final[WeakKeyDictionary[Caller, dict[tuple[str, str], Arrivals]]] = WeakKeyDictionary()
 """The arrivals, by store, namespace and the lock's key."""
-_NEWS: Final[WeakKeyDictionary[Pipeline, dict[tuple[str, str], SharedWatch]]] = WeakKeyDictionary()
+_NEWS: Final[WeakKeyDictionary[Caller, dict[tuple[str, str], SharedWatch]]] = WeakKeyDictionary()
 """The news in use, by store, namespace and prefix."""
 
 
@@ -684,7 +684,7 @@ class SharedWatch:
                 future.set_exception(error)
                 future.exception()  # a waiter that no longer reads it must not cause a warning
 
-    async def _glance(self, store: Pipeline) -> None:
+    async def _glance(self, store: Caller) -> None:
         """Wake all waiters when the store's clock has advanced further than their timers could know."""
         loop = asyncio.get_running_loop()
         least = store.now() / 1000 - loop.time()

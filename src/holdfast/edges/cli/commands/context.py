@@ -17,7 +17,7 @@ import holdfast
 from holdfast import families, masking
 from holdfast.edges.cli.output import document, report, rows
 from holdfast.edges.cli.target import Context, context_of, read_contexts, require_name, write_contexts
-from holdfast.registry import engine_for
+from holdfast.registry import backend_for
 
 Json = Annotated[bool, Parameter(alias="-j", help="Print JSON.")]
 
@@ -81,7 +81,7 @@ def add(
     if (tenant is None) is not (project is None) or (plugin is not None and tenant is not None):
         raise holdfast.ValidationError("give --plugin, or --tenant and --project", field="plugin")
     address = _everywhere(url, login)
-    engine_for(address)
+    backend_for(address)
     replaced = known.get(name)
     context = Context(
         url=address,

@@ -33,7 +33,7 @@ from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
 from holdfast.edges.settings.read import open_mode, read_config, shown
-from holdfast.engine import DurableStorage, SharedStorage, service_of
+from holdfast.engine import DurableStorage, SharedStorage
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.servers import RISK, require_sync
@@ -46,7 +46,8 @@ from holdfast.extras import DISTRIBUTION
 from holdfast.moves.transfers import place_in
 from holdfast.operators.inspection import Inspection
 from holdfast.pipeline.audits import key_in_force
-from holdfast.registry import engine_for
+from holdfast.pipeline.caller import Service
+from holdfast.registry import backend_for
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -279,9 +280,10 @@ def _key_at_hand(target: Place) -> tuple[Keyring | None, Finding | None]:
 def _key_file(url: str, configured: Keyring | None) -> Finding | None:
     """Check that the audit's key can be read, and only by its owner; None if it is not in a file."""
     try:
-        keys = engine_for(url, configured).keys
+        backend = backend_for(url, configured)
     except HoldfastError as error:
         return Finding("key", "fail", error.message, "correct the setting url")
+    keys = None if isinstance(backend, Service) else backend.keys
     if not isinstance(keys, FileKeyring):
         return None
     path = keys.path
@@ -390,25 +392,28 @@ async def _of_store(
             yield finding
             if finding.level != "ok":
                 return
-        engine = engine_for(url, keys)
+        backend = backend_for(url, keys)
         clock = SystemClock()
         # With a clock that stands still the store remembers no time, so the check changes nothing.
-        async with Store(engine, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
+        async with Store(backend, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
             yield await _opens(url, store)
-            theirs = await engine.clock(clock.ticks) if isinstance(engine, SharedStorage) else None
-            if theirs is not None:
-                yield check_offset(theirs.time - clock.at(theirs.ticks))
-            if not store.capabilities.owns_clock:
+            if isinstance(backend, Service):
+                if (time := backend.time()) is not None:
+                    yield check_offset(time - clock.now())
+            else:
+                theirs = await backend.clock(clock.ticks) if isinstance(backend, SharedStorage) else None
+                if theirs is not None:
+                    yield check_offset(theirs.time - clock.at(theirs.ticks))
                 reference = clock.now() if theirs is None else theirs.time
                 whose = "the wall clock" if theirs is None else "the database's clock"
-                remembered = await engine.remembered() if isinstance(engine, DurableStorage) else 0
+                remembered = await backend.remembered() if isinstance(backend, DurableStorage) else 0
                 yield _ahead(remembered - reference, whose)
             yield await _writable(store)
-            yield await _signable(engine, store)
-            if not deep and service_of(engine) is None:
+            yield await _signable(store)
+            if not deep and not isinstance(backend, Service):
                 yield await _suspected_audits(store)
             if deep:
-                async for finding in check_contents(store, engine):
+                async for finding in check_contents(store):
                     yield finding
     except HoldfastError as error:
         yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
@@ -517,15 +522,15 @@ async def _writable(store: Store) -> Finding:
     return Finding("writing", "ok", "a write would be accepted")
 
 
-async def _signable(engine: Engine, store: Store) -> Finding:
+async def _signable(store: Store) -> Finding:
     """Check that the key that last signed the store is available."""
-    if service_of(engine) is not None:
+    if isinstance(store.caller, Service):
         return Finding("signing", "ok", "the service has the key of the audit")
     trouble = await store.key_trouble()
     if trouble is not None:
         message = f"audited writes are refused: {trouble.message}"
         return Finding("signing", "fail", message, "see the how-to of the audit if the key is lost")
-    name = await key_in_force(engine, store.now)
+    name = await key_in_force(store.caller.require_engine(), store.now)
     if name is None:
         return Finding("signing", "ok", "nothing was signed yet: the first audited write makes a key")
     return Finding("signing", "ok", f"the key in force, {name}, is available")
@@ -543,7 +548,7 @@ async def _suspected_audits(store: Store) -> Finding:
 # What is stored (`--deep`): every page, every value, every counter and every audit.
 
 
-async def check_contents(store: Store, engine: Engine) -> AsyncIterator[Finding]:
+async def check_contents(store: Store) -> AsyncIterator[Finding]:
     """Yield every finding about the stored data. A check that can't be made from here is reported as such."""
     async for finding in _pages(store):
         yield finding
@@ -552,8 +557,8 @@ async def check_contents(store: Store, engine: Engine) -> AsyncIterator[Finding]
     except Exception as error:
         yield Finding("values", "fail", f"the namespaces can't be read: {_reason(error)}", _REPAIR)
         return
-    if store.capabilities.batching:
-        async for finding in _values(engine, names):
+    if not isinstance(store.caller, Service):
+        async for finding in _values(store.caller.require_engine(), names):
             yield finding
     async for finding in _audits(store):
         yield finding

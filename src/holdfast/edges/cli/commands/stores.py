@@ -43,7 +43,7 @@ from holdfast.errors import HoldfastError, Unsupported, ValidationError
 from holdfast.moves.backups import MAGIC, BackupTotals, back_up, held_by, restore, verified
 from holdfast.moves.differences import compared, differences
 from holdfast.moves.transfers import Ended, StoreTransfer
-from holdfast.registry import engine_for, is_service
+from holdfast.registry import backend_for, is_service
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -200,7 +200,7 @@ async def writing(url: str) -> AsyncIterator[Movable]:
 
 @asynccontextmanager
 async def _opened_engine(url: str, *, reads: bool) -> AsyncIterator[Movable]:
-    engine = engine_for(url, keys_at(url))
+    engine = backend_for(url, keys_at(url))
     if not isinstance(engine, Movable):
         raise Unsupported(
             f"the whole contents of {shown(url)} can't be reached there: give the path of the store's file, "

@@ -587,7 +587,7 @@ class Importer:
         self._keys = keys
         self._after = after
         self._joined = after == 0
-        self._verbs = store.pipeline.verbs(keys.namespace, root=semantic_root(keys.namespace))
+        self._verbs = store.caller.verbs(keys.namespace, root=semantic_root(keys.namespace))
         self._most = most or MAX_VALUE_BYTES
         self._last = 0
         self._chunk: list[Entry] = []

@@ -1,6 +1,6 @@
-"""The answers to calls on tables: of a store that has their rows, and of a service.
+"""The answers to commands on tables that need more than to be executed.
 
-The embedded handle and every door call tables here, so that they answer alike. A call that writes submits its
+The pipeline of a store has them answered here, for handles and doors alike. A call that writes submits its
 command before it waits for anything, and a call that reads opens its view at that point. So calls take effect
 in the order in which they begin.
 """
@@ -8,7 +8,8 @@ in the order in which they begin.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -66,90 +67,50 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.commands import Command
-    from holdfast.engine import ServiceEngine
     from holdfast.handles.table_walks import Shown
     from holdfast.model import Item, ItemPage
     from holdfast.pipeline.pipeline import Pipeline, View
     from holdfast.rows import Row
     from holdfast.tables.schema import Index, TableSchema
-    from holdfast.verbs.tables import TableVerbs
 
-KNOWN_TABLES: Final = 64
-"""Number of tables per namespace whose definitions are cached."""
+KNOWN_TABLES: Final = 4_096
+"""Number of tables whose definitions are cached."""
 Fields: TypeAlias = dict[str, Any]
 """The fields of a reply, where they are what a caller wants to know."""
 
 
-class TableCaller(Protocol):
-    """One caller of the tables of one namespace: it makes commands and executes them.
+class TableAnswers:
+    """Answers commands on tables that need more than to be executed.
 
     Args:
-        verbs: Makes commands for the namespace, in the name of the caller.
-    """
-
-    verbs: TableVerbs
-
-    def call(self, command: Command) -> Awaitable[Any]:
-        """Return the result of a command.
-
-        Raises:
-            HoldfastError: The command was refused.
-        """
-        ...
-
-
-class ServiceTables:
-    """The tables of a namespace that a service has.
-
-    Args:
-        service: The service.
-        verbs: Makes commands for the namespace, in the name of the caller.
-        now: Returns the store's time.
-    """
-
-    def __init__(self, service: ServiceEngine, verbs: TableVerbs, now: Callable[[], int]) -> None:
-        self.verbs = verbs
-        self._service = service
-        self._now = now
-
-    def call(self, command: Command) -> Awaitable[Any]:
-        """See `TableCaller.call`."""
-        return self._service.call(command, self._now)
-
-
-class TableCalls:
-    """The tables of a namespace that a store has.
-
-    Args:
-        store: The store that holds them.
-        verbs: Makes commands for the namespace, in the name of the caller.
+        store: The pipeline of the store that has the tables.
         purge: Removes what is left of dropped tables and indexes in a namespace.
     """
 
-    def __init__(self, store: Pipeline, verbs: TableVerbs, purge: Callable[[str], Awaitable[None]]) -> None:
-        self.verbs = verbs
+    def __init__(self, store: Pipeline, purge: Callable[[str], Awaitable[None]]) -> None:
         self._store = store
         self._purge = purge
-        self._namespace = verbs.namespace
-        self._known: Bounded[str, TableSchema] = Bounded(KNOWN_TABLES)
+        self._known: Bounded[tuple[str, str], TableSchema] = Bounded(KNOWN_TABLES)
 
-    def call(self, command: Command) -> Awaitable[Any]:
-        """See `TableCaller.call`."""
-        answer = _ANSWERS.get(type(command))
-        if answer is None:
-            return self._store.call(command)
+    def all(self) -> Mapping[type[Command], Callable[[Any], Awaitable[Any]]]:
+        """Return the answers by the class of the command."""
+        return {kind: partial(self._answer, answer) for kind, answer in _ANSWERS.items()}
+
+    def _answer(
+        self, answer: Callable[[TableAnswers, Any], Awaitable[Any]], command: Command
+    ) -> Awaitable[Any]:
         if not isinstance(command, WriteCommand):  # the store counts writes itself
-            self._store.admit(self._namespace)
+            self._store.admit(command.namespace)
         return answer(self, command)
 
     async def _create_table(self, command: CreateTable) -> Fields:
-        done = await self._execute(command)
+        done = await self._store.execute(command)
         return table_fields(done.schema) | {"version": done.version}
 
     async def _drop(self, command: DropTable | DropIndex) -> Fields:
         """Drop a table or an index. It is gone at once; its rows are removed after that."""
-        done = await self._execute(command)
-        await self._purge(self._namespace)
+        done = await self._store.execute(command)
+        await self._purge(command.namespace)
         return {"dropped": True, "version": done.version}
 
     async def _create_index(self, command: CreateIndex) -> Fields:
@@ -158,40 +119,40 @@ class TableCalls:
         The reply shows the table as this call left it. So a call that is repeated later, when the index may
         be filled or dropped, gets the same reply and fills nothing.
         """
-        done = await self._execute(command)
+        done = await self._store.execute(command)
         made = done.schema.index(command.index)
-        if await self._unfilled(command.table, made):
-            await fill_index(self._store, self._namespace, done.schema, made)
+        if await self._unfilled(command, made):
+            await fill_index(self._store, command.namespace, done.schema, made)
         filled = with_index(done.schema, msgspec.structs.replace(made, state="ready"))
         return table_fields(filled) | {"version": done.version}
 
     async def _write_items(self, command: WriteItems) -> list[Fields | HoldfastError]:
         """Return the outcome of each of several writes, by position."""
-        done = (await self._execute(command)).items
+        done = (await self._store.execute(command)).items
         return [
             written_fields(write, outcome) if isinstance(outcome, ItemDone) else outcome
             for write, outcome in zip(command.writes, done, strict=True)
         ]
 
     async def _transact(self, command: TransactWrite) -> Fields:
-        done = await self._execute(command)
+        done = await self._store.execute(command)
         return {"versions": [item.version for item in done.items]}
 
     async def _reveal(self, command: RevealItem) -> Row | None:
         parts = (command.partition_key, command.sort_key)
         key = json.dumps([part for part in parts if part is not None])
-        return await revealed(self._store.call, command, f"{command.table} {key}")
+        return await revealed(self._store.execute, command, f"{command.table} {key}")
 
     async def _describe(self, command: DescribeTable) -> Fields:
-        async with self._view() as view:
-            return table_fields(await self._schema(view, command.table))
+        async with self._view(command) as view:
+            return table_fields(await self._schema(view, command))
 
     async def _list(self, command: ListTables) -> Fields:
-        async with self._view() as view:
-            return {"tables": [schema.name for schema in await tables_at(view.scan, self._namespace)]}
+        async with self._view(command) as view:
+            return {"tables": [schema.name for schema in await tables_at(view.scan, command.namespace)]}
 
     async def _get(self, command: GetItem) -> Row | Item | None:
-        async with self._view() as view:
+        async with self._view(command) as view:
             row = await self._row(view, command)
         if row is None or command.projection is None:
             return row
@@ -202,10 +163,10 @@ class TableCalls:
         return msgspec.structs.replace(item, value=value)
 
     async def _get_items(self, command: GetItems) -> list[Item | None]:
-        async with self._view() as view:
-            schema = await self._schema(view, command.table)
+        async with self._view(command) as view:
+            schema = await self._schema(view, command)
             places = [
-                Address(self._namespace, schema.item_space, named_key(schema, *key)[0])
+                Address(command.namespace, schema.item_space, named_key(schema, *key)[0])
                 for key in command.keys
             ]
             rows: list[Row | None] = []
@@ -216,14 +177,14 @@ class TableCalls:
 
     async def _get_ttl(self, command: GetItemTtl) -> Fields:
         """Return the seconds until an item expires; None if it never does, 0 if there is no item."""
-        async with self._view() as view:
-            schema = await self._with_ttl(view, command.table)
+        async with self._view(command) as view:
+            schema = await self._with_ttl(view, command)
             row = await self._row(view, command, schema)
         return {"ttl": 0 if row is None else seconds_left(row.expires_at, self._store.now())}
 
     async def _query(self, command: Query) -> ItemPage:
-        async with self._view() as view:
-            schema = await self._schema(view, command.table)
+        async with self._view(command) as view:
+            schema = await self._schema(view, command)
             keys = beginning_with(partition := partition_of(schema, command.partition_key))
             if command.sort_key_condition is not None:
                 if schema.sort_key is None:
@@ -234,27 +195,27 @@ class TableCalls:
             return await page_of_items(view, command, schema, keys)
 
     async def _scan(self, command: ScanItems) -> ItemPage:
-        async with self._view() as view:
-            return await page_of_items(view, command, await self._schema(view, command.table), ALL)
+        async with self._view(command) as view:
+            return await page_of_items(view, command, await self._schema(view, command), ALL)
 
     async def _query_index(self, command: QueryIndex) -> ItemPage:
-        async with self._view() as view:
-            return await page_of_index(view, command, await self._schema(view, command.table))
+        async with self._view(command) as view:
+            return await page_of_index(view, command, await self._schema(view, command))
 
     async def _check_index(self, command: CheckIndex) -> Fields:
         """Check that an index agrees with the items. Writes continue meanwhile."""
-        schema = await self._schema(self._store, command.table)
-        return await check_index(self._store, self._namespace, schema, schema.index(command.index))
+        schema = await self._schema(self._store, command)
+        return await check_index(self._store, command.namespace, schema, schema.index(command.index))
 
     async def _sweep(self, command: SweepItems) -> Fields:
-        schema = await self._with_ttl(self._store, command.table)
-        return {"removed": await sweep(self._store, self._namespace, schema)}
+        schema = await self._with_ttl(self._store, command)
+        return {"removed": await sweep(self._store, command.namespace, schema)}
 
     async def _changes(self, command: ReadItemChanges) -> Fields:
         """Read the changes of a table, with images of the items on request."""
         view, limit = command.view, rules.limit(command.limit)
-        async with self._view() as source:
-            schema = await self._schema(source, command.table)
+        async with self._view(command) as source:
+            schema = await self._schema(source, command)
             if view not in ("keys", schema.stream) and schema.stream != "both":
                 raise Unsupported(
                     f"table {schema.name!r} keeps only the images {schema.stream!r}", field="view"
@@ -262,7 +223,7 @@ class TableCalls:
             # Records that a dropped table of this name left in the journal are older than this table.
             prefix, since = table_prefix(schema.name), max(command.since, schema.id)
             found = await records_after(
-                source, self._namespace, prefix, since, limit, max_bytes=rules.MAX_TRANSFER_BYTES
+                source, command.namespace, prefix, since, limit, max_bytes=rules.MAX_TRANSFER_BYTES
             )
         records = [record for record in found.records if record.version > schema.id]
         return {
@@ -272,24 +233,22 @@ class TableCalls:
             "oldest": found.oldest,
         }
 
-    def _execute(self, command: Command) -> Awaitable[Any]:
-        return self._store.call(command)
-
-    def _view(self) -> AbstractAsyncContextManager[View]:
+    def _view(self, command: Command) -> AbstractAsyncContextManager[View]:
         """Open the view for a call that only reads. It sees every write before it, and none after it."""
-        return self._store.view(self._namespace)
+        return self._store.view(command.namespace)
 
-    async def _schema(self, source: Shown, table: str) -> TableSchema:
-        return await schema_at(source, self._namespace, table)
+    async def _schema(self, source: Shown, command: Any) -> TableSchema:
+        return await schema_at(source, command.namespace, command.table)
 
-    async def _unfilled(self, table: str, made: Index) -> bool:
+    async def _unfilled(self, command: CreateIndex, made: Index) -> bool:
         """Return True if an index exists and still has to be filled."""
-        [row] = await self._store.rows([schema_address(self._namespace, table)])
+        table = command.table
+        [row] = await self._store.rows([schema_address(command.namespace, table)])
         there = () if row is None else defined(row, table).indexes
         return any(index.id == made.id and index.state == "building" for index in there)
 
-    async def _with_ttl(self, source: Shown, table: str) -> TableSchema:
-        schema = await self._schema(source, table)
+    async def _with_ttl(self, source: Shown, command: Any) -> TableSchema:
+        schema = await self._schema(source, command)
         if schema.ttl_attribute is None:
             raise TtlNotConfigured(f"table {schema.name!r} has no ttl_attribute", field="table")
         return schema
@@ -298,17 +257,17 @@ class TableCalls:
         self, source: Shown, command: GetItem | GetItemTtl, schema: TableSchema | None = None
     ) -> Row | None:
         """Read the row of an item together with the table's definition, to detect an outdated cache."""
-        table = command.table
-        seen = schema or self._known.get(table)
-        place = schema_address(self._namespace, table)
+        table, namespace = command.table, command.namespace
+        seen = schema or self._known.get((namespace, table))
+        place = schema_address(namespace, table)
         while True:
             places = [place]
             if seen is not None:
                 key, _ = named_key(seen, command.partition_key, command.sort_key)
-                places.append(Address(self._namespace, seen.item_space, key))
+                places.append(Address(namespace, seen.item_space, key))
             definition, *rows = await source.rows(places)
             now = defined(definition, table)
-            self._known.keep(table, now)
+            self._known.keep((namespace, table), now)
             if seen is not None and now == seen:
                 return rows[0]
             seen = now
@@ -324,24 +283,24 @@ def _check_transfer(rows: Sequence[Row | None]) -> None:
         )
 
 
-_ANSWERS: Final[Mapping[type[Command], Callable[[TableCalls, Any], Awaitable[Any]]]] = {
-    CreateTable: TableCalls._create_table,
-    DropTable: TableCalls._drop,
-    CreateIndex: TableCalls._create_index,
-    DropIndex: TableCalls._drop,
-    WriteItems: TableCalls._write_items,
-    TransactWrite: TableCalls._transact,
-    RevealItem: TableCalls._reveal,
-    DescribeTable: TableCalls._describe,
-    ListTables: TableCalls._list,
-    GetItem: TableCalls._get,
-    GetItems: TableCalls._get_items,
-    GetItemTtl: TableCalls._get_ttl,
-    Query: TableCalls._query,
-    ScanItems: TableCalls._scan,
-    QueryIndex: TableCalls._query_index,
-    CheckIndex: TableCalls._check_index,
-    SweepItems: TableCalls._sweep,
-    ReadItemChanges: TableCalls._changes,
+_ANSWERS: Final[Mapping[type[Command], Callable[[TableAnswers, Any], Awaitable[Any]]]] = {
+    CreateTable: TableAnswers._create_table,
+    DropTable: TableAnswers._drop,
+    CreateIndex: TableAnswers._create_index,
+    DropIndex: TableAnswers._drop,
+    WriteItems: TableAnswers._write_items,
+    TransactWrite: TableAnswers._transact,
+    RevealItem: TableAnswers._reveal,
+    DescribeTable: TableAnswers._describe,
+    ListTables: TableAnswers._list,
+    GetItem: TableAnswers._get,
+    GetItems: TableAnswers._get_items,
+    GetItemTtl: TableAnswers._get_ttl,
+    Query: TableAnswers._query,
+    ScanItems: TableAnswers._scan,
+    QueryIndex: TableAnswers._query_index,
+    CheckIndex: TableAnswers._check_index,
+    SweepItems: TableAnswers._sweep,
+    ReadItemChanges: TableAnswers._changes,
 }
 """How commands are answered that need more than to be executed."""
