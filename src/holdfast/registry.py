@@ -240,19 +240,17 @@ def _postgres(url: str, rest: str, keys: Keyring | None) -> Engine:
 def _nats(url: str, rest: str, keys: Keyring | None) -> Service:
     """Make a client of a service over NATS. It ignores the keys, because the service signs with its own."""
     # late: it takes 13 ms, and few programs use a service
-    from holdfast.client.addresses import nats_address
     from holdfast.client.nats import NatsClient
 
-    return NatsClient(nats_address(url))
+    return NatsClient(url)
 
 
 def _http(url: str, rest: str, keys: Keyring | None) -> Service:
     """Make a client of a service over HTTP. It ignores the keys, because the service signs with its own."""
     # late: few programs use a service
-    from holdfast.client.addresses import http_address
     from holdfast.client.http import HttpClient
 
-    return HttpClient(http_address(url))
+    return HttpClient(url)
 
 
 def _cluster(url: str, rest: str, keys: Keyring | None) -> Engine:

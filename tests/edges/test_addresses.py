@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.addresses import nats_address
+from holdfast.bus.address import nats_address
 from holdfast.edges.settings.addresses import public_url, service_url
 from holdfast.edges.settings.read import read_config
 

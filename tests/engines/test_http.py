@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.client import http
-from holdfast.client.addresses import http_address
+from holdfast.client.http import http_address
 from holdfast.masking import shown
 from tests.edges.http.ground import served
 from tests.nats import lasting_nats_server

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.bus.address import NATS_OPTIONS, nats_address
 from holdfast.bus.login import Login
-from holdfast.client.addresses import NATS_OPTIONS, nats_address
 from holdfast.edges.nats.server import NatsServer
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
 from holdfast.testing.exact import refusal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast import seams
+from holdfast.bus.address import nats_address
 from holdfast.client import nats
-from holdfast.client.addresses import nats_address
 
 if TYPE_CHECKING:
     import pytest

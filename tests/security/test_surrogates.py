@@ -12,8 +12,7 @@ from typing import Any, Final
 import pytest
 
 import holdfast
-from holdfast.client.addresses import http_address
-from holdfast.client.http import HttpConnection, HttpRequest
+from holdfast.client.http import HttpConnection, HttpRequest, http_address
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.store import Store

@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections import deque
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qsl
 
 import msgspec
 
-from holdfast import seams
+from holdfast import masking, seams
+from holdfast.bus.address import seconds_in
 from holdfast.client.client import Client
 from holdfast.client.transport import ServiceTime
-from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
+from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValidationError, ValueTooLarge
 from holdfast.wire.blobs import FIELDS, HEADER, in_ascii
 from holdfast.wire.dialects import PLUGIN
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from holdfast.client.addresses import HttpAddress
     from holdfast.client.transport import Late
     from holdfast.wire.dialects import Dialect
 
@@ -48,6 +51,89 @@ AGAIN_SECONDS: Final = 0.2
 """The interval between attempts to send a read again or to follow changes again."""
 PROBLEM: Final = "application/problem+json"
 TOLD: Final = FIELDS.lower()
+
+HTTP_OPTIONS: Final = {
+    "token": "the token that lets this client in",
+    "token_file": "a file with that token",
+    "timeout": "after how many seconds a call gives up",
+    "tls_ca": "a file with the certificates to trust",
+}
+"""The query options of an `http://` or `https://` URL."""
+_PLACE: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?/?")
+_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,500}")
+
+
+class HttpAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of a service, and the token for it."""
+
+    scheme: str
+    host: str
+    port: int
+    token: str | None = None
+    timeout: float = 5.0
+    tls_ca: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address without its token."""
+        return f"{self.scheme}://{self.netloc}"
+
+    @property
+    def netloc(self) -> str:
+        """The host and the port, as in a `Host` header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context for TLS; None without TLS.
+
+        Raises:
+            ValidationError: The file with certificates is missing or has the wrong content.
+        """
+        if self.scheme != "https":
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.tls_ca)
+        except (OSError, ssl.SSLError):
+            raise ValidationError("tls_ca in url names no file with certificates", field="url") from None
+
+
+def http_address(url: str) -> HttpAddress:
+    """Parse a URL such as `https://host:8420?token_file=token`.
+
+    Raises:
+        ValidationError: The URL names no host, or has an unknown option or one with an illegal value.
+    """
+    where, _, query = url.partition("?")
+    scheme, _, place = where.partition("://")
+    found = _PLACE.fullmatch(place)
+    if found is None or not 0 < int(found[2] or 1) < 65_536:
+        raise ValidationError(
+            f"url must be {scheme}://host:port, with a token as ?token=… or ?token_file=…", field="url"
+        )
+    fields: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    for name in fields:
+        if name not in HTTP_OPTIONS:
+            raise ValidationError(
+                f"url has the unknown option {name!r}; known are {', '.join(HTTP_OPTIONS)}", field="url"
+            )
+    if "timeout" in fields:
+        fields["timeout"] = seconds_in(fields["timeout"])
+    if "token_file" in fields:
+        fields["token"] = _read(fields.pop("token_file"))
+    if "token" in fields and not _TOKEN.fullmatch(fields["token"]):
+        raise ValidationError("token in url is not a token", field="url")
+    usual = 443 if scheme == "https" else 80
+    return HttpAddress(scheme=scheme, host=found[1].strip("[]"), port=int(found[2] or usual), **fields)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ValidationError(
+            f"token_file in url names no file with a token: {masking.shown_path(path)!r}", field="url"
+        ) from None
 
 
 class Broken(Exception):
@@ -451,10 +537,14 @@ class HttpClient(Client):
     """A client of a service over HTTP.
 
     Args:
-        address: The address of the service, and the token for it.
+        url: The address of the service, and the token for it.
+
+    Raises:
+        ValidationError: The URL is not one of a service over HTTP.
     """
 
-    def __init__(self, address: HttpAddress) -> None:
+    def __init__(self, url: str) -> None:
+        address = http_address(url)
         self._http = HttpTransport(address)
         super().__init__(self._http, address.timeout)
         self._address = address

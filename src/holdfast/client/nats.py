@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from holdfast import seams
+from holdfast.bus.address import nats_address
 from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
 from holdfast.bus.protocol import block
@@ -29,9 +30,9 @@ from holdfast.wire.subjects import asked_at, event_pattern, ready_subject
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.bus.address import NatsAddress
     from holdfast.bus.connection import Subscription
     from holdfast.bus.protocol import Message
-    from holdfast.client.addresses import NatsAddress
     from holdfast.client.transport import Late
     from holdfast.wire.dialects import Dialect
 
@@ -261,10 +262,14 @@ class NatsClient(Client):
     """A client of a service over NATS.
 
     Args:
-        address: The address of the service and the login.
+        url: The address of the service and the login.
+
+    Raises:
+        ValidationError: The URL is not one of a service over NATS.
     """
 
-    def __init__(self, address: NatsAddress) -> None:
+    def __init__(self, url: str) -> None:
+        address = nats_address(url)
         super().__init__(NatsTransport(address), address.timeout)
         self._address = address
 

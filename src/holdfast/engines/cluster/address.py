@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from holdfast import masking
-from holdfast.client.addresses import NatsAddress
+from holdfast.bus.address import NatsAddress
 from holdfast.errors import ValidationError
 
 OPTIONS: Final = {
