@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from holdfast.verbs import keys, tables
 from holdfast.verbs.fields import Several
 
 if TYPE_CHECKING:
+    from holdfast.declare import Declaration
     from holdfast.store import Store
 
 
@@ -73,10 +74,16 @@ class TableVerbs(tables.TableVerbs):
     """Makes commands of the fields of calls on tables."""
 
     def __getattr__(self, verb: str) -> Callable[[dict[str, Any]], Any]:
-        return partial(self.made, commands.VERBS[verb])
+        return partial(made, self, commands.VERBS[verb])
+
+
+def made(caller: tables.TableVerbs, declaration: Declaration, fields: Mapping[str, Any]) -> Any:
+    """Return what a call on tables with these fields makes."""
+    message: Any = declaration.of_fields(fields)
+    return declaration.make(caller, message, declaration.origin_of(caller, message, fields.get("deadline")))
 
 
 def table_calls(store: Store, namespace: str) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
     """Return what answers the verbs on tables as a door does."""
     called = store.tables_in(namespace)
-    return lambda verb, fields: FAMILIES["table"][verb].answer(called, fields)
+    return lambda verb, fields: FAMILIES["table"][verb].call(called, fields)

@@ -16,7 +16,7 @@ from holdfast.errors import DatabaseError, KeyNotFound, MissingField, Validation
 from holdfast.handles import blob_upload
 from holdfast.rows import PARTS
 from holdfast.testing.exact import refusal
-from holdfast.wire.blobs import blob_write
+from holdfast.wire.writes import written
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,8 @@ async def store() -> AsyncIterator[Store]:
 
 async def call(store: Store, verb: str, **fields: Any) -> dict[str, Any]:
     """A call as a door makes it."""
-    write = blob_write(VERBS[verb], store.pipeline.verbs(NAME), fields)
+    declaration = VERBS[verb]
+    write = written(declaration, store.pipeline.verbs(NAME), declaration.of_fields(fields), None)
     assert write.command is not None
     return write.show(await store.pipeline.call(write.command))
 

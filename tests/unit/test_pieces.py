@@ -194,7 +194,7 @@ async def test_no_more_changes_are_read_than_fit_a_reply(
     versions: list[int] = []
     since = 0
     while len(versions) < 3_000:
-        page = await keys.VERBS["changes"].answer(kv, {"since": since, "limit": 10_000})
+        page = await keys.VERBS["changes"].call(kv, {"since": since, "limit": 10_000})
         versions += [change["version"] for change in page["changes"]]
         since = page["next"]
     assert versions == [*range(1, 3_001)]
@@ -374,7 +374,7 @@ async def test_a_service_passes_values_on_as_they_are_stored(
         raise AssertionError(f"the value of {key} was made")
 
     monkeypatch.setattr(stored, "_value", none_is_made)
-    answer = await keys.VERBS[verb].answer(kv, {"key": "k", "keys": ["k", "none"], "values": True})
+    answer = await keys.VERBS[verb].call(kv, {"key": "k", "keys": ["k", "none"], "values": True})
     monkeypatch.undo()
     shown = msgspec.json.decode(msgspec.json.encode(answer))
     [entry, *others] = {"get": [shown], "get_many": shown.get("results"), "list": shown.get("entries")}[verb]

@@ -33,10 +33,12 @@ from holdfast.tables.commands import VERBS
 from holdfast.tables.conditions import attr
 from holdfast.tables.updates import if_not_exists
 from holdfast.verbs.tables import TableVerbs
-from holdfast.wire.blobs import blob_write, with_data
+from holdfast.wire.blobs import with_data
 from holdfast.wire.payload import fields_of
+from holdfast.wire.writes import written
 from tests.nats import connection, nats_server
 from tests.verbs import Verbs
+from tests.verbs import made as made_by
 
 GOLDEN = Path(__file__).with_name("golden_tables.json")
 Call = tuple[str, str, dict[str, Any]]
@@ -344,10 +346,12 @@ def command_of(
     """Return the command that a service makes of a call and, of independent writes, the errors of others."""
     caller = _verbs(f"{family}/trivia")
     if family == "blob":
-        command = blob_write(BLOB_VERBS[verb], caller, fields).command
+        declaration = BLOB_VERBS[verb]
+        message = declaration.of_fields(fields)
+        command = written(declaration, caller, message, fields.get("deadline")).command
         assert command is not None
         return command
-    made = TableVerbs(caller).made(VERBS[verb], fields)
+    made = made_by(TableVerbs(caller), VERBS[verb], fields)
     if isinstance(made, tuple):
         command, several = made
         return command, [f"{at} {_refusal(error)}" for at, error in several.refused.items()]

@@ -33,8 +33,6 @@ from holdfast.stored import entry_of
 from holdfast.wire.blobs import (
     FIELDS,
     HEADER,
-    blob_message,
-    blob_result,
     fields_text,
     part_fields,
     part_of,
@@ -302,7 +300,7 @@ def _message(command: WriteCommand) -> tuple[str, dict[str, Any]]:
         return declaration.name, tables.message_of(command)
     if not declaration.in_order:
         return declaration.name, declaration.fields_of(command) | origin_fields(command.origin)
-    return (blob_message if has_blobs(command.namespace) else message_of)(command)
+    return message_of(command)
 
 
 def _result(command: Any, reply: Mapping[str, Any]) -> Any:
@@ -315,7 +313,7 @@ def _result(command: Any, reply: Mapping[str, Any]) -> Any:
     codec = READS.get(command.declared.reply)
     if codec is not None:
         return codec.read(command, reply)
-    return (blob_result if has_blobs(command.namespace) else result_of)(command, reply)
+    return result_of(command, reply)
 
 
 def _no_reply(subject: str, seconds: float) -> Unavailable:

@@ -18,7 +18,6 @@ from holdfast.verbs.fields import Provenance, Several, required
 from holdfast.verbs.unknown import refuse_unknown_names
 
 if TYPE_CHECKING:
-    from holdfast.declare import Declaration
     from holdfast.origin import Origin
     from holdfast.tables.commands import CheckItem, DeleteItem, ItemWrite, PutItem, UpdateItem
     from holdfast.verbs.caller import NamespaceCaller
@@ -68,11 +67,6 @@ class TableVerbs:
         self.deadline = caller.deadline
         self.origin_by = caller.origin_by
         self.origin_of = caller.origin_of
-
-    def made(self, declaration: Declaration, fields: Mapping[str, Any]) -> Any:
-        """Return what a call with these fields makes. Its deadline is the one that the service computed."""
-        message: Any = declaration.of_fields(fields)
-        return declaration.make(self, message, declaration.origin_of(self, message, fields.get("deadline")))
 
     def item_writes(self, writes: object, table: object, origin: Origin) -> Several[PutItem | DeleteItem]:
         """Return the writes of `batch_write_item`, each of which may be refused."""

@@ -1,4 +1,4 @@
-"""Calls of the verbs that write keys, on both sides of the wire.
+"""Calls of the verbs that write keys and blobs, on both sides of the wire.
 
 A client converts a command to the fields of a message, and the reply to the command's result. A service, and
 the retry of a dead letter, make the command of the fields and show its result. Both sides are derived from
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET
 
-from holdfast.commands import Deleted, LetterStored, Missed, Results, Stored, Versions, WriteCommand
+from holdfast.blobs.commands import Begun
+from holdfast.blobs.fields import BegunReply, PartStoredReply
+from holdfast.blobs.manifest import PART_BYTES
+from holdfast.commands import Deleted, Done, LetterStored, Missed, Results, Stored, Versions, WriteCommand
 from holdfast.declare import DECLARED
 from holdfast.errors import HoldfastError
 from holdfast.model import number_in
@@ -24,6 +27,7 @@ from holdfast.replies import (
     DeleteManyReply,
     EscalateReply,
     IncrReply,
+    Nothing,
     SetManyReply,
     StoredReply,
     TouchReply,
@@ -53,11 +57,12 @@ class Codec(msgspec.Struct, frozen=True):
     """How a reply is made and read.
 
     Args:
-        show: Takes a result and the `envelope` of the call, and returns the fields of the reply.
+        show: Takes the command, its result and the `envelope` of the call, and returns the fields of the
+            reply.
         read: Takes the command and the fields of its reply, and returns the result.
     """
 
-    show: Callable[[Any, object], dict[str, Any]]
+    show: Callable[[Any, Any, object], dict[str, Any]]
     read: Callable[[Any, Mapping[str, Any]], Any]
 
 
@@ -72,13 +77,13 @@ def write_of(verb: str, caller: NamespaceCaller, fields: Mapping[str, Any]) -> W
 def written(declaration: Declaration, caller: NamespaceCaller, message: Any, deadline: int | None) -> Write:
     """Build the write that a message asks for. Its deadline is the one that the service computed."""
     made = declaration.make(caller, message, caller.origin_of(message, deadline))
-    show, envelope = CODECS[declaration.reply].show, message.envelope
+    show, envelope = CODECS[declaration.reply].show, getattr(message, "envelope", None)
     if not declaration.several:
-        return Write(made, lambda result: show(result, envelope))
+        return Write(made, lambda result: show(made, result, envelope))
     command, several = made
     return Write(
         command if several.legal else None,
-        lambda result: show(several.merge(() if result is None else result.items), envelope),
+        lambda result: show(command, several.merge(() if result is None else result.items), envelope),
     )
 
 
@@ -86,8 +91,10 @@ def message_of(command: WriteCommand) -> tuple[str, dict[str, Any]]:
     """Convert a command to a verb and the fields of its request."""
     declaration = command.declared
     fields = declaration.fields_of(command)
-    # A known intention returns the value of the first time, which the command need not have.
-    fields["envelope"] = BARE if declaration.has_value and command.origin.once is not True else True
+    if "envelope" in declaration.names:
+        # A known intention returns the value of the first time, which the command need not have.
+        bare = declaration.has_value and command.origin.once is not True
+        fields["envelope"] = BARE if bare else True
     return declaration.name, fields | origin_fields(command.origin)
 
 
@@ -96,7 +103,7 @@ def result_of(command: WriteCommand, reply: Mapping[str, Any]) -> Any:
     return CODECS[command.declared.reply].read(command, reply)
 
 
-def show_stored(result: Stored, envelope: object) -> dict[str, Any]:
+def _show_stored(command: Any, result: Stored, envelope: object) -> dict[str, Any]:
     """Show a stored entry: its version and deadline, or more with `envelope`.
 
     `envelope` true shows the whole entry, `BARE` all but its value.
@@ -119,25 +126,26 @@ def _read_set(command: Any, reply: Mapping[str, Any]) -> Stored:
     return Stored(reply["key"], row_of(reply, None if value is None else value.encode()))
 
 
-def _show_appended(result: Stored, envelope: object) -> dict[str, Any]:
-    return {"key": result.key, "number": number_in(result.key), **show_stored(result, envelope)}
+def _show_appended(command: Any, result: Stored, envelope: object) -> dict[str, Any]:
+    shown = _show_stored(command, result, envelope)
+    return {"key": result.key, "number": number_in(result.key), **shown}
 
 
-def _show_sum(result: Stored, envelope: object) -> dict[str, Any]:
-    return {**show_stored(result, envelope), "value": look_over(result.key, result.row)}
+def _show_sum(command: Any, result: Stored, envelope: object) -> dict[str, Any]:
+    return {**_show_stored(command, result, envelope), "value": look_over(result.key, result.row)}
 
 
-def _show_touched(result: Stored | Missed, envelope: object) -> dict[str, Any]:
+def _show_touched(command: Any, result: Stored | Missed, envelope: object) -> dict[str, Any]:
     if isinstance(result, Missed):
         return {"touched": False}
-    return {"touched": True, **show_stored(result, envelope)}
+    return {"touched": True, **_show_stored(command, result, envelope)}
 
 
 def _read_touched(command: Any, reply: Mapping[str, Any]) -> Stored | Missed:
     return _read_stored(command, reply) if reply["touched"] else Missed()
 
 
-def _show_deleted(result: Deleted, envelope: object) -> dict[str, Any]:
+def _show_deleted(command: Any, result: Deleted, envelope: object) -> dict[str, Any]:
     return {"deleted": False} if result.version is None else {"deleted": True, "version": result.version}
 
 
@@ -145,7 +153,7 @@ def _read_deleted(command: Any, reply: Mapping[str, Any]) -> Deleted:
     return Deleted(reply.get("version"))
 
 
-def _show_versions(result: Versions, envelope: object) -> dict[str, Any]:
+def _show_versions(command: Any, result: Versions, envelope: object) -> dict[str, Any]:
     fields: dict[str, Any] = {"versions": list(result.versions)}
     return fields if result.numbers is UNSET else fields | {"numbers": list(result.numbers)}
 
@@ -156,7 +164,7 @@ def _read_versions(command: Any, reply: Mapping[str, Any]) -> Versions:
     return Versions(versions, (None,) * len(versions), numbers)
 
 
-def _show_letter(result: LetterStored, envelope: object) -> dict[str, Any]:
+def _show_letter(command: Any, result: LetterStored, envelope: object) -> dict[str, Any]:
     return {"letter": result.number}
 
 
@@ -164,17 +172,21 @@ def _read_letter(command: Any, reply: Mapping[str, Any]) -> LetterStored:
     return LetterStored(reply["letter"])
 
 
+def _read_done(command: Any, reply: Mapping[str, Any]) -> Done:
+    return Done()
+
+
 def _show_members(
-    show: Callable[[Any, object], dict[str, Any]],
-) -> Callable[[Sequence[Any], object], dict[str, Any]]:
+    show: Callable[[Any, Any, object], dict[str, Any]],
+) -> Callable[[Any, Sequence[Any], object], dict[str, Any]]:
     """Return the function that shows the results of several members, and the errors that refused others."""
 
     def shown(member: Any, envelope: object) -> dict[str, Any]:
         if isinstance(member, HoldfastError):
             return {"success": False, **error_fields(member)}
-        return {"success": True, **show(member, envelope)}
+        return {"success": True, **show(None, member, envelope)}
 
-    return lambda members, envelope: {"results": [shown(member, envelope) for member in members]}
+    return lambda command, members, envelope: {"results": [shown(member, envelope) for member in members]}
 
 
 def _read_members(command: Any, reply: Mapping[str, Any]) -> Results:
@@ -185,14 +197,20 @@ def _read_members(command: Any, reply: Mapping[str, Any]) -> Results:
 
 
 CODECS: Final[Mapping[Any, Codec]] = {
-    StoredReply: Codec(show_stored, _read_set),
+    StoredReply: Codec(_show_stored, _read_set),
     AppendReply: Codec(_show_appended, _read_set),
     IncrReply: Codec(_show_sum, _read_stored),
     TouchReply: Codec(_show_touched, _read_touched),
     DeletedReply: Codec(_show_deleted, _read_deleted),
-    SetManyReply: Codec(_show_members(show_stored), _read_members),
+    SetManyReply: Codec(_show_members(_show_stored), _read_members),
     DeleteManyReply: Codec(_show_members(_show_deleted), _read_members),
     BatchReply: Codec(_show_versions, _read_versions),
     EscalateReply: Codec(_show_letter, _read_letter),
+    BegunReply: Codec(
+        lambda command, result, envelope: {"upload": result.upload, "part_bytes": PART_BYTES},
+        lambda command, reply: Begun(reply["upload"]),
+    ),
+    PartStoredReply: Codec(lambda command, result, envelope: {"checksum": command.checksum}, _read_done),
+    Nothing: Codec(lambda command, result, envelope: {}, _read_done),
 }
 """How each kind of reply to a write is made and read."""

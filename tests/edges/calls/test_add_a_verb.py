@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Unpack
 
@@ -17,22 +16,22 @@ import pytest
 
 import holdfast
 from holdfast import rules
-from holdfast.commands import KeyChange, Stored
+from holdfast.commands import KeyChange, Listed, Read, Stored
 from holdfast.decide import decision
 from holdfast.decide.draft import Draft
 from holdfast.decide.keys import _expected, _needs_key, _store
 from holdfast.declare import DECLARED, Says, verb
-from holdfast.edges.calls import Verb, keys, reading
+from holdfast.edges.calls import keys, reading
 from holdfast.edges.cli import app, run
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.errors import KeyNotFound, ValidationError
-from holdfast.forms import KeyFields, KeyWriteFields
+from holdfast.forms import KeyWriteFields
 from holdfast.handles.kv import KV, entry_in
 from holdfast.model import Entry
-from holdfast.replies import DeleteManyReply, StoredReply
+from holdfast.replies import DeletePrefixReply, StoredReply
 from holdfast.stored import value_of
-from holdfast.verbs.fields import Provenance, required
+from holdfast.verbs.fields import Provenance
 from tests.docs.test_examples import blocks_of
 from tests.edges.nats.ground import Running, calling, serving
 from tools.pages import asyncapi
@@ -48,7 +47,15 @@ class Multiply(KeyChange, frozen=True, kw_only=True, gc=False):
     by: Annotated[float | int, Says(rule=rules.increment, help="The factor.")]
 
 
-DECLARED.pop("multiply")  # until a test adds it
+@verb("clear", reply=DeletePrefixReply, writes=True, destroys=True, walks=True)
+class Clear(Read, frozen=True, kw_only=True, gc=False):
+    """Remove keys, one by one."""
+
+    key: Annotated[str, Says(rule="key", help="The beginning of the keys.")]
+
+
+for name in ("multiply", "clear"):
+    DECLARED.pop(name)  # until a test adds it
 
 
 def _multiply(draft: Draft, command: Multiply) -> Stored:
@@ -194,32 +201,26 @@ async def test_programs_can_call_it(nats_server: NatsServer) -> None:
 
 
 async def test_a_verb_of_several_steps(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verb on keys without a command of its own is an answer that takes the handle, and an entry."""
-
-    async def clear(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-        page = await kv.list(required(fields, "key"))
-        return {"results": [{"success": True, "deleted": await kv.delete(key)} for key in page.keys]}
-
-    entry = Verb(
-        name="clear",
-        help="Remove keys, one by one.",
-        fields=KeyFields,
-        reply=DeleteManyReply,
-        answer=clear,
-        writes=True,
-        destroys=True,
-        walks=True,
-    )
-    monkeypatch.setitem(keys.VERBS, "clear", entry)
+    """A verb that `decide` does not know is a class of commands, and an answer of the pipeline."""
+    declaration = Clear.declaration
+    assert declaration is not None
+    monkeypatch.setitem(keys.VERBS, "clear", keys.declared(declaration))
     assert "clear" not in reading("kv")
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
+        kv = running.store.kv("trivia")
+
+        async def clear(command: Clear) -> Listed:
+            page = await kv.list(command.key)
+            return Listed([key for key in page.keys if await kv.delete(key)], [], None)
+
+        running.store.pipeline.answer({Clear: clear})
         set_a, cleared = await caller.ask_all(
             [("db.kv.trivia.set", {"key": "a", "value": 1}), ("db.kv.trivia.clear", {"key": "a", "kye": 1})]
         )
         assert set_a.fields["version"] == 1
-        assert cleared.fields == {"success": True, "results": [{"success": True, "deleted": True}]}
+        assert (cleared.fields["success"], cleared.fields["keys"]) == (True, ["a"])
         assert cleared.headers["Holdfast-Warning"] == "unknown field kye"
-        assert (await running.store.kv("trivia").list()).keys == []
+        assert (await kv.list()).keys == []
 
 
 @pytest.mark.usefixtures("added")

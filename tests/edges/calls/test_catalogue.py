@@ -105,13 +105,13 @@ async def called(store: holdfast.Store, family: str, verb: Verb, fields: Noted) 
     if family == "admin":
         fields["principal"] = "test"
         fields["slow_log"] = partial(SlowLog().page, instance="one")
-        return await verb.answer(store, fields)
+        return await verb.call(store, fields)
     if family == "table":
-        return await verb.answer(store.tables_in("table/trivia", writer="trivia"), fields)
+        return await verb.call(store.tables_in("table/trivia", writer="trivia"), fields)
     kv = KV(store.pipeline, store.pipeline.verbs("kv/trivia", writer="trivia"))
     if not verb.in_order:
-        return await verb.answer(kv, fields)
-    write = verb.answer(kv.verbs, fields)
+        return await verb.call(kv, fields)
+    write = verb.call(kv, fields)
     return write.show(await store.pipeline.call(write.command))
 
 
@@ -148,6 +148,6 @@ async def test_a_get_is_answered_alike_both_ways(nats_server: NatsServer, dialec
         semantics = {"purpose": "cache", "producer": "a"}
         await kv.set("full", "x", ttl=60, semantics=semantics, request_id="r", spec_ref="s", writer="w")
         for key in ("plain", "full", "nothing"):
-            slow = await FAMILIES["kv"]["get"].answer(kv, {"key": key})
+            slow = await FAMILIES["kv"]["get"].call(kv, {"key": key})
             quick = await caller.ask(f"{root}.get", {"key": key, **named})
             assert quick == json.loads(dialect.reply(slow))

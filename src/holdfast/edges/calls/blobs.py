@@ -7,23 +7,19 @@ door decides how they travel.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from holdfast.blobs import commands
 from holdfast.blobs.manifest import PART_BYTES, part_key, part_space
 from holdfast.edges.calls import keys
 from holdfast.edges.calls.catalogue import Verb, catalogue
-from holdfast.forms import KeyFields
 from holdfast.handles.blobs import Blobs
-from holdfast.replies import EntryReply
 from holdfast.rows import Address
-from holdfast.wire.blobs import blob_write
 from holdfast.wire.replies import row_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.blobs.commands import GetBlob, GetPart
     from holdfast.handles.kv import KV
 
@@ -34,9 +30,9 @@ SHARED: Final = (
 """The verbs that blobs share with keys."""
 
 
-async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
+async def _get(kv: KV, message: Any, deadline: int | None) -> dict[str, Any]:
     """Return at most as many bytes as a message holds. The reply says which these are."""
-    command: GetBlob = _made("get", kv, fields)
+    command: GetBlob = commands.VERBS["get"].make(kv.verbs, message, None)
     end = command.start + PART_BYTES
     row, _ = await kv.store.get_at(kv.namespace, command.key)
     if row is None:
@@ -52,8 +48,8 @@ async def _get(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _get_part(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    command: GetPart = _made("get_part", kv, fields)
+async def _get_part(kv: KV, message: Any, deadline: int | None) -> dict[str, Any]:
+    command: GetPart = commands.VERBS["get_part"].make(kv.verbs, message, None)
     kv.store.admit(kv.namespace)
     place = Address(kv.namespace, part_space(command.upload), part_key(command.number))
     [row] = await kv.store.parts([place])
@@ -62,25 +58,13 @@ async def _get_part(kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"exists": True, "checksum": row.value, "data": row.data}
 
 
-def _made(verb: str, kv: KV, fields: Mapping[str, Any]) -> Any:
-    """Return the command of a call that reads."""
-    declaration = commands.VERBS[verb]
-    return declaration.make(kv.verbs, declaration.of_fields(fields), None)
-
-
 _READS: Final = {"get": _get, "get_part": _get_part}
 VERBS: Final = catalogue(
     *(
-        Verb.of(declaration, _READS.get(name) or partial(blob_write, declaration))
+        Verb.of(declaration, _READS[name]) if name in _READS else keys.declared(declaration)
         for name, declaration in commands.VERBS.items()
     ),
-    Verb(
-        name="head",
-        help="Describe a blob.",
-        fields=KeyFields,
-        reply=EntryReply,
-        answer=keys.VERBS["get"].answer,
-    ),
+    replace(keys.VERBS["get"], name="head", help="Describe a blob."),
     *(keys.VERBS[name] for name in SHARED),
 )
 """The verbs on blobs."""

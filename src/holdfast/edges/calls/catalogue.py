@@ -87,8 +87,8 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         help: Its effect, in one sentence.
         fields: A struct with the fields of a call. Those without a default are required.
         reply: A struct with the fields of a successful reply.
-        answer: Takes the object that the family's door passes and the fields of a call, and returns the
-            fields of the reply; see the module of the family.
+        answer: Takes a handle of the family, a message and its deadline; see the module of the family. That
+            of a verb for operators takes the store and the fields of a call.
         writes: Whether it may change anything.
         destroys: Whether it may remove existing data.
         in_order: Whether it is handed over before the next request of its connection starts, so that it takes
@@ -100,32 +100,20 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     fields: type[msgspec.Struct]
     reply: type[msgspec.Struct]
-    answer: Callable[[Any, Mapping[str, Any]], Any]
+    answer: Callable[..., Any]
     writes: bool = False
     destroys: bool = False
     in_order: bool = False
     walks: bool = False
     declaration: Declaration | None = None
-    """The declaration into whose message a door may decode a request at once, if any."""
+    """The declaration of which it is made; None for a verb of operators."""
     shape: Shape = Shape(frozenset())
     plain: frozenset[str] = frozenset()
     """The fields of a request that need no further check. The same as `shape.plain`, with one lookup less."""
 
     @classmethod
-    def of(
-        cls,
-        declaration: Declaration,
-        answer: Callable[[Any, Mapping[str, Any]], Any],
-        *,
-        at_once: bool = False,
-    ) -> Verb:
-        """Return the entry of a declared verb.
-
-        Args:
-            declaration: The declaration.
-            answer: Answers its calls.
-            at_once: Whether a door may decode its requests into the declared message.
-        """
+    def of(cls, declaration: Declaration, answer: Callable[..., Any]) -> Verb:
+        """Return the entry of a declared verb."""
         assert declaration.reply is not None
         return cls(
             name=declaration.name,
@@ -137,11 +125,17 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
             destroys=declaration.destroys,
             in_order=declaration.in_order,
             walks=declaration.walks,
-            declaration=declaration if at_once else None,
+            declaration=declaration,
         )
 
     def __post_init__(self) -> None:
         self._know(shape_of(self.fields))
+
+    def call(self, handle: Any, fields: Mapping[str, Any]) -> Any:
+        """Return the answer to a call with these fields, for a caller who has no bytes to decode."""
+        if self.declaration is None:
+            return self.answer(handle, fields)
+        return self.answer(handle, self.declaration.of_fields(fields), fields.get("deadline"))
 
     def holds(self, field: str, verbs: Iterable[Verb]) -> None:
         """Note that a field holds the fields of any of several verbs."""

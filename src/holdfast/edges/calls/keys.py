@@ -1,10 +1,10 @@
 """The verbs on keys, which every door answers for the entries of a plugin or of a tenant's project.
 
-They are derived from the classes of commands that declare them; see `holdfast.declare`. An answer takes
-fields and returns fields. The door decides who may call it, whether the deadline has passed, and how the
-reply is spelled. The `answer` of a verb that is `in_order` takes the maker of commands and returns a
-`holdfast.wire.writes.Write`, which the door hands over at once. The `answer` of any other verb takes a
-handle, `holdfast.KV`, and is awaited.
+They are derived from the classes of commands that declare them; see `holdfast.declare`. An `answer` takes a
+handle, `holdfast.KV`, a message and its deadline. The door decides who may call it, whether the deadline has
+passed, and how the reply is spelled. The `answer` of a verb that is `in_order` returns a
+`holdfast.wire.writes.Write`, which the door hands over at once. That of any other verb is awaited and returns
+the fields of the reply.
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ from holdfast.declare import DECLARED
 from holdfast.edges.calls.catalogue import Verb
 from holdfast.errors import ValidationError
 from holdfast.wire.reads import reply_to
-from holdfast.wire.writes import write_of
+from holdfast.wire.writes import written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
 
     from holdfast.declare import Declaration
     from holdfast.handles.kv import KV
+    from holdfast.wire.writes import Write
 
 
 def declared(declaration: Declaration) -> Verb:
     """Return the entry of a declared verb."""
-    answer = partial(write_of, declaration.name) if declaration.in_order else partial(_answer, declaration)
-    return Verb.of(declaration, answer, at_once=True)
+    return Verb.of(declaration, partial(_write if declaration.in_order else _answer, declaration))
 
 
-async def _answer(declaration: Declaration, kv: KV, fields: Mapping[str, Any]) -> dict[str, Any]:
-    message, deadline = declaration.of_fields(fields), fields.get("deadline")
-    return await reply_to(declaration, kv.store.call, kv.verbs, message, deadline)
+def _write(declaration: Declaration, kv: KV, message: Any, deadline: int | None) -> Write:
+    return written(declaration, kv.verbs, message, deadline)
+
+
+def _answer(
+    declaration: Declaration, kv: KV, message: Any, deadline: int | None
+) -> Awaitable[dict[str, Any]]:
+    return reply_to(declaration, kv.store.call, kv.verbs, message, deadline)
 
 
 def switch(fields: Mapping[str, Any], name: str) -> bool:

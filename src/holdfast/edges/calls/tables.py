@@ -1,12 +1,11 @@
 """The verbs on tables, which every door answers for the items of a plugin.
 
-An `answer` takes the tables of a plugin and the fields of a call. The classes of commands declare the verbs,
-see `holdfast.tables.commands`, and `holdfast.handles.table_answers` knows what each means.
+An `answer` takes a handle, `holdfast.Tables`, a message and its deadline. The classes of commands declare the
+verbs, see `holdfast.tables.commands`, and `holdfast.handles.table_answers` knows what each means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,10 +21,12 @@ if TYPE_CHECKING:
     from holdfast.handles.tables import Tables
 
 
-async def _answer(declaration: Declaration, tables: Tables, fields: Mapping[str, Any]) -> dict[str, Any]:
+async def _answer(
+    declaration: Declaration, tables: Tables, message: Any, deadline: int | None
+) -> dict[str, Any]:
     """Answer a call. Each of several independent writes has its own reply, a success or an error."""
-    call = tables.store.call
-    made = tables.verbs.made(declaration, fields)
+    call, verbs = tables.store.call, tables.verbs
+    made = declaration.make(verbs, message, declaration.origin_of(verbs, message, deadline))
     if not declaration.several:
         return shown(made, await call(made))
     command, several = made
@@ -37,7 +38,6 @@ VERBS: Final = catalogue(
     replace(
         keys.VERBS["stats"],
         help="Return what all tables of the plugin hold, their policy and default limits.",
-        declaration=None,
     ),
 )
 """The verbs on tables."""

@@ -31,10 +31,11 @@ from holdfast.errors import (
 from holdfast.handles.blob_upload import blob_command, parts_of, store_blob
 from holdfast.handles.blobs import BlobReader, described
 from holdfast.verbs.fields import ttl_field
-from holdfast.wire.blobs import blob_message, blob_result, in_ascii, part_fields, part_of
+from holdfast.wire.blobs import in_ascii, part_fields, part_of
 from holdfast.wire.payload import decode
 from holdfast.wire.replies import row_of, stored_fields
 from holdfast.wire.subjects import Route
+from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -100,10 +101,10 @@ class BlobSteps:
 
     async def call(self, command: WriteCommand) -> Result:
         """Execute a command on blobs."""
-        verb, fields = blob_message(command)
+        verb, fields = message_of(command)
         if verb in _STORING:
             fields |= self._deadline
-        result: Result = blob_result(command, await self._ask(verb, fields))
+        result: Result = result_of(command, await self._ask(verb, fields))
         return result
 
     async def head(self, key: str) -> dict[str, Any]:

@@ -40,7 +40,6 @@ from holdfast.pipeline.rates import Rates
 from holdfast.wire import subjects
 from holdfast.wire.blobs import with_data
 from holdfast.wire.dialects import PAYLOAD, PLUGIN
-from holdfast.wire.reads import reply_to
 from holdfast.wire.replies import row_fields
 from holdfast.wire.writes import written
 
@@ -255,13 +254,9 @@ class RequestService:
                 require_fitting(request)
                 collects = gc.isenabled()
                 gc.disable()  # see `uncollected`, which costs more
-            verb, route = request.verb, request.route
-            if (
-                verb is not None
-                and (declaration := verb.declaration) is not None
-                and route.dialect is PLUGIN
-                and not request.head
-            ):
+            verb, message = request.verb, None
+            declaration = None if verb is None else verb.declaration
+            if declaration is not None and request.route.dialect is PLUGIN and not request.head:
                 try:
                     message = declaration.decode(request.payload)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -271,22 +266,24 @@ class RequestService:
                         request, message.deadline, message.deadline_ms, self.now(), self._settings.deadline_ms
                     )
                     if declaration.nested and (inner := declaration.inner(message)):
-                        self._check_names(request, verb, inner)
-                    kv = self._handles.get(route.namespace + request.user) or self._callers.kv(
-                        request, self._handles
-                    )
-                    if declaration.in_order:
-                        return self._write(request, written(declaration, kv.verbs, message, deadline))
-                    if verb is not GET:
-                        self._spawn(
-                            request, reply_to(declaration, kv.store.call, kv.verbs, message, deadline)
-                        )
-                        return True
-                    if self._get_at_once(request, kv, message.key):
-                        return False  # answered before the turn is over
-                    self._spawn(request, verb.answer(kv, {"key": request.key}))
-                    return True
-            return self._begin_by_fields(request)
+                        self._check_names(request, inner)
+            if message is None:
+                verb, fields = self._fields(request)
+                if declaration is None:
+                    return self._operate(request, verb, fields)
+                message, deadline = declaration.of_fields(fields), fields["deadline"]
+            assert verb is not None and declaration is not None  # noqa: PT018 - of what has a message
+            route = request.route
+            if route.family == "table":
+                return self._table(request, verb, message, deadline)
+            handles = self._trusted if route.dialect is PAYLOAD else self._handles
+            kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)
+            if declaration.in_order:
+                return self._write(request, written(declaration, kv.verbs, message, deadline))
+            if verb is GET and self._get_at_once(request, kv, message.key):
+                return False  # answered before the turn is over
+            self._spawn(request, verb.answer(kv, message, deadline))
+            return True
         except Exception as error:
             self._finish(request, error)
             return False
@@ -294,8 +291,8 @@ class RequestService:
             if collects:
                 gc.enable()
 
-    def _begin_by_fields(self, request: Request) -> bool:
-        """Start a request of any dialect and any verb."""
+    def _fields(self, request: Request) -> tuple[Verb, dict[str, Any]]:
+        """Return the verb and the fields of a request of any dialect, with the deadline that it gets here."""
         verb, route = request.verb, request.route
         fields = (
             with_data(request.head, request.payload)
@@ -303,7 +300,7 @@ class RequestService:
             else route.dialect.fields(request.payload)
         )
         if route.dialect is PAYLOAD:
-            route = request.route = subjects.identified(route, fields)
+            request.route = subjects.identified(route, fields)
             del fields["plugin_name"]
         deadline = deadline_of(
             request, fields.get("deadline"), fields.get("deadline_ms"), self.now(), self._settings.deadline_ms
@@ -311,26 +308,14 @@ class RequestService:
         if verb is None:
             raise _no_verb(request)
         if not fields.keys() <= verb.plain:
-            self._check_names(request, verb, fields)
-        if route.family == "admin":
-            fields["deadline"] = deadline
-            return self._operate(request, verb, fields)
-        if route.family == "table":
-            fields["deadline"] = deadline
-            return self._table(request, verb, fields)
-        handles = self._trusted if route.dialect is PAYLOAD else self._handles
-        kv = handles.get(route.namespace + request.user) or self._callers.kv(request, handles)
-        if verb is GET and self._get_at_once(request, kv, fields.get("key")):
-            return False  # answered before the turn is over
+            self._check_names(request, fields)
         fields["deadline"] = deadline
-        if verb.in_order:
-            return self._write(request, verb.answer(kv.verbs, fields))
-        self._spawn(request, verb.answer(kv, fields))
-        return True
+        return verb, fields
 
-    def _check_names(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> None:
+    def _check_names(self, request: Request, fields: Mapping[str, Any]) -> None:
         """Warn about fields that the verb does not know, or reject them in strict mode."""
-        names = unknown_fields(verb, fields)
+        assert request.verb is not None
+        names = unknown_fields(request.verb, fields)
         if not names:
             return
         spelled = request.route.dialect.spelled
@@ -415,14 +400,14 @@ class RequestService:
         """
         if self._pipeline.writing(kv.namespace, request.key):
             return _fields_of(request.key, self._pipeline.get_first(kv.namespace, request.key))
-        answer: Awaitable[Any] = GET.answer(kv, {"key": request.key})
+        answer: Awaitable[Any] = GET.call(kv, {"key": request.key})
         return answer
 
-    def _table(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:
+    def _table(self, request: Request, verb: Verb, message: Any, deadline: int | None) -> bool:
         """Run a call on tables as a task: every call looks something up, and some take long."""
-        table = fields.get("table")
+        table = getattr(message, "table", None)
         request.key = table[:100] if isinstance(table, str) else ""
-        self._spawn(request, verb.answer(self._callers.tables_of(request), fields))
+        self._spawn(request, verb.answer(self._callers.tables_of(request), message, deadline))
         return True
 
     def _operate(self, request: Request, verb: Verb, fields: Mapping[str, Any]) -> bool:

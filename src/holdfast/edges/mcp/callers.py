@@ -125,12 +125,12 @@ class StoreCaller(ToolCaller):
         declared = FAMILIES[TABLE if table else self.family][verb]
         if table:
             tables = self._store.tables(self.owner)
-            answer: dict[str, Any] = await declared.answer(tables, fields)
+            answer: dict[str, Any] = await declared.call(tables, fields)
         elif declared.in_order:
-            write = declared.answer(self.kv.verbs, fields)
+            write = declared.call(self.kv, fields)
             answer = write.show(await self._store.caller.call(write.command))
         else:
-            answer = await declared.answer(self.kv, fields)
+            answer = await declared.call(self.kv, fields)
         return answer
 
 

@@ -120,7 +120,7 @@ class LetterRules(Fixtures):
         self, store: Store, kv: KV, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A write whose replies were all lost is given up; retrying its letter has no second effect."""
-        call = store.pipeline.call
+        call = store.caller.call
 
         async def deaf(command: Any) -> Any:
             result = await call(command)
@@ -129,7 +129,7 @@ class LetterRules(Fixtures):
             return result
 
         with monkeypatch.context() as patch:
-            patch.setattr(store.pipeline, "call", deaf)
+            patch.setattr(store.caller, "call", deaf)
             with pytest.raises(Escalated) as caught:
                 await retrying(kv, clock).incr("n", 5)
         assert caught.value.letter is not None
