@@ -25,7 +25,7 @@ PARTS: Final = {
     "commit": ("Writer._finish (",),
     "SQL": ("holdfast/engines/sqlite/", "holdfast/engines/postgres/"),
     "decide": ("holdfast/decide/", "holdfast/tables/", "holdfast/audit"),
-    "encode": ("holdfast/wire/replies", "holdfast/wire/errors", "holdfast/edges/nats/replies"),
+    "encode": ("holdfast/wire/replies", "holdfast/wire/errors", "Replies.answer ("),
     "decode": (
         "holdfast/wire/",
         "holdfast/edges/nats/calls",

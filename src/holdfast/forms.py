@@ -266,12 +266,6 @@ class CallFields(Struct, kw_only=True):
     ) = UNSET
 
 
-class KeyFields(CallFields, kw_only=True):
-    """A call about one key."""
-
-    key: Key
-
-
 class ViewFields(CallFields, kw_only=True):
     """The fields of every call that shows something to a person."""
 

@@ -80,7 +80,7 @@ faster. Groups of one also occur among many callers; with 1 instead of 4, the 70
 events were sent in pieces of their own (ADR 0021).
 """
 
-# Requests that the service has in progress (`edges.intake.scheduler`).
+# Requests that the service has in progress (`edges.intake.service`).
 
 STARTED: Final = 128
 OWN_STARTED: Final = 8

@@ -31,8 +31,7 @@ from holdfast.edges.http.connections import HttpLimits
 from holdfast.edges.http.guard import TokenGuard
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.intake.request_log import RequestLog
-from holdfast.edges.intake.scheduler import Limits
-from holdfast.edges.intake.service import RequestService
+from holdfast.edges.intake.service import Limits, RequestService
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring import logs
 from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.http.connections import HttpLimits
-from holdfast.edges.intake.scheduler import Limits
+from holdfast.edges.intake.service import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.edges.serve import http_limits_of
 from holdfast.edges.settings.table import Config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.edges.intake.scheduler import Limits
+from holdfast.edges.intake.service import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.memory import MemoryEngine
 from tests.edges.nats.ground import PATIENCE, Gated, calling, serving, until

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from holdfast.edges.intake.requests import Request
-from holdfast.edges.intake.scheduler import Limits, RequestScheduler
+from holdfast.edges.intake.service import Limits, RequestScheduler
 from holdfast.wire.subjects import route
 
 

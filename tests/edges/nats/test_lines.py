@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.clock import ManualClock
 from holdfast.edges.intake.requests import Request
-from holdfast.edges.intake.scheduler import Limits, RequestScheduler
+from holdfast.edges.intake.service import Limits, RequestScheduler
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from holdfast.pace import COMPANY_SECONDS, IN_COMPANY, OWN_STARTED

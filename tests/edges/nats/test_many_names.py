@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.edges.intake import request_log, scheduler, service
-from holdfast.edges.intake.scheduler import Limits
+from holdfast.edges.intake.service import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import transaction
 from holdfast.engines.sqlite import SqliteEngine, cache

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
 from holdfast.edges.intake.request_log import DROPPED
-from holdfast.edges.nats.replies import MODES, reply_guard
 from holdfast.edges.nats.server import NatsServer
-from holdfast.edges.nats.service import Settings
+from holdfast.edges.nats.service import MODES, Settings, reply_guard
 from tests.edges.nats.ground import PATIENCE, Gated, calling, serving, until
 
 PREFIXES = ("db", "rosey.db")

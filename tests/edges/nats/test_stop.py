@@ -11,7 +11,7 @@ from nats.aio.msg import Msg
 from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
 from holdfast.edges.intake import service as intake
-from holdfast.edges.intake.scheduler import Limits
+from holdfast.edges.intake.service import Limits
 from holdfast.edges.nats import service as door
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
