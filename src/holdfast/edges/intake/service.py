@@ -347,7 +347,7 @@ class RequestService:
         self.request_log = request_log or RequestLog(
             slow=settings.slow_seconds, slow_walk=settings.slow_walk_seconds, kept=settings.slow_kept
         )
-        self.now: Callable[[], int] = Turn(store.now).now
+        self.now: Callable[[], int] = Turn(store.pipeline.now).now
         """Returns the store's time, read once in a turn of the loop."""
         self.patient = False
         """True while answers may be delayed briefly, to be sent together with the next ones."""
