@@ -13,12 +13,11 @@ that it does not return.
 from __future__ import annotations
 
 import base64
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from holdfast import rules
-from holdfast.errors import DatabaseError, ValidationError
+from holdfast.errors import ValidationError
 
 KeyType: TypeAlias = Literal["string", "number", "binary"]
 KEY_TYPES: Final[tuple[KeyType, ...]] = ("string", "number", "binary")
@@ -54,25 +53,6 @@ def encode_key(value: object, kind: KeyType, *, field: str) -> bytes:
 def json_key(value: object) -> object:
     """Return the value of a key as an item holds it, with bytes as base64."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
-def decode_key(encoded: bytes, kinds: Sequence[KeyType]) -> list[Any]:
-    """Return the values of a key as an item holds them. A whole number is an int.
-
-    Raises:
-        DatabaseError: These are not the bytes of such a key.
-    """
-    values: list[Any] = []
-    at = 0
-    try:
-        for kind in kinds:
-            value, at = _READ[kind](encoded, at)
-            values.append(value)
-    except (IndexError, ValueError, OverflowError):
-        at = -1
-    if at != len(encoded):
-        raise DatabaseError("a stored key of an item can't be read")
-    return values
 
 
 def plain_bytes(value: object, kind: KeyType, *, field: str) -> bytes:
@@ -138,43 +118,6 @@ def _encode_number(value: int | float, field: str) -> bytes:
     return encoded.translate(_INVERTED) if value < 0 else encoded
 
 
-def _read_number(encoded: bytes, at: int) -> tuple[int | float, int]:
-    if encoded.startswith(_ZERO, at):
-        return 0, at + 2
-    negative = encoded[at] < _ZERO[0]
-    more = 0 if negative else 1
-    end = at + 2
-    while encoded[end] & 1 == more:
-        end += 1
-    end += 1
-    found = encoded[at:end].translate(_INVERTED) if negative else encoded[at:end]
-    bits = 7 * (len(found) - 2)
-    digits = 1
-    for group in found[2:]:
-        digits = digits << 7 | group >> 1
-    exponent = int.from_bytes(found[:2], "big") - _SIGN - _BIAS - bits
-    spare = (digits & -digits).bit_length() - 1
-    digits, exponent = digits >> spare, exponent + spare
-    value = digits << exponent if exponent >= 0 else math.ldexp(digits, exponent)
-    return -value if negative else value, end
-
-
-def _read_string(encoded: bytes, at: int) -> tuple[str, int]:
-    plain, end = _read_bytes(encoded, at)
-    return plain.decode(), end
-
-
-def _read_binary(encoded: bytes, at: int) -> tuple[str, int]:
-    plain, end = _read_bytes(encoded, at)
-    return base64.b64encode(plain).decode(), end
-
-
-def _read_bytes(encoded: bytes, at: int) -> tuple[bytes, int]:
-    end = encoded.index(_END, at)
-    plain = encoded[at:end].replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
-    return plain, end + 1
-
-
 def _sized(encoded: bytes, size: int, field: str) -> bytes:
     if size > MAX_KEY_BYTES:
         raise ValidationError(
@@ -185,13 +128,6 @@ def _sized(encoded: bytes, size: int, field: str) -> bytes:
 
 def _wrong(value: object, wanted: str, field: str) -> ValidationError:
     return ValidationError(f"{field} must be a {wanted}, not {rules.kind_of(value)}", field=field)
-
-
-_READ: Final[dict[KeyType, Callable[[bytes, int], tuple[Any, int]]]] = {
-    "string": _read_string,
-    "number": _read_number,
-    "binary": _read_binary,
-}
 
 
 class Range(NamedTuple):

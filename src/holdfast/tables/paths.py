@@ -204,18 +204,6 @@ class Projection(msgspec.Struct, frozen=True):
     tree: dict[str | int, Any]
 
 
-def projection_of(given: object, *, field: str = "projection") -> Projection:
-    """Return a projection, which has at least one path.
-
-    Raises:
-        ValidationError: It is not a list of paths.
-    """
-    paths = paths_of(given, field=field)
-    if not paths:
-        raise ValidationError(f"{field} must name at least one path", field=field)
-    return compiled(paths)
-
-
 def compiled(paths: Sequence[Path]) -> Projection:
     """Return the projection to these paths. If one is a prefix of another, the shorter one applies."""
     return Projection(_in_order(tree_of(paths)))
