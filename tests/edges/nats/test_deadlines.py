@@ -181,5 +181,5 @@ async def test_a_call_that_is_too_late_is_not_sent(
         command = kv.verbs.command(Set, key="k", value=5, timeout=1)
         clock.advance(seconds)
         with pytest.raises(Timeout):
-            await store.pipeline.call(command)
+            await store.caller.call(command)
         assert len(running.recorder.operations) == 1  # that of the fixture

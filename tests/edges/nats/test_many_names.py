@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast.edges.intake import request_log, scheduler, service
+from holdfast.edges.intake import request_log, service
 from holdfast.edges.intake.service import Limits
 from holdfast.edges.nats.service import Settings
 from holdfast.engines.postgres import transaction
@@ -105,7 +105,7 @@ async def test_all_that_wait_are_bounded_in_number(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests without a payload under ever new names are BUSY once too many wait; later all is as before."""
-    monkeypatch.setattr(scheduler, "ALL_WAITING", 40)
+    monkeypatch.setattr(service, "ALL_WAITING", 40)
     engine = Gated()
     limits = Limits(under_way=1, all_under_way=4)
     async with (
