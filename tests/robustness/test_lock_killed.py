@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from holdfast.edges.nats.server import NatsServer
 
 PATIENCE = 60.0
-FOLLOWED_MS = 1000
-"""How much later than the deadline the next holder may have the lock, by the times in the journal."""
+FOLLOWED_MS = 5000
+"""How much later than the deadline the next holder may have the lock, by the times in the journal.
+
+A quiet machine needs less than a second. One with ten times as much to do as it can has needed three.
+"""
 
 
-async def test_a_waiter_gets_the_lock_of_a_killed_holder_within_a_second(
+async def test_a_waiter_gets_the_lock_of_a_killed_holder_when_it_expires(
     nats_server: NatsServer, storage: str
 ) -> None:
-    """The expiry is published with purpose and last writer; a waiter has the lock within a second of it."""
+    """The expiry is published with purpose and last writer; a waiter has the lock soon after it."""
     url = nats_server.url
     events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 

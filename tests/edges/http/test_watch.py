@@ -238,7 +238,7 @@ async def _is_ended(stream: Stream) -> None:
     began = time.monotonic()
     assert await stream.next() == {"comment": "the token has expired or been revoked"}
     assert await stream.next() == {"end": True}
-    assert time.monotonic() - began < 5  # a second, and patience for a busy machine
+    assert time.monotonic() - began < 15  # a second, and patience for a busy machine
 
 
 @pytest.mark.parametrize("cookie", [False, True])
