@@ -60,7 +60,7 @@ async def lose_node(store: Store) -> None:
     await store.aclose()
 
 
-async def at_one_place(stores: Sequence[Store], seconds: float = 20.0) -> None:
+async def at_one_place(stores: Sequence[Store], seconds: float = 60.0) -> None:
     """Wait until all nodes have applied the same messages."""
     async with asyncio.timeout(seconds):
         while len({_places(store) for store in stores}) > 1:  # noqa: ASYNC110 - they have no event in common

@@ -28,7 +28,7 @@ async def test_nodes_that_write_in_turn_make_snapshots(
         stores = [await nodes.open(number, snapshot_every=10) for number in (1, 2)]
         writing = [asyncio.create_task(_write(store)) for store in stores]
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not await engine_of(stores[0])._snapshots.notes(0):  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.05)
         finally:

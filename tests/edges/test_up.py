@@ -253,7 +253,7 @@ async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
     async with nats_server() as server, holdfast_up(tmp_path, "--nats", server.url) as up:
         await server.stop()
         await until_status(up.http_port, "/readyz", 503)
-        assert await asyncio.wait_for(up.stop(signal.SIGTERM), 10) == 0
+        assert await asyncio.wait_for(up.stop(signal.SIGTERM), 30) == 0
 
 
 @pytest.mark.unmeasured

@@ -340,7 +340,7 @@ async def test_without_a_server_nothing_is_written_and_the_missing_one_is_named(
 
 
 async def _until_written(store: Store) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await store.kv("trivia").set("key", 4)

@@ -323,7 +323,7 @@ async def _forge(store: Store, payload: bytes, *, previous: str | None = None) -
 
 async def _refusal(store: Store) -> DatabaseError | Unavailable:
     """The error with which a node stops."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await store.kv("trivia").list()

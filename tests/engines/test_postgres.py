@@ -302,7 +302,7 @@ class TestFidelity:
     async def test_clock_reads_the_time_of_the_server(self, engine: PostgresEngine) -> None:
         """On the same machine the server's clock is this one's."""
         reading = await engine.clock(time.monotonic)
-        assert abs(reading.time - time.time() * 1000 + (time.monotonic() - reading.ticks) * 1000) < 1000
+        assert abs(reading.time - time.time() * 1000 + (time.monotonic() - reading.ticks) * 1000) < 10_000
 
 
 class RollingBack:
