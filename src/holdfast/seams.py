@@ -17,13 +17,14 @@ from base64 import urlsafe_b64encode
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
 __all__ = [
+    "BUGGIFY",
     "Empty",
     "Lock",
     "SimpleQueue",
@@ -34,6 +35,7 @@ __all__ = [
     "entropy",
     "flock",
     "host",
+    "maybe",
     "monotonic",
     "pid",
     "pool",
@@ -113,6 +115,25 @@ def quick_flock() -> Callable[[int, int], int] | None:
     except (ImportError, OSError, AttributeError):
         return None
     return function
+
+
+# Faults beside the code
+
+BUGGIFY: Final[bool] = False
+"""Whether rare things are made to happen, which only a simulation does. See `maybe`."""
+
+
+def maybe(point: str) -> bool:
+    """Return whether the rare thing at a point of the code is to happen now.
+
+    Points are where a turn, a group or a file is handled, never on the way of each request. They ask for
+    `BUGGIFY` first, which costs next to nothing. What happens at a point must be allowed to happen at any
+    time. A simulation chooses half of the points for a run, and each of them strikes now and then.
+
+    Args:
+        point: The name of the point, unlike that of any other.
+    """
+    return False
 
 
 # Who this is

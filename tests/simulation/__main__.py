@@ -43,6 +43,7 @@ class Tally:
         self.counts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
+        self.points: Counter[str] = Counter()
         self.virtual = self.cpu = 0.0
         self.hashes: dict[int, str] = {}
 
@@ -61,6 +62,7 @@ class Tally:
         self.counts["findings"] += bool(result.findings)
         self.faults.update(result.faults)
         self.outcomes.update(result.outcomes)
+        self.points.update(result.points)
         self.virtual += result.virtual
 
     def __str__(self) -> str:
@@ -94,11 +96,16 @@ def main() -> int:
     with Runner(arguments.jobs) as runner:
         if arguments.seed is not None:
             return _replay(runner, arguments, targets[0])
-        return max(_campaign(runner, arguments, target) for target in targets)
+        tallies = [Tally(target) for target in targets]
+        failed = max(_campaign(runner, arguments, tally) for tally in tallies)
+    own = {point for point in seams.all_points() if "cluster" in targets or not point.startswith("cluster.")}
+    if missed := own.difference(*(tally.points for tally in tallies)):
+        print(f"never reached: {', '.join(sorted(missed))}")
+    return failed
 
 
-def _campaign(runner: Runner, arguments: argparse.Namespace, target: str) -> int:
-    tally, found = Tally(target), []
+def _campaign(runner: Runner, arguments: argparse.Namespace, tally: Tally) -> int:
+    target, found = tally.target, []
     for job, result in runner.run(_jobs(arguments, target)):
         first = result.seed not in tally.hashes
         tally.add(result)

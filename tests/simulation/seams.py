@@ -14,11 +14,14 @@ import os
 import pkgutil
 import queue
 import random
+import re
 import sqlite3
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Executor, Future
+from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import holdfast
@@ -36,6 +39,29 @@ real_time: Final = time.perf_counter
 cpu_time: Final = time.process_time
 
 _world: World | None = None
+points: Counter[str] = Counter()
+"""How often each point that is on in this world was reached."""
+_on: dict[str, bool] = {}
+
+STRIKES: Final = 0.05
+"""How often a point that is on strikes."""
+DRAWS: Final = 0.25
+"""How often a constant has another value than usual."""
+DRAWN: Final[tuple[tuple[str, tuple[str, ...], tuple[float, ...]], ...]] = (
+    ("MAX_GROUP", ("pipeline.batcher",), (1, 2, 8)),
+    ("IN_A_GROUP", ("edges.intake.service",), (1, 3, 16)),
+    ("MANY_ROWS", ("pace", "engines.sqlite.engine", "pipeline.executor"), (2, 16)),
+    ("PART_ROWS", ("engines.sqlite.decider",), (1, 4)),
+    ("CHECKPOINT_PAGES", ("engines.sqlite.writer",), (1, 16)),
+    ("IDLE_SECONDS", ("engines.sqlite.writer",), (0.01, 2.0)),
+    ("MOST_RECORDS", ("pipeline.watch",), (1, 5)),
+    ("STEP", ("pipeline.listing",), (2,)),
+    ("MOST", ("engines.cluster.write_queue",), (1, 8)),
+    ("LEASE_MS", ("engines.cluster.shard",), (150, 3000)),
+    ("RENEW_SECONDS", ("engines.cluster.lease", "engines.cluster.shard"), (0.05, 0.9)),
+    ("ATTEMPT_SECONDS", ("engines.cluster.log",), (0.2,)),
+)
+"""Constants that a seed may change, the modules that have them, and their other values."""
 
 
 def enter(world: World) -> None:
@@ -43,6 +69,33 @@ def enter(world: World) -> None:
     global _world  # noqa: PLW0603 - the one world of this process
     _world = world
     random.seed(world.seed)
+    chance = Random(f"constants {world.seed}")
+    for name, modules, values in DRAWN:
+        value = chance.choice(values)
+        if chance.random() < DRAWS:
+            world.note("", f"{name} is {value}")
+            for module in modules:
+                setattr(importlib.import_module(f"holdfast.{module}"), name, value)
+    setattr(holdfast.seams, "BUGGIFY", True)  # noqa: B010 - it is final for everybody else
+
+
+def _maybe(world: World, point: str) -> bool:
+    """Half of the points are on in a world, and each of them strikes now and then."""
+    if point not in _on:
+        _on[point] = Random(f"{point} {world.seed}").random() < 0.5
+    if not _on[point]:
+        return False
+    points[point] += 1
+    if world.points.random() >= STRIKES:
+        return False
+    world.fault(point, world.here.name)
+    return True
+
+
+def all_points() -> set[str]:
+    """The points that the library has."""
+    code = "".join(file.read_text() for file in Path(holdfast.__file__).parent.rglob("*.py"))
+    return set(re.findall(r'seams\.BUGGIFY and seams\.maybe\("([^"]+)"\)', code))
 
 
 def _instead(owner: Any, name: str, simulated: Callable[..., Any]) -> None:
@@ -265,6 +318,7 @@ _instead(holdfast.seams, "Timer", lambda world, *args: TimerOfWorld(*args))
 _instead(holdfast.seams, "Lock", lambda world: LockOfWorld())
 _instead(holdfast.seams, "SimpleQueue", lambda world: SimpleQueue())
 _instead(holdfast.seams, "pool", lambda world, name: PoolOfWorld(1))
+_instead(holdfast.seams, "maybe", _maybe)
 _instead(holdfast.seams, "flock", _flock)
 _instead(holdfast.seams, "quick_flock", lambda world: None)
 _instead(holdfast.seams, "pid", lambda world: 1000 + world.here.number)
@@ -305,6 +359,8 @@ def prepare() -> None:
             continue
         for module in pkgutil.iter_modules(getattr(package, "__path__", ()), f"{package.__name__}."):
             importlib.import_module(module.name)
+    for name, modules, _ in DRAWN:
+        assert all(hasattr(importlib.import_module(f"holdfast.{module}"), name) for module in modules), name
 
 
 async def serve(url: str, *, nats: str, folder: str) -> None:

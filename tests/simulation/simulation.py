@@ -87,6 +87,8 @@ class Result(msgspec.Struct):
     cpu: float = 0.0
     notes: list[Note] = []
     figures: dict[str, int] = {}
+    points: dict[str, int] = {}
+    """How often each point of the code that is on in this world was reached."""
 
 
 def simulate(
@@ -104,6 +106,7 @@ def simulate(
         _run(result, world, TARGETS[target](world, ".", plan.limits(Limits(ops=ops))), plan)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    result.points = dict(seams.points)
     result.cpu = seams.cpu_time() - began
     return result
 

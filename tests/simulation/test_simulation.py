@@ -47,6 +47,7 @@ def test_the_promises_hold_in_every_world(target: str) -> None:
     said = simulate(str(seeds), "--target", target, "--ops", str(ops), "--again", "10")
     assert f"{seeds} seeds" in said
     assert "0 findings   2 replayed, 2 equal" in said
+    assert "never reached" not in said  # faults beside the code that nobody meets are no test
 
 
 @pytest.mark.timeout(600)

@@ -211,6 +211,7 @@ class World(asyncio.AbstractEventLoop):
         self.disk = disk
         self.chance = Random(f"schedule {seed}")
         self.entropy = Random(f"entropy {seed}")
+        self.points = Random(f"points {seed}")
         self.now = 0.0
         self.machines: list[Machine] = []
         self.outside = self.machine("")

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.engine import CannotShareTransaction
 from holdfast.errors import HoldfastError, InternalError, Unavailable
@@ -326,7 +327,8 @@ class Batcher:
         while lane.waiting or lane.away:
             if before := self.turns_before(len(lane.waiting)):
                 await gather(before)
-            group = lane.take(self.most)
+            lone = seams.BUGGIFY and seams.maybe("batcher.group_of_one")
+            group = lane.take(1 if lone else self.most)
             if lane.expensive:
                 self._begin_expensive(lane, group)
             if not group:

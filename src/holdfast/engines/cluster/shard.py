@@ -321,7 +321,8 @@ class Shard:
             if outcome.empty and not force and self.lease.held() and self.replica.at is base:
                 return outcome
             data = encode_outcome(outcome)
-            if len(commands) > 1 and len(data) > self._connection.max_payload - HEADROOM:
+            large = len(data) > self._connection.max_payload - HEADROOM
+            if len(commands) > 1 and (large or (seams.BUGGIFY and seams.maybe("cluster.group_too_large"))):
                 if forwarded:
                     raise Moved  # half a group must not take effect here and the whole at its sender
                 return await in_halves(lambda half: self._commit(half, now, False), commands)
@@ -352,7 +353,10 @@ class Shard:
         """Publish an outcome and save it. Return its place, or None if another message took its place."""
         async with self._writing:
             # Whether the message grants a lease is decided in its turn: the message before it may grant one.
-            milliseconds = 0 if self._handover.wanted or self.lease.shared else LEASE_MS
+            alone = not self._handover.wanted and not self.lease.shared
+            if seams.BUGGIFY and seams.maybe("cluster.no_lease"):
+                alone = False
+            milliseconds = LEASE_MS if alone else 0
             if not milliseconds:
                 self.lease.give_up()  # others may write once they have the message, before this node knows
             proposal = Proposal(
@@ -509,6 +513,8 @@ class Reads:
             self._renewing = asyncio.create_task(self._renewed(), name="holdfast cluster lease")
 
     async def _renewed(self) -> None:
+        if seams.BUGGIFY and seams.maybe("cluster.renewed_late"):
+            await asyncio.sleep(LEASE_MS / 1000)
         try:
             await self._shard.queue.take((), no_time, force=True)
         except HoldfastError as error:

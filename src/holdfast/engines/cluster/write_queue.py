@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast import seams
 from holdfast.commands import WriteCommand
 from holdfast.decide import Outcome
 from holdfast.errors import Defect, HoldfastError, TooExpensive
@@ -115,7 +116,8 @@ class WriteQueue:
         for group in self._waiting:
             size += len(group.commands)
             forwarded += group.forwarded is not None
-            if count and (size > MOST or forwarded > MOST_FORWARDED):
+            alone = seams.BUGGIFY and seams.maybe("cluster.group_alone")
+            if count and (size > MOST or forwarded > MOST_FORWARDED or alone):
                 break
             count += 1
         groups, self._waiting = self._waiting[:count], self._waiting[count:]

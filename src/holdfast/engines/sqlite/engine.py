@@ -408,11 +408,12 @@ class SqliteEngine:
         self._presence.require()
         for _ in range(STALE_ATTEMPTS):
             try:
-                if self._contended:
+                if self._contended or (seams.BUGGIFY and seams.maybe("sqlite.contended")):
                     return await self._decide_in_turn(commands, now)
                 seen = self._writer.data_version
                 outcome = await self.decide(commands, now)
-                await self.save(outcome, now, seen)
+                changed = seams.BUGGIFY and seams.maybe("sqlite.seems_changed")
+                await self.save(outcome, now, -1 if changed else seen)
             except Stale as stale:
                 if not self._contended and stale.found != seen and self._turn is not None:
                     self._contended, self._quiet = True, 0

@@ -418,7 +418,8 @@ class Writer:
         return self._finish(pages)
 
     def _give_way(self, yields: YieldBudget) -> None:
-        if yields.left and not self._jobs.empty():
+        wanted = not self._jobs.empty() or (seams.BUGGIFY and seams.maybe("writer.gives_way"))
+        if yields.left and wanted:
             yields.left -= 1
             raise WriteInterrupted
 
@@ -497,6 +498,8 @@ class Writer:
                 self._jobs.put(job)
             if self._log_pages and not self._fits():
                 self.checkpoint("PASSIVE")
+            elif seams.BUGGIFY and seams.maybe("writer.checkpoints"):
+                self.checkpoint("RESTART")
         if self._connection is not None:
             if not self._abandoned:
                 self._last()
