@@ -98,7 +98,8 @@ def main() -> int:
             return _replay(runner, arguments, targets[0])
         tallies = [Tally(target) for target in targets]
         failed = max(_campaign(runner, arguments, tally) for tally in tallies)
-    own = {point for point in seams.all_points() if "cluster" in targets or not point.startswith("cluster.")}
+    others = tuple(f"{target}." for target in TARGETS if target not in targets)
+    own = {point for point in seams.all_points() if not point.startswith(others)}
     if missed := own.difference(*(tally.points for tally in tallies)):
         print(f"never reached: {', '.join(sorted(missed))}")
     return failed

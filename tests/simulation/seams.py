@@ -28,11 +28,13 @@ import holdfast
 import holdfast.seams
 from holdfast.edges import serve as _serving
 from holdfast.edges.settings.table import Config
+from holdfast.engines.cluster.shard import Shard
 from tests.simulation.world import World, current_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.errors import HoldfastError
     from tests.simulation.world import Thread
 
 real_time: Final = time.perf_counter
@@ -43,6 +45,8 @@ points: Counter[str] = Counter()
 """How often each point that is on in this world was reached."""
 _on: dict[str, bool] = {}
 
+RESTART_SECONDS: Final = 3.0
+"""How long a node that asks to be restarted waits for that."""
 STRIKES: Final = 0.05
 """How often a point that is on strikes."""
 DRAWS: Final = 0.25
@@ -125,6 +129,19 @@ def _flock(world: World, file: int, how: int) -> None:
 def _close(world: World, file: int) -> None:
     world.here.locks.discard(file)
     _real_close(file)
+
+
+def _halt(shard: Shard, error: HoldfastError) -> None:
+    """A node that asks to be restarted is restarted, as an operator would."""
+    _real_halt(shard, error)
+    if _world is not None and "restart it" in error.message:
+        machine, life, world = _world.here, _world.here.life, _world
+
+        def restart() -> None:
+            if machine.life == life:
+                world.crash(machine, power=False)
+
+        world.after(world.outside, RESTART_SECONDS, restart)
 
 
 def _connect(world: World, *args: Any, **fields: Any) -> sqlite3.Connection:
@@ -302,6 +319,7 @@ class TimerOfWorld:
 
 
 _real_flock: Final = holdfast.seams.flock
+_real_halt: Final = Shard._halt
 _real_close: Final = os.close
 _real_connect: Final = sqlite3.connect
 
@@ -328,6 +346,7 @@ _instead(holdfast.seams, "this_machine", lambda world: world.here.boot)
 # What the library uses of the standard library without asking anybody else
 
 _instead(os, "close", _close)
+setattr(Shard, "_halt", _halt)  # noqa: B010 - this is no method of another class
 _instead(sqlite3, "connect", _connect)
 _instead(gc, "collect", lambda world, *generation: 0)
 _instead(gc, "freeze", lambda world: None)

@@ -356,8 +356,6 @@ class SnapshotMaker:
         if not self._address.snapshot_every:
             return False
         notes = await self._snapshots.notes(shard.number)
-        if seams.BUGGIFY and seams.maybe("cluster.snapshot_due"):
-            return True
         return shard.replica.at.seq - (notes[0].seq if notes else 0) >= self._address.snapshot_every
 
     async def _make(self, shards: Sequence[Shard], *, of: int) -> tuple[list[SnapshotNote], int]:

@@ -498,7 +498,7 @@ class Writer:
                 self._jobs.put(job)
             if self._log_pages and not self._fits():
                 self.checkpoint("PASSIVE")
-            elif seams.BUGGIFY and seams.maybe("writer.checkpoints"):
+            elif self._log_pages and (seams.BUGGIFY and seams.maybe("writer.checkpoints")):
                 self.checkpoint("RESTART")
         if self._connection is not None:
             if not self._abandoned:
