@@ -288,11 +288,13 @@ class Turn(LockFile):
         self.log_pages = 0
         """The number of pages in the log, as far as this process knows."""
         self._uncounted = 0
+        self._was_alone = False
 
     def join(self, *, alone: bool) -> None:
         """Tell the other processes that this one has the store open. `alone` says whether there are any."""
         file = self.opened()
         self.shared = not alone
+        self._was_alone = alone
         now = seams.wall_ns()  # more exact than the system's own "now", which two processes might share
         os.utime(file, ns=(now, now))
         self._untouched = os.fstat(file).st_mtime_ns
@@ -346,16 +348,20 @@ class Turn(LockFile):
     def checkpointed(self, left: int) -> None:
         """Note how many pages of the log a checkpoint has left. Only in this process's turn."""
         self.log_pages, self._uncounted = left, 0
-        with contextlib.suppress(OSError):
-            os.pwrite(self.opened(), left.to_bytes(_COUNT_BYTES, "big"), 0)
+        if self.shared:
+            with contextlib.suppress(OSError):
+                os.pwrite(self.opened(), left.to_bytes(_COUNT_BYTES, "big"), 0)
 
     def _tell(self) -> None:
         """Write to the file, which Linux tells those who watch; now and then, the number of pages."""
-        if self._uncounted < COUNT_PAGES:
+        if self._was_alone:  # the file has not counted what this process alone has added
+            self._was_alone, self._uncounted = False, 0
+        elif self._uncounted < COUNT_PAGES:
             os.pwrite(self.opened(), b"\n", _COUNT_BYTES)
             return
-        counted = int.from_bytes(os.pread(self.opened(), _COUNT_BYTES, 0), "big")
-        self.log_pages, self._uncounted = counted + self._uncounted, 0
+        else:
+            counted = int.from_bytes(os.pread(self.opened(), _COUNT_BYTES, 0), "big")
+            self.log_pages, self._uncounted = counted + self._uncounted, 0
         os.pwrite(self.opened(), self.log_pages.to_bytes(_COUNT_BYTES, "big"), 0)
 
     @contextlib.contextmanager
@@ -397,6 +403,7 @@ class Turn(LockFile):
             # Whoever opens the store later touches the file after this, and is noticed by that.
             self._untouched = status.st_mtime_ns
             self.shared = self._lock is None or not self._lock.is_only_holder()
+            self._was_alone = not self.shared
 
 
 class UpkeepLease(LockFile):
