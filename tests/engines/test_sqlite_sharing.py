@@ -107,6 +107,7 @@ async def test_no_increment_is_lost_or_done_twice(path: Path, start: Callable[[]
         kv = store.kv("shared")
         own = await asyncio.gather(*(kv.incr("n") for _ in range(100)), *(kv.incr("m") for _ in range(100)))
         last = [await asyncio.to_thread(worker.answer) for worker in workers]
+        assert all(isinstance(number, int) for number in last), last
         numbers = [entry.value for entry in own[:100]]
         assert len(set(numbers)) == 100
         assert max(*last, *numbers) == 700
