@@ -23,7 +23,7 @@ from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.sizes import sizes
 from bench.upkeep import cleanup, cleanup_small, tables
-from bench.verbs import verbs
+from bench.verbs import logs, verbs
 from bench.where import where
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         open_loop,
         fairness,
         verbs,
+        logs,
         group_commit,
         cleanup,
         cleanup_small,
@@ -87,6 +88,7 @@ def _bars(*groups: str, growing: bool) -> tuple[Bar, ...]:
 
 SUITES: Final = {
     "quick": Suite(("over_nats", "embedded", "postgres"), seconds=1.0, bars=_bars(*"123456", growing=False)),
+    "logs": Suite(("logs",), seconds=1.0, bars=_bars("logs", growing=False)),
     "one_file": Suite(("one_file",), seconds=2.0, bars=_bars("file", growing=False)),
     "floors": Suite(("floors", "cleanup_small", "footprint_small"), seconds=1.5, bars=FLOORS),
     "cluster": Suite(
@@ -105,6 +107,7 @@ SUITES: Final = {
             "open_loop",
             "fairness",
             "verbs",
+            "logs",
             "group_commit",
             "watch",
             "startup",
@@ -116,7 +119,7 @@ SUITES: Final = {
             "matrix",
         ),
         seconds=0.8,
-        bars=_bars(*"12345689", "10", "blobs", "file", "house", growing=False),
+        bars=_bars(*"12345689", "10", "blobs", "file", "house", "logs", growing=False),
     ),
 }
 LEAST_ROUNDS: Final = 5

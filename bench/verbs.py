@@ -53,11 +53,46 @@ async def _prepared(store: holdfast.Store) -> dict[str, tuple[Call, int, int]]:
         "list-1000": (lambda _: store.kv("listed").list(limit=LISTED), 1, 1),
         "cas-on-10": (lambda number: compare_and_set(kv, f"contended:{number % 10}"), IN_FLIGHT, 1),
         "incr-on-1": (lambda _: kv.incr("counter"), IN_FLIGHT, 1),
+        "append-to-1": (lambda n: kv.append("log", value(n), keep=1_000), IN_FLIGHT, 1),
         "set-with-ttl": (lambda n: kv.set(f"ttl:{n % 2000}", value(n), ttl=3600), IN_FLIGHT, 1),
         "batch-of-100": (lambda n: kv.batch(writes=_hundred(n)), 4, 100),
         "set-10-plugins": (lambda n: many[n % 10].set(f"key:{n % 2000}", value(n)), IN_FLIGHT, 1),
         "set-1000-plugins": (lambda n: many[n % 1000].set(f"key:{n % 2000}", value(n)), IN_FLIGHT, 1),
     } | await _items(store)
+
+
+async def logs(run: Run) -> None:
+    """Appends beside sets, and beside a head with compare-and-set; `once` beside request ids."""
+    async with _on_sqlite() as store:
+        kv, numbers = store.kv("bench"), itertools.count()
+        sides: dict[str, Call] = {
+            "append": lambda n: kv.append("log", value(n)),
+            "append, keeping 1000": lambda n: kv.append("kept", value(n), keep=1_000),
+            "append once": lambda n: kv.append("once", value(n), once=f"a{next(numbers)}"),
+            "set of a new key": lambda n: kv.set(f"key:{next(numbers)}", value(n)),
+            "set with a request id": lambda n: kv.set(
+                f"k:{n % 2000}", value(n), request_id=f"r{next(numbers)}"
+            ),
+            "set once": lambda n: kv.set(f"k:{n % 2000}", value(n), once=f"o{next(numbers)}"),
+            "head and item": lambda n: _head_and_item(kv, n),
+        }
+        for _ in run.rounds():
+            for side, call in sides.items():
+                window = await closed_loop(call, in_flight=10, seconds=run.seconds)
+                told(run.book, window, "logs", side)
+                run.book.add("logs.10", side, window.per_second, unit="/s")
+
+
+async def _head_and_item(kv: holdfast.KV, number: int) -> None:
+    """Append as a program does without `append`: the head counts the items, and its version decides."""
+    for _ in itertools.repeat(None, 1_000):
+        head = await kv.get("head")
+        last, version = (0, 0) if head is None else (head.value, head.version)
+        writes = [{"key": "head", "value": last + 1}, {"key": f"item/{last + 1:012}", "value": value(number)}]
+        with contextlib.suppress(holdfast.VersionConflict):
+            await kv.batch(checks=[{"key": "head", "version": version}], writes=writes)
+            return
+    raise RuntimeError("a race was lost a thousand times")
 
 
 async def compare_and_set(kv: holdfast.KV, key: str) -> None:

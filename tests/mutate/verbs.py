@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.commands import Guard, Load, Restore, Stored
+from holdfast import rules
+from holdfast.commands import Append, Guard, Load, Restore, Set, Stored
 from holdfast.decide import decision, entries, keys, policies, upkeep
 from holdfast.decide import draft as drafts
 from holdfast.decide.decision import Decision
@@ -275,3 +276,82 @@ def the_default_quota_holds_for_nobody(patch: Patches) -> None:
 def a_quota_does_not_see_what_the_journal_holds(patch: Patches) -> None:
     """A quota counts the details that the journal keeps."""
     patch.set(drafts, "record_weight", lambda record: len(record.key))
+
+
+# Logs, intentions and fences
+
+
+@bug("tests/conformance/test_memory.py", "-k", "in_the_way")
+def an_item_overwrites_an_entry_in_its_way(patch: Patches) -> None:
+    """An append passes over a number whose key was written by other means."""
+    patch.set(keys, "_next_number", lambda draft, name, last: last + 1)
+
+
+@bug("tests/conformance/test_memory.py", "-k", "keep")
+def a_log_keeps_one_item_too_few(patch: Patches) -> None:
+    """With `keep`, so many of the newest items stay."""
+    patch.wrap(
+        keys,
+        "_trimmed",
+        lambda trimmed, draft, command, first, upto: trimmed(draft, command, first, upto + 1),
+    )
+
+
+@bug("tests/conformance/test_memory.py", "-k", "loaded_items")
+def a_loaded_item_does_not_move_the_head_of_its_log(patch: Patches) -> None:
+    """A log goes on after the items that were loaded from another store."""
+    patch.set(keys, "_keep_number", lambda draft, key: None)
+
+
+@bug("tests/conformance/test_memory.py", "-k", "never_given_twice or numbers_outlive")
+def a_log_begins_again_when_its_last_item_is_gone(patch: Patches) -> None:
+    """No number is given twice, whatever becomes of the items."""
+
+    def wrong(following: Any, draft: Draft, name: str, last: int) -> int:
+        while last and draft.look(Address(draft.name, KV, rules.item_key(name, last))) is None:
+            last -= 1
+        number: int = following(draft, name, last)
+        return number
+
+    patch.wrap(keys, "_next_number", wrong)
+
+
+@bug("tests/conformance/test_memory.py", "-k", "first_result_counts")
+def an_intention_is_bound_to_its_content(patch: Patches) -> None:
+    """A known id of an intention returns the first result, whatever else the command says."""
+
+    def wrong(once: Any, draft: Draft, command: Any, apply: Any) -> Any:
+        origin = _replace(command.origin, once=msgspec.UNSET)
+        return once(draft, _replace(command, origin=origin), apply)
+
+    patch.wrap(decision, "once", wrong)
+
+
+@bug("tests/conformance/test_memory.py", "-k", "first_result_counts")
+def an_intention_returns_the_second_value(patch: Patches) -> None:
+    """A known id of an intention returns the value of the first time."""
+    patch.set(decision, "_contains_value", lambda command: isinstance(command, Set | Append))
+
+
+@bug("tests/conformance/test_memory.py", "-k", "belongs_to_its_verb")
+def an_intention_returns_the_result_of_another_verb(patch: Patches) -> None:
+    """An id that another verb has used is refused."""
+
+    def wrong(once: Any, draft: Draft, command: Any, apply: Any) -> Any:
+        known = draft.row(decision.request_address(command))
+        if known is None or command.origin.once is not True:
+            return once(draft, command, apply)
+        memory = msgspec.json.decode(known.value or "", type=decision.Memory)
+        return decision._again(command, memory.reply)
+
+    patch.wrap(decision, "once", wrong)
+
+
+@bug("tests/conformance/test_memory.py", "-k", "live_fence")
+def a_live_fence_does_not_look_at_the_lease(patch: Patches) -> None:
+    """A live fence refuses a holder whose lease has run out."""
+    patch.wrap(
+        decision,
+        "_check_fence",
+        lambda check, draft, fence: check(draft, _replace(fence, live=msgspec.UNSET)),
+    )

@@ -155,6 +155,22 @@ def test_counters(cli: Cli) -> None:
     assert int(cli.did("ttl", "get", "brief").out) <= 100
 
 
+def test_logs(cli: Cli) -> None:
+    """`append` prints the number of the item, and `list` reads on from a number or from the newest item."""
+    assert cli.did("append", "log", '{"a":1}').out == "1\n"
+    assert cli.did("append", "log", "2", "--once", "o", "--json").json == {
+        "key": "log/000000000002",
+        "number": 2,
+        "version": 2,
+        "expires_at": None,
+    }
+    assert cli.did("append", "log", "3", "--once", "o").out == "2\n"
+    assert cli.did("append", "log", "3", "--keep", "2", "--ttl", "1h").out == "3\n"
+    assert cli.did("list", "log/", "--after", "2").out == "log/000000000003\n"
+    assert cli("list", "log/", "--reverse", "--limit", "1").out == "log/000000000003\n"
+    assert cli.did("list", "log/").out == "log/000000000002\nlog/000000000003\n"
+
+
 def test_restore(cli: Cli) -> None:
     """What went to the trash comes back under a new version."""
     cli.did("set", "k", "1", "--purpose", "config")

@@ -133,6 +133,24 @@ async def test_a_request_id_makes_a_write_repeatable(here: Served) -> None:
     assert problem(differing)["field"] == "request_id"
 
 
+async def test_once_and_fence_are_headers(here: Served) -> None:
+    """The id of an intention and the fence of a write are headers, where the body is the value."""
+    first = await here.ask("PUT", KEY, 1, Holdfast_Once="o")
+    again = await here.ask("PUT", KEY, 2, Holdfast_Once="o", If_Match='"99"')
+    assert (again.status_code, again.json()) == (200, first.json())
+    batch = await here.ask("POST", "/v1/kv/trivia:batch", {"writes": [{"guard": "l"}]})
+    fence = {"lock": "l", "token": batch.json()["versions"][0]}
+    held, live = json.dumps(fence), json.dumps(fence | {"live": True})
+    assert (await here.ask("PUT", KEY, 3, Holdfast_Fence=held)).status_code == 200
+    for method, path in (("PUT", KEY), ("DELETE", KEY), ("PUT", "/v1/blob/trivia/b")):
+        refused = problem(
+            await here.ask(method, path, None if method == "DELETE" else 4, Holdfast_Fence=live)
+        )
+        assert (refused["status"], refused["code"]) == (409, "FENCED")
+    wrong = problem(await here.ask("PUT", KEY, 5, Holdfast_Fence="l=7"))
+    assert (wrong["code"], wrong["field"]) == ("VALIDATION_ERROR", "fence")
+
+
 async def test_pages_are_linked(here: Served) -> None:
     """A page of keys links to the next one with all that was asked; the last one has no link."""
     kv = here.store.kv("trivia")

@@ -192,8 +192,12 @@ get.__annotations__["long"] = Annotated[bool, Long]
 
 
 def add_verbs() -> None:
-    """Register the commands of verbs on one key that no command above performs."""
-    several = [name for name, declared in DECLARED.items() if "key" not in declared.kind.__struct_fields__]
+    """Register the commands of verbs on one key or one log that no command above performs."""
+    several = [
+        name
+        for name, declared in DECLARED.items()
+        if {"key", "name"}.isdisjoint(declared.kind.__struct_fields__)
+    ]
     register_verbs(app, DECLARED, holdfast.KV, "holdfast.edges.cli.verbs", without=several, group=KEYS)
 
 
