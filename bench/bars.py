@@ -106,7 +106,7 @@ BARS: Final = (
     Bar(group="4", scenario="nats.set.1.p50", over="echo", at_most=2.5),
     Bar(group="5", scenario="embedded.set.128", over="diskcache", at_least=1.5),
     Bar(group="5", scenario="embedded.get.1", over="diskcache", at_least=0.8),
-    Bar(group="logs", scenario="logs.10", side="append", over="set of a new key", at_least=0.6),
+    Bar(group="logs", scenario="logs.10", side="append", over="set of a new key", at_least=0.5),
     Bar(group="logs", scenario="logs.10", side="append", over="head and item", at_least=3),
     Bar(group="logs", scenario="logs.10", side="set once", over="set with a request id", at_least=0.8),
     Bar(group="file", scenario=FILE_SET, side=FOUR, over=ONE, at_least=0.8),
