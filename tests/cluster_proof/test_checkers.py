@@ -58,7 +58,7 @@ SUMS: dict[str, tuple[list[Step], int, str]] = {
 
 
 @pytest.mark.parametrize("case", SUMS)
-def test_sums(case: str) -> None:
+def test_a_wrong_sum_of_increments_is_found(case: str) -> None:
     """The sum of increments is exact: one too many or too few is found, and nothing else is blamed."""
     steps, final, words = SUMS[case]
     found = check_sums(steps, {"sum": final})
@@ -144,7 +144,7 @@ APPENDS: dict[str, tuple[list[Step], dict[str, list[int]], str]] = {
 
 
 @pytest.mark.parametrize("case", APPENDS)
-def test_appends(case: str) -> None:
+def test_appends_without_one_order_are_found(case: str) -> None:
     """Transactions have one order that explains all they read and respects time; else that is found."""
     steps, final, words = APPENDS[case]
     found = check_appends(steps, final)
@@ -184,7 +184,7 @@ FENCES: dict[str, tuple[list[Step], str]] = {
 
 
 @pytest.mark.parametrize("case", FENCES)
-def test_fences(case: str) -> None:
+def test_a_write_past_a_lost_lock_is_found(case: str) -> None:
     """A write of a holder that lost its lock is refused, and no other is."""
     steps, words = FENCES[case]
     found = check_fences(steps)
@@ -217,14 +217,14 @@ def yielded(*changes: tuple[int, str], since: int = 0) -> list[Step]:
         (yielded((1, "a"), (2, "b"), (3, "c"), (4, "a")), "yielded [(3, 'c')]"),
     ],
 )
-def test_watches(steps: list[Step], words: str) -> None:
+def test_a_watch_that_differs_from_the_journal_is_found(steps: list[Step], words: str) -> None:
     """A watch yields what the journal has, each change once and in order."""
     found = check_watches(steps, JOURNAL)
     assert bool(found) == bool(words), found
     assert words in "".join(found)
 
 
-def test_the_journal() -> None:
+def test_an_acknowledged_change_missing_from_the_journal_is_found() -> None:
     """Acknowledged changes are in the journal, under their keys, and versions grow."""
     assert check_journal([Written(2, "b")], JOURNAL) == []
     assert check_journal([Written(3, "b")], JOURNAL)
@@ -232,7 +232,7 @@ def test_the_journal() -> None:
     assert check_journal([], [Written(2, "a"), Written(2, "b")])
 
 
-def test_the_audit() -> None:
+def test_an_acknowledged_write_missing_from_the_audit_is_found() -> None:
     """The audit has every acknowledged write once, and none that was refused."""
     done = step("audited", 0, 1, key="a", version=3, request_id="r")
     record = Written(3, "a", "r")

@@ -125,7 +125,7 @@ class ClusterMachine(Machine):
 
 
 @pytest.mark.timeout(0 if ROUNDS else 120)
-def test_a_cluster_is_like_the_model(server: Servers, tmp_path: Path) -> None:
+def test_a_cluster_answers_like_the_model(server: Servers, tmp_path: Path) -> None:
     """Whichever nodes are called and lost, answers, versions, errors and orders are those of the model."""
     target = ClusterNodes(server, tmp_path)
     settled = settings(

@@ -48,7 +48,7 @@ async def test_right_nodes_are_not_blamed(server: Servers, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
 @pytest.mark.parametrize("plant", PLANTS)
-async def test_a_bug_is_found(
+async def test_a_planted_bug_of_the_cluster_is_found(
     server: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str, seed: int
 ) -> None:
     """A stale read, a lost acknowledgement, a double effect and a write past a lease are each found."""

@@ -62,7 +62,7 @@ def test_a_refused_base_names_the_last_message(description: str, last: int) -> N
         "$JS.ACK.domain.hash.stream.consumer.1.17.3.1700000000.5",
     ],
 )
-def test_a_delivery_says_its_place(reply: str) -> None:
+def test_a_delivery_carries_its_sequence(reply: str) -> None:
     """Also where the servers have a domain, which makes the subject longer."""
     message = Message("1", "log", reply, b"", b"")
     assert (sequence_of(message), pending_of(message)) == (17, 5)

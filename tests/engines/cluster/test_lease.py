@@ -99,7 +99,7 @@ def test_only_nodes_that_write_share_a_shard(ticks: Ticks) -> None:
     assert seen == [False, False, True, False]
 
 
-def test_a_node_that_makes_way_lets_another_be_first(ticks: Ticks) -> None:
+def test_a_node_that_released_its_lease_waits_a_moment_for_the_other(ticks: Ticks) -> None:
     """It neither answers nor writes for a moment, and may write again if the other one does not."""
     mine = ShardLease()
     mine.grant(ticks.now, milliseconds=LEASE_MS)

@@ -87,7 +87,7 @@ async def test_a_node_without_a_lease_keeps_off_at_once(parts: Parts) -> None:
     assert not handover.wanted
 
 
-async def test_nobody_makes_way_for_itself_or_for_a_shard_of_others(parts: Parts) -> None:
+async def test_only_the_last_writer_releases_a_lease_and_not_for_itself(parts: Parts) -> None:
     """A node hears its own question too, and only the one that wrote last has anything to release."""
     lease, queue, wire, handover = parts
     handover.ask()

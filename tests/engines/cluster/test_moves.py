@@ -53,7 +53,7 @@ def test_a_store_is_open_closed_or_unfinished() -> None:
                     require("s")
 
 
-async def test_the_first_shard_is_told_first(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_shard_is_changed_first(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a shard that is closed while the first one is open was left behind, and may be opened."""
     store = await nodes.open(1, shards=3)
     engine, told, put = engine_of(store), [], moves._put
@@ -106,7 +106,7 @@ async def test_of_two_that_close_a_store_at_once_one_is_refused(
     assert engine._shards[0].replica.status.closed == "by the first"
 
 
-async def test_nothing_of_a_closed_store_falls_due(nodes: Nodes) -> None:
+async def test_a_closed_store_expires_nothing(nodes: Nodes) -> None:
     """What has expired in a store that has moved is left alone: it could not be removed there."""
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1, ttl=1)

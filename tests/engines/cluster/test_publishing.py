@@ -137,7 +137,7 @@ def taken(last: int) -> Ack:
 
 
 @pytest.mark.usefixtures("hurried")
-async def test_a_place_that_is_taken_is_told_once_the_log_was_read(shard: Shard) -> None:
+async def test_a_taken_place_is_reported_after_reading_the_log_up_to_it(shard: Shard) -> None:
     """The log up to there says whether the message in that place is this one."""
     there = Followed(at=BASE + 2)
     assert await publisher(shard, Said(taken(BASE + 2)), there).publish(PROPOSAL, never) is None
@@ -157,7 +157,9 @@ async def test_a_node_that_falls_behind_says_whether_the_outcome_is_certain(shar
         await publisher(shard, Said(TimeoutError(), taken(BASE + 9)), Followed()).publish(PROPOSAL, never)
 
 
-async def test_a_doubt_is_settled_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unknown_outcome_costs_one_empty_message(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a write whose outcome is unknown one empty message comes first; later writes need none."""
     store = await nodes.open(1, timeout=1)
     await store.kv("trivia").set("key", 1)

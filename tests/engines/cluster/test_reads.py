@@ -34,7 +34,7 @@ def shown(store: Store) -> int:
     return row.version
 
 
-async def test_what_the_holder_has_shown_no_other_node_takes_back(
+async def test_no_node_reads_less_than_the_holder_has_shown(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file of the holder may show a message before the node has taken note that it is saved.
@@ -70,7 +70,7 @@ async def test_what_the_holder_has_shown_no_other_node_takes_back(
     assert await get == await write
 
 
-async def test_a_node_that_has_read_further_is_not_told_less(
+async def test_the_holder_replies_only_once_it_has_read_as_far_as_the_asker(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The holder replies only once it has come as far as the node that asks; until then it says nothing."""

@@ -31,7 +31,7 @@ def reports(*offsets: float) -> list[TimedReport]:
         ([5_000.0], [0.0]),
     ],
 )
-def test_most_clocks_are_right(offsets: list[float], leads: list[float]) -> None:
+def test_the_clock_that_differs_from_most_others_is_wrong(offsets: list[float], leads: list[float]) -> None:
     """The node whose clock differs from most others is the wrong one; of two, nobody can tell which."""
     nodes = reports(*offsets)
     assert [lead_of(nodes, str(number)) for number in range(len(offsets))] == leads
@@ -64,7 +64,9 @@ def test_the_password_of_the_system_account_is_never_sent_in_plain_text(
     assert membership._place(url) == sent
 
 
-async def test_without_a_safe_way_nothing_is_sent(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_servers_are_not_asked_without_tls_or_a_local_address(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """If no server of the URL is near or has TLS, the servers are not asked at all."""
     folder = tmp_path_factory.mktemp("node")
     address = cluster_address(f"cluster://10.255.255.1:4222/store?data={folder}")

@@ -245,7 +245,7 @@ async def test_a_write_that_could_not_be_saved_is_fetched_from_the_log(
         assert await value_of(store, "key") == 2
 
 
-async def test_a_look_that_outlasts_the_lease_is_made_again(
+async def test_a_read_that_outlasts_the_lease_is_repeated(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a slow look into the file found may be old by the time it ends, so the node makes sure first."""
