@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 THREAD: Any = {"configurable": {"thread_id": "shared"}}
 LEASE = 5
 """Seconds after which the turn of a stopped worker is over."""
+
+
+def module(name: str) -> Any:
+    """Import a module of a project that may not be installed. Raises ImportError."""
+    return import_module(name)
 
 
 class Contestant(ABC):
@@ -87,8 +93,7 @@ class GraphContestant(Contestant):
     @classmethod
     def imported(cls) -> None:
         """Import LangGraph."""
-        # late: only where it is installed
-        import langgraph.graph  # noqa: F401
+        module("langgraph.graph")
 
     async def turn(self, mark: str, pause: Pause) -> None:
         """Run the graph."""
@@ -96,16 +101,15 @@ class GraphContestant(Contestant):
 
     async def run(self, mark: str, pause: Pause) -> None:
         """Run the graph once."""
-        # late: only where it is installed
-        from langgraph.graph import START, StateGraph
+        graphs = module("langgraph.graph")
 
         async def add(state: State) -> State:
             await pause()
             return {"marks": [mark]}
 
-        builder = StateGraph(State)
+        builder = graphs.StateGraph(State)
         builder.add_node("add", add)
-        builder.add_edge(START, "add")
+        builder.add_edge(graphs.START, "add")
         await builder.compile(checkpointer=self.saver).ainvoke({"marks": []}, THREAD)
 
     async def marks(self) -> list[str]:
@@ -133,8 +137,7 @@ class LangGraphSqlite(GraphContestant):
     def imported(cls) -> None:
         """Import the checkpointer."""
         super().imported()
-        # late: only where it is installed
-        import langgraph.checkpoint.sqlite.aio  # noqa: F401
+        module("langgraph.checkpoint.sqlite.aio")
 
     @classmethod
     async def prepared(cls, where: str) -> None:
@@ -146,10 +149,9 @@ class LangGraphSqlite(GraphContestant):
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the file."""
-        # late: only where it is installed
-        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
-        async with AsyncSqliteSaver.from_conn_string(where) as saver:
+        async with module("langgraph.checkpoint.sqlite.aio").AsyncSqliteSaver.from_conn_string(
+            where
+        ) as saver:
             yield cls(saver)
 
 
@@ -164,8 +166,7 @@ class LangGraphPostgres(GraphContestant):
     def imported(cls) -> None:
         """Import the checkpointer."""
         super().imported()
-        # late: only where it is installed
-        import langgraph.checkpoint.postgres.aio  # noqa: F401
+        module("langgraph.checkpoint.postgres.aio")
 
     @classmethod
     async def prepared(cls, where: str) -> None:
@@ -177,10 +178,9 @@ class LangGraphPostgres(GraphContestant):
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Connect."""
-        # late: only where it is installed
-        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-
-        async with AsyncPostgresSaver.from_conn_string(where) as saver:
+        async with module("langgraph.checkpoint.postgres.aio").AsyncPostgresSaver.from_conn_string(
+            where
+        ) as saver:
             yield cls(saver)
 
 
@@ -195,18 +195,14 @@ class OurSaver(GraphContestant):
     def imported(cls) -> None:
         """Import the checkpointer."""
         super().imported()
-        # late: only where LangGraph is installed
-        import holdfast.integrations.langgraph  # noqa: F401
+        module("holdfast.integrations.langgraph")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the store."""
-        # late: only where LangGraph is installed
-        from holdfast.integrations.langgraph import HoldfastSaver
-
         async with holdfast.open(where) as store:
-            yield cls(HoldfastSaver(store))
+            yield cls(module("holdfast.integrations.langgraph").HoldfastSaver(store))
 
 
 class OurSaverWithTurns(OurSaver):
@@ -249,8 +245,7 @@ class LangGraphSqliteStore(MemoryContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the store."""
-        # late: only where it is installed
-        import langgraph.store.sqlite.aio  # noqa: F401
+        module("langgraph.store.sqlite.aio")
 
     @classmethod
     async def prepared(cls, where: str) -> None:
@@ -262,10 +257,7 @@ class LangGraphSqliteStore(MemoryContestant):
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the file."""
-        # late: only where it is installed
-        from langgraph.store.sqlite.aio import AsyncSqliteStore
-
-        async with AsyncSqliteStore.from_conn_string(where) as memories:
+        async with module("langgraph.store.sqlite.aio").AsyncSqliteStore.from_conn_string(where) as memories:
             yield cls(memories)
 
 
@@ -279,8 +271,7 @@ class LangGraphPostgresStore(MemoryContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the store."""
-        # late: only where it is installed
-        import langgraph.store.postgres.aio  # noqa: F401
+        module("langgraph.store.postgres.aio")
 
     @classmethod
     async def prepared(cls, where: str) -> None:
@@ -292,10 +283,9 @@ class LangGraphPostgresStore(MemoryContestant):
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Connect."""
-        # late: only where it is installed
-        from langgraph.store.postgres.aio import AsyncPostgresStore
-
-        async with AsyncPostgresStore.from_conn_string(where) as memories:
+        async with module("langgraph.store.postgres.aio").AsyncPostgresStore.from_conn_string(
+            where
+        ) as memories:
             yield cls(memories)
 
 
@@ -310,18 +300,14 @@ class OurGraphStore(MemoryContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the store."""
-        # late: only where LangGraph is installed
-        import holdfast.integrations.langgraph  # noqa: F401
+        module("holdfast.integrations.langgraph")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the store."""
-        # late: only where LangGraph is installed
-        from holdfast.integrations.langgraph import HoldfastGraphStore
-
         async with holdfast.open(where) as store:
-            yield cls(HoldfastGraphStore(store))
+            yield cls(module("holdfast.integrations.langgraph").HoldfastGraphStore(store))
 
     async def turn(self, mark: str, pause: Pause) -> None:
         """Get the item and put it with the mark, if it is still the same."""
@@ -386,17 +372,13 @@ class OpenAISqlite(SessionContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the SDK."""
-        # late: only where it is installed
-        import agents  # noqa: F401
+        module("agents")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the file."""
-        # late: only where it is installed
-        from agents import SQLiteSession
-
-        session = SQLiteSession("shared", where)
+        session = module("agents").SQLiteSession("shared", where)
         yield cls(session)
         session.close()
 
@@ -427,18 +409,16 @@ class OurSession(SessionContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the session."""
-        # late: only where the SDK is installed
-        import holdfast.integrations.openai_agents  # noqa: F401
+        module("holdfast.integrations.openai_agents")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the store."""
-        # late: only where the SDK is installed
-        from holdfast.integrations.openai_agents import HoldfastSession
-
         async with holdfast.open(where) as store:
-            yield cls(HoldfastSession("shared", store.kv("agents")))
+            yield cls(
+                module("holdfast.integrations.openai_agents").HoldfastSession("shared", store.kv("agents"))
+            )
 
     async def turn(self, mark: str, pause: Pause) -> None:
         """Read the items and add one."""
@@ -500,17 +480,13 @@ class KeyValueDisk(KeyValueContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the store."""
-        # late: only where it is installed
-        import key_value.aio.stores.disk  # noqa: F401
+        module("key_value.aio.stores.disk")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the folder."""
-        # late: only where it is installed
-        from key_value.aio.stores.disk import DiskStore
-
-        async with DiskStore(directory=Path(f"{where}.disk")) as store:
+        async with module("key_value.aio.stores.disk").DiskStore(directory=Path(f"{where}.disk")) as store:
             yield cls(store)
 
 
@@ -524,18 +500,14 @@ class OurKeyValue(KeyValueContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the store."""
-        # late: only where py-key-value is installed
-        import holdfast.integrations.keyvalue  # noqa: F401
+        module("holdfast.integrations.keyvalue")
 
     @classmethod
     @contextlib.asynccontextmanager
     async def opened(cls, where: str) -> AsyncIterator[Any]:
         """Open the store."""
-        # late: only where py-key-value is installed
-        from holdfast.integrations.keyvalue import HoldfastStore
-
         async with holdfast.open(where) as store:
-            yield cls(HoldfastStore(store.kv("agents")))
+            yield cls(module("holdfast.integrations.keyvalue").HoldfastStore(store.kv("agents")))
 
     async def turn(self, mark: str, pause: Pause) -> None:
         """Update the value."""

@@ -134,7 +134,7 @@ class Handlers:
             raise MCPError(types.INVALID_PARAMS, _no_tool(caller, params.name))
         try:
             payload = caller.bypass.arguments(params.arguments or {})
-            answer = await tool.run(caller, payload, caller.writer or _client(ctx))
+            answer = await tool.run(caller, payload, caller.writer or client_name(ctx))
         except HoldfastError as error:
             return refusal(caller.bypass, error)
         return success(caller.bypass, answer)
@@ -244,7 +244,7 @@ def _input_schema_of(name: str) -> dict[str, Any] | None:
     return None if tool is None else shown(tool).input_schema
 
 
-def _client(ctx: Context) -> str | None:
+def client_name(ctx: Context) -> str | None:
     """Return the name that the client gives itself, if it can be that of a writer."""
     client = ctx.session.client_params
     try:

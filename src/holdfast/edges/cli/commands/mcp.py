@@ -48,13 +48,16 @@ async def mcp(
     *,
     read_only: bool = False,
     writer: str | None = None,
+    memory: bool = False,
+    import_file: Path | None = None,
     print_config: Annotated[Literal["claude", "cursor", "vscode"] | None, Parameter(negative=())] = None,
     target: Target = HERE,
 ) -> None:
     """Serve one plugin, or a tenant's project, to an agent as MCP tools and resources over stdin and stdout.
 
     An MCP client starts this command; --print-config prints what to put into its settings. A running service
-    offers the same over HTTP at /mcp.
+    offers the same over HTTP at /mcp. With --memory the plugin is a memory of entities, relations and
+    observations, with the nine tools of server-memory.
 
     Parameters
     ----------
@@ -62,23 +65,35 @@ async def mcp(
         Offer only tools that write nothing.
     writer
         Name to record as the last writer, such as reviewer:pr-12; the name of the client if not given.
+    memory
+        Offer the nine tools of server-memory instead. Several agents may share a memory.
+    import_file
+        With --memory: store what this file of server-memory holds, as far as it is new, and end.
     print_config
         Print the block for the settings of this client instead of serving.
     """
     target = whole(target)
     if print_config is not None:
-        print_block(print_config, target, read_only=read_only, writer=writer)
+        print_block(print_config, target, read_only=read_only, writer=writer, memory=memory)
         return
+    if import_file is not None and not memory:
+        raise holdfast.ValidationError("--import-file needs --memory", field="import_file")
     with extras.needed("mcp", "holdfast mcp"):
         # late: optional package, which takes a second to import
         from holdfast.edges.mcp.bypass import SdkBypass
         from holdfast.edges.mcp.callers import StoreCaller
+        from holdfast.edges.mcp.memory import KnowledgeGraph, MemoryHandlers
         from holdfast.edges.mcp.stdio import serve_stdio
     async with target.look() if read_only else target.open() as store:
         keys = target.keys(store)
+        if import_file is not None:
+            lines = import_file.read_text().splitlines()  # noqa: ASYNC240 - nothing else runs meanwhile
+            entities, relations = await KnowledgeGraph(keys, writer).import_lines(lines)
+            say(f"new entities: {entities}, new relations: {relations}")
+            return
         caller = StoreCaller(store, keys, read_only=read_only, writer=writer, bypass=SdkBypass())
         say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
-        signal = await serve_stdio(caller)
+        signal = await serve_stdio(caller, MemoryHandlers(caller) if memory else None)
     if signal is not None:
         os._exit(128 + signal)  # see serve_stdio; the store is closed by now
 
@@ -95,7 +110,7 @@ def whole(target: Target) -> Target:
     return replace(target, tenant=tenant, project=project)
 
 
-def print_block(name: str, target: Target, *, read_only: bool, writer: str | None) -> None:
+def print_block(name: str, target: Target, *, read_only: bool, writer: str | None, memory: bool) -> None:
     """Print the block for a client's settings on stdout, and where it belongs on stderr."""
     client = CLIENTS[name]
     owner, arguments = owner_of(target)
@@ -105,7 +120,8 @@ def print_block(name: str, target: Target, *, read_only: bool, writer: str | Non
         server = {"type": "http", "url": _mcp_url(target), "headers": headers}
         say(f"set {TOKEN} to the token of holdfast token create {' '.join(arguments)}")
     else:
-        options = [*(["--read-only"] if read_only else []), *(["--writer", writer] if writer else [])]
+        options = [*(["--memory"] if memory else []), *(["--read-only"] if read_only else [])]
+        options += ["--writer", writer] if writer else []
         server = {
             "type": "stdio",
             "command": _command(),

@@ -1,0 +1,499 @@
+"""The memory of agents as a graph of entities, relations and observations, as nine MCP tools.
+
+Names and shapes are those of `server-memory`, the reference server of the protocol, so that a model that
+knows that one knows this one. Each entity and each relation is an entry. A call is one batch that names the
+versions that it was computed from, and is computed anew if another client was faster: a model need not know
+of versions to lose nothing. The last writer of an entry is the client that wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import mcp_types as types
+import msgspec
+from mcp.server import Server
+from mcp.shared.exceptions import MCPError
+from msgspec import field
+
+import holdfast
+from holdfast import seams
+from holdfast.edges.mcp.server import client_name
+from holdfast.errors import HoldfastError, KeyNotFound, PermissionDenied, ValidationError, VersionConflict
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from holdfast.edges.mcp.callers import ToolCaller
+    from holdfast.edges.mcp.server import Context
+    from holdfast.handles.kv import KV
+    from holdfast.model import Entry
+
+INSTRUCTIONS: Final = (
+    "This is a memory that you share with other agents: entities with observations about them, and relations "
+    "between entities. Search it before you answer, and add what you learn. Several agents may write at "
+    "once; nothing of what they write is lost."
+)
+_ENTITIES: Final = "entity/"
+_RELATIONS: Final = "relation/"
+_LONGEST_NAME: Final = 64
+_MOST_RACES: Final = 1_000
+_RACES_AT_ONCE: Final = 8
+_LONGEST_PAUSE: Final = 0.05
+_MOST_QUERY: Final = 2_048
+T = TypeVar("T")
+Graph: TypeAlias = dict[str, list[dict[str, Any]]]
+
+
+class Entity(msgspec.Struct, forbid_unknown_fields=False):
+    """Something that is known."""
+
+    name: str
+    entityType: str  # noqa: N815 - the tools' name
+    observations: list[str]
+
+
+class Relation(msgspec.Struct):
+    """A connection of two entities."""
+
+    start: str = field(name="from")
+    end: str = field(name="to")
+    kind: str = field(name="relationType")
+
+    def key(self) -> str:
+        """Return the key of its entry."""
+        return _RELATIONS + "/".join(map(_part, (self.start, self.end, self.kind)))
+
+    def shown(self) -> dict[str, str]:
+        """Return it as the tools show it."""
+        return {"from": self.start, "to": self.end, "relationType": self.kind}
+
+
+class Additions(msgspec.Struct):
+    """Observations to add to an entity."""
+
+    entityName: str  # noqa: N815 - the tools' name
+    contents: list[str]
+
+
+class Deletions(msgspec.Struct):
+    """Observations to remove from an entity."""
+
+    entityName: str  # noqa: N815 - the tools' name
+    observations: list[str]
+
+
+class KnowledgeGraph:
+    """The graph in a namespace.
+
+    Args:
+        kv: The namespace.
+        writer: The name of the client, for the entries that it writes.
+    """
+
+    def __init__(self, kv: KV, writer: str | None = None) -> None:
+        self._kv = kv
+        self._provenance: dict[str, Any] = {} if writer is None else {"writer": writer}
+
+    async def create_entities(self, entities: list[Entity]) -> list[dict[str, Any]]:
+        """Store the entities whose names are new, and return them."""
+        by_key: dict[str, Entity] = {}
+        for entity in entities:
+            by_key.setdefault(_entity_key(entity.name), entity)
+
+        def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
+            new = [entity for key, entity in by_key.items() if known[key] is None]
+            shown = [msgspec.to_builtins(entity) for entity in new]
+            return [{"key": _entity_key(one["name"]), "value": one} for one in shown], shown
+
+        return await self._change(by_key, change)
+
+    async def create_relations(self, relations: list[Relation]) -> list[dict[str, Any]]:
+        """Store the relations that are new, and return them.
+
+        Raises:
+            KeyNotFound: There is no entity at one of their ends. Nothing was written.
+        """
+        by_key = {relation.key(): relation for relation in relations}
+        ends = [name for relation in relations for name in (relation.start, relation.end)]
+
+        def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
+            for name in ends:
+                _existing(known, name)
+            new = [(key, relation.shown()) for key, relation in by_key.items() if known[key] is None]
+            return [{"key": key, "value": shown} for key, shown in new], [shown for _, shown in new]
+
+        return await self._change([*by_key, *map(_entity_key, ends)], change)
+
+    async def add_observations(self, additions: list[Additions]) -> list[dict[str, Any]]:
+        """Add observations that their entities do not have yet, and return which these were.
+
+        Raises:
+            KeyNotFound: There is no such entity. Nothing was written.
+        """
+
+        def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
+            changed: dict[str, dict[str, Any]] = {}
+            added = []
+            for one in additions:
+                key = _entity_key(one.entityName)
+                entity = changed.setdefault(key, dict(_existing(known, one.entityName)))
+                new = [text for text in dict.fromkeys(one.contents) if text not in entity["observations"]]
+                entity["observations"] = [*entity["observations"], *new]
+                added.append({"entityName": one.entityName, "addedObservations": new})
+            return [{"key": key, "value": entity} for key, entity in changed.items()], added
+
+        return await self._change([_entity_key(one.entityName) for one in additions], change)
+
+    async def delete_entities(self, names: list[str]) -> str:
+        """Remove entities and their relations, and return a sentence about it."""
+        gone = set(names)
+        relations = [
+            Relation(one["from"], one["to"], one["relationType"]).key()
+            for one in (await self._entries(_RELATIONS)).values()
+            if one["from"] in gone or one["to"] in gone
+        ]
+
+        def change(known: Known) -> tuple[Writes, list[str]]:
+            writes: Writes = [{"key": key, "delete": True} for key in known if known[key] is not None]
+            return writes, [name for name in names if known[_entity_key(name)] is None]
+
+        missing = await self._change([*map(_entity_key, names), *relations], change)
+        if not missing:
+            return "Entities deleted successfully"
+        found = len(names) - len(missing)
+        return f"Deleted {found} of {len(names)} entities. Not found: {', '.join(missing)}"
+
+    async def delete_observations(self, deletions: list[Deletions]) -> str:
+        """Remove observations, and return a sentence about it."""
+        asked = sum(len(one.observations) for one in deletions)
+
+        def change(known: Known) -> tuple[Writes, tuple[int, list[str]]]:
+            changed: dict[str, dict[str, Any]] = {}
+            count, missing = 0, []
+            for one in deletions:
+                key = _entity_key(one.entityName)
+                entity = changed.get(key) or known[key]
+                if entity is None:
+                    missing.append(one.entityName)
+                    continue
+                kept = [text for text in entity["observations"] if text not in one.observations]
+                count += len(entity["observations"]) - len(kept)
+                changed[key] = {**entity, "observations": kept}
+            return [{"key": key, "value": entity} for key, entity in changed.items()], (count, missing)
+
+        count, missing = await self._change([_entity_key(one.entityName) for one in deletions], change)
+        if count == asked:
+            return "Observations deleted successfully"
+        rest = f" Entities not found: {', '.join(missing)}" if missing else ""
+        return f"Deleted {count} of {asked} observations.{rest}"
+
+    async def delete_relations(self, relations: list[Relation]) -> str:
+        """Remove relations, and return a sentence about it."""
+
+        def change(known: Known) -> tuple[Writes, int]:
+            there = [key for key in known if known[key] is not None]
+            return [{"key": key, "delete": True} for key in there], len(there)
+
+        count = await self._change([relation.key() for relation in relations], change)
+        if count == len(relations):
+            return "Relations deleted successfully"
+        return f"Deleted {count} of {len(relations)} relations. The rest matched nothing."
+
+    async def read_graph(self) -> Graph:
+        """Return all entities, and the relations between them, in the order of their creation."""
+        entities = list((await self._entries(_ENTITIES)).values())
+        names = {entity["name"] for entity in entities}
+        relations = [
+            relation
+            for relation in (await self._entries(_RELATIONS)).values()
+            if relation["from"] in names and relation["to"] in names
+        ]
+        return {"entities": entities, "relations": relations}
+
+    async def search_nodes(self, query: str) -> Graph:
+        """Return the entities with a text in their name, type or observations, and their relations."""
+        if len(query) > _MOST_QUERY:
+            raise ValidationError(f"a query has at most {_MOST_QUERY} characters", field="query")
+        text = query.lower()
+
+        def meets(entity: dict[str, Any]) -> bool:
+            texts = (entity["name"], entity["entityType"], *entity["observations"])
+            return any(text in one.lower() for one in texts)
+
+        return await self._part(meets)
+
+    async def open_nodes(self, names: list[str]) -> Graph:
+        """Return the entities of these names, and their relations."""
+        return await self._part(lambda entity: entity["name"] in names)
+
+    async def import_lines(self, lines: Iterable[str]) -> tuple[int, int]:
+        """Store what the file of a `server-memory` holds, as far as it is new, and return how many of each.
+
+        Raises:
+            ValidationError: A line is neither an entity nor a relation. What precedes it is stored.
+        """
+        entities = relations = 0
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+                if record.pop("type") == "entity":
+                    entities += len(await self.create_entities([msgspec.convert(record, Entity)]))
+                else:
+                    relations += len(await self.create_relations([msgspec.convert(record, Relation)]))
+            except (ValueError, KeyError, AttributeError, msgspec.ValidationError) as error:
+                raise ValidationError(f"line {number} is no entity and no relation: {error}") from None
+        return entities, relations
+
+    async def _part(self, chosen: Callable[[dict[str, Any]], bool]) -> Graph:
+        graph = await self.read_graph()
+        entities = [entity for entity in graph["entities"] if chosen(entity)]
+        names = {entity["name"] for entity in entities}
+        relations = [one for one in graph["relations"] if one["from"] in names or one["to"] in names]
+        return {"entities": entities, "relations": relations}
+
+    async def _entries(self, prefix: str) -> dict[str, dict[str, Any]]:
+        """Return the values below a prefix by their keys, the oldest first."""
+        entries: list[Entry] = []
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(prefix, values=True, cursor=cursor)
+            entries += page.entries or ()
+            if (cursor := page.cursor) is None:
+                break
+        entries.sort(key=lambda entry: entry.created_at)
+        return {entry.key: entry.value for entry in entries}
+
+    async def _change(self, keys: Iterable[str], change: Callable[[Known], tuple[Writes, T]]) -> T:
+        """Write what a function makes of entries, all or none, and anew if another client was faster."""
+        wanted, lost = list(dict.fromkeys(keys)), 0
+        while True:
+            entries = await self._kv.get_many(wanted) if wanted else []
+            known: dict[str, Any] = {}
+            checks = []
+            for key, entry in zip(wanted, entries, strict=True):
+                if isinstance(entry, HoldfastError):
+                    raise entry
+                known[key] = None if entry is None else entry.value
+                checks.append({"key": key, "version": 0 if entry is None else entry.version})
+            writes, result = change(known)
+            if not writes:
+                return result
+            try:
+                await self._kv.batch(checks=checks, writes=writes, **self._provenance)
+            except VersionConflict:
+                lost += 1
+                if lost == _MOST_RACES:
+                    raise
+                if lost > _RACES_AT_ONCE:
+                    await asyncio.sleep(seams.uniform() * _LONGEST_PAUSE)
+            else:
+                return result
+
+
+Known: TypeAlias = "Mapping[str, dict[str, Any] | None]"
+Writes: TypeAlias = list[dict[str, Any]]
+
+
+def _existing(known: Known, name: str) -> dict[str, Any]:
+    entity = known[_entity_key(name)]
+    if entity is None:
+        raise KeyNotFound(f"Entity with name {name} not found")
+    return entity
+
+
+def _entity_key(name: str) -> str:
+    return _ENTITIES + _part(name)
+
+
+def _part(name: str) -> str:
+    """Return a part of a key for a name: the name itself if it is short and plain, else a digest."""
+    plain = quote(name, safe=" !$&'()*+,:;=@~", errors="surrogatepass")
+    if plain and len(plain) <= _LONGEST_NAME:
+        return plain
+    return "#" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "array", "items": _TEXT}
+_OBSERVATIONS: Final = {"type": "array", "items": _TEXT, "description": "What is known about the entity."}
+
+
+def _object(**members: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": members, "required": list(members)}
+
+
+def _list_of(item: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": item}
+
+
+_ENTITY: Final = _object(name=_TEXT, entityType=_TEXT, observations=_OBSERVATIONS)
+_RELATION: Final = _object(**{"from": _TEXT, "to": _TEXT, "relationType": _TEXT})
+_GRAPH: Final = _object(entities=_list_of(_ENTITY), relations=_list_of(_RELATION))
+_DONE: Final = _object(success={"type": "boolean"}, message=_TEXT)
+_ADDITION: Final = _object(entityName=_TEXT, contents=_TEXTS)
+_DELETION: Final = _object(entityName=_TEXT, observations=_TEXTS)
+_ADDED: Final = _object(entityName=_TEXT, addedObservations=_TEXTS)
+
+
+class MemoryTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool: what it takes, by name and type, and what it gives."""
+
+    help: str
+    inputs: dict[str, Any]
+    """The one argument with its schema, or nothing."""
+    kind: Any = None
+    """The type of the argument."""
+    output: dict[str, Any]
+    result: str = ""
+    """The name of the list in the structured result, if the tool returns a list."""
+    writes: bool = True
+    destroys: bool = False
+
+
+TOOLS: Final = {
+    "create_entities": MemoryTool(
+        help="Store new entities with what is known about them. Entities that are known stay as they are.",
+        inputs={"entities": _list_of(_ENTITY)},
+        kind=list[Entity],
+        output=_object(entities=_list_of(_ENTITY)),
+        result="entities",
+    ),
+    "create_relations": MemoryTool(
+        help="Store new relations between entities that are known. Name them in the active voice.",
+        inputs={"relations": _list_of(_RELATION)},
+        kind=list[Relation],
+        output=_object(relations=_list_of(_RELATION)),
+        result="relations",
+    ),
+    "add_observations": MemoryTool(
+        help="Add observations to entities that are known.",
+        inputs={"observations": _list_of(_ADDITION)},
+        kind=list[Additions],
+        output=_object(results=_list_of(_ADDED)),
+        result="results",
+    ),
+    "delete_entities": MemoryTool(
+        help="Remove entities with all that is known about them, and their relations.",
+        inputs={"entityNames": _TEXTS},
+        kind=list[str],
+        output=_DONE,
+        destroys=True,
+    ),
+    "delete_observations": MemoryTool(
+        help="Remove observations from entities.",
+        inputs={"deletions": _list_of(_DELETION)},
+        kind=list[Deletions],
+        output=_DONE,
+        destroys=True,
+    ),
+    "delete_relations": MemoryTool(
+        help="Remove relations between entities.",
+        inputs={"relations": _list_of(_RELATION)},
+        kind=list[Relation],
+        output=_DONE,
+        destroys=True,
+    ),
+    "read_graph": MemoryTool(help="Read the whole memory.", inputs={}, output=_GRAPH, writes=False),
+    "search_nodes": MemoryTool(
+        help="Find entities by a text in their name, type or observations, with their relations.",
+        inputs={"query": {"type": "string", "maxLength": _MOST_QUERY}},
+        kind=str,
+        output=_GRAPH,
+        writes=False,
+    ),
+    "open_nodes": MemoryTool(
+        help="Read the entities of these names, with their relations.",
+        inputs={"names": _TEXTS},
+        kind=list[str],
+        output=_GRAPH,
+        writes=False,
+    ),
+}
+
+
+class MemoryHandlers:
+    """The handlers of a server with the tools of the memory alone."""
+
+    def __init__(self, caller: ToolCaller) -> None:
+        self._caller = caller
+
+    def server(self) -> Server[Any]:
+        """Return the server."""
+        return Server(
+            "holdfast-memory",
+            version=holdfast.__version__,
+            title="Holdfast memory",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+
+    async def _list_tools(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        tools = [_shown(name, tool) for name, tool in TOOLS.items() if self._allows(tool)]
+        return types.ListToolsResult(tools=tools)
+
+    def _allows(self, tool: MemoryTool) -> bool:
+        return not tool.writes or self._caller.allows("batch")
+
+    async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:60]!a}")
+        caller = self._caller
+        try:
+            if not self._allows(tool):
+                raise PermissionDenied("this server was started with --read-only")
+            payload = caller.bypass.arguments(params.arguments or {})
+            graph = KnowledgeGraph(caller.kv, caller.writer or client_name(ctx))
+            answer = await _called(graph, params.name, tool, payload)
+        except HoldfastError as error:
+            content = types.TextContent(text=error.message)
+            return types.CallToolResult(content=[content], is_error=True)
+        if isinstance(answer, str):
+            text, structured = answer, {"success": True, "message": answer}
+        else:
+            text = json.dumps(answer, indent=2, ensure_ascii=False)
+            structured = {tool.result: answer} if tool.result else answer
+        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=structured)
+
+
+def _called(graph: KnowledgeGraph, name: str, tool: MemoryTool, payload: bytes) -> Awaitable[Any]:
+    """Call a tool with its arguments as JSON."""
+    method = getattr(graph, name)
+    arguments = json.loads(payload)
+    for argument in tool.inputs:
+        if not isinstance(arguments, dict) or argument not in arguments:
+            raise ValidationError(f"the tool {name} needs {argument}", field=argument)
+        try:
+            value = msgspec.convert(arguments[argument], tool.kind)
+        except msgspec.ValidationError as error:
+            raise ValidationError(f"{argument} is not what {name} takes: {error}", field=argument) from None
+        return method(value)  # type: ignore[no-any-return]
+    return method()  # type: ignore[no-any-return]
+
+
+def _shown(name: str, tool: MemoryTool) -> types.Tool:
+    title = name.replace("_", " ").capitalize()
+    return types.Tool(
+        name=name,
+        title=title,
+        description=tool.help,
+        input_schema=_object(**tool.inputs),
+        output_schema=tool.output,
+        annotations=types.ToolAnnotations(
+            title=title,
+            read_only_hint=not tool.writes,
+            destructive_hint=tool.destroys,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+    )

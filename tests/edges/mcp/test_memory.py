@@ -1,0 +1,173 @@
+"""The memory of agents over MCP: nine tools with the names and shapes of server-memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from mcp import Client
+from mcp_types import Implementation
+
+import holdfast
+from holdfast.edges.cli import run
+from holdfast.edges.mcp.callers import StoreCaller
+from holdfast.edges.mcp.memory import TOOLS, MemoryHandlers
+from tests.edges.mcp.agents import Agent
+from tests.edges.mcp.test_stdio import command
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from holdfast.store import Store
+
+ADA: dict[str, Any] = {"name": "Ada", "entityType": "person", "observations": ["likes plums"]}
+BOB: dict[str, Any] = {"name": "Bob/ # é" * 20, "entityType": "Person", "observations": []}
+KNOWS = {"from": ADA["name"], "to": BOB["name"], "relationType": "knows"}
+DONE = {"success": True}
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store in a file."""
+    async with holdfast.open(tmp_path / "state.db") as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def memory(store: Store, name: str = "tester", *, read_only: bool = False) -> AsyncIterator[Agent]:
+    """Connect a client to a memory."""
+    caller = StoreCaller(store, store.kv("notes"), read_only=read_only)
+    info = Implementation(name=name, version="1")
+    async with Client(MemoryHandlers(caller).server(), client_info=info) as client:
+        yield Agent(client)
+
+
+async def test_entities_and_relations_are_stored_once(store: Store) -> None:
+    """New entities and relations are returned, known ones are left alone, also within one call."""
+    async with memory(store) as agent:
+        assert await agent.call("create_entities", entities=[ADA, BOB, {**ADA, "entityType": "x"}]) == {
+            "entities": [ADA, BOB]
+        }
+        assert await agent.call("create_entities", entities=[{**ADA, "observations": []}]) == {"entities": []}
+        assert await agent.call("create_relations", relations=[KNOWS, KNOWS]) == {"relations": [KNOWS]}
+        assert await agent.call("create_relations", relations=[KNOWS]) == {"relations": []}
+        graph = await agent.call("read_graph")
+        assert sorted(one["name"] for one in graph["entities"]) == sorted([ADA["name"], BOB["name"]])
+        assert graph["relations"] == [KNOWS]
+        result: Any = await agent.result("read_graph")
+        assert json.loads(result.content[0].text) == graph
+
+
+async def test_observations_are_added_and_removed(store: Store) -> None:
+    """Observations are added once; a call about an entity that is not known changes nothing."""
+    async with memory(store) as agent:
+        await agent.call("create_entities", entities=[ADA])
+        additions = [{"entityName": "Ada", "contents": ["likes plums", "is tall", "is tall"]}]
+        assert await agent.call("add_observations", observations=additions) == {
+            "results": [{"entityName": "Ada", "addedObservations": ["is tall"]}]
+        }
+        both = [{"entityName": "Ada", "contents": ["x"]}, {"entityName": "Eve", "contents": ["y"]}]
+        refused: Any = await agent.result("add_observations", observations=both)
+        assert refused.is_error
+        assert refused.content[0].text == "Entity with name Eve not found"
+        deletions = [
+            {"entityName": "Ada", "observations": ["likes plums", "z"]},
+            {"entityName": "Eve", "observations": ["y"]},
+        ]
+        assert await agent.call("delete_observations", deletions=deletions) == DONE | {
+            "message": "Deleted 1 of 3 observations. Entities not found: Eve"
+        }
+        deletions = [{"entityName": "Ada", "observations": ["is tall"]}]
+        assert await agent.call("delete_observations", deletions=deletions) == DONE | {
+            "message": "Observations deleted successfully"
+        }
+        assert (await agent.call("open_nodes", names=["Ada"]))["entities"] == [{**ADA, "observations": []}]
+
+
+async def test_deleting_an_entity_deletes_its_relations(store: Store) -> None:
+    """With an entity its relations go; what is not there is named."""
+    async with memory(store) as agent:
+        await agent.call("create_entities", entities=[ADA, BOB])
+        await agent.call("create_relations", relations=[KNOWS, {**KNOWS, "relationType": "helps"}])
+        assert (await agent.call("delete_relations", relations=[KNOWS, KNOWS | {"to": "Ada"}]))[
+            "message"
+        ] == ("Deleted 1 of 2 relations. The rest matched nothing.")
+        assert (await agent.call("delete_entities", entityNames=[BOB["name"], "Eve"]))["message"] == (
+            "Deleted 1 of 2 entities. Not found: Eve"
+        )
+        assert await agent.call("read_graph") == {"entities": [ADA], "relations": []}
+        assert (await agent.call("delete_entities", entityNames=["Ada"]))["message"] == (
+            "Entities deleted successfully"
+        )
+        assert (await store.kv("notes").list()).keys == []
+
+
+async def test_search_looks_at_names_types_and_observations(store: Store) -> None:
+    """A search ignores case, and relations to entities that were not found are shown too."""
+    async with memory(store) as agent:
+        await agent.call("create_entities", entities=[ADA, BOB])
+        await agent.call("create_relations", relations=[KNOWS])
+        assert await agent.call("search_nodes", query="PLUMS") == {"entities": [ADA], "relations": [KNOWS]}
+        assert len((await agent.call("search_nodes", query="person"))["entities"]) == 2
+        assert await agent.call("search_nodes", query="nothing") == {"entities": [], "relations": []}
+        assert await agent.call("open_nodes", names=[BOB["name"]]) == {
+            "entities": [BOB],
+            "relations": [KNOWS],
+        }
+
+
+async def test_clients_that_write_at_once_lose_nothing(store: Store) -> None:
+    """Observations that several clients add to one entity at once are all there, and say who wrote last."""
+    async with AsyncExitStack() as stack:
+        agents = [await stack.enter_async_context(memory(store, f"client-{number}")) for number in range(5)]
+        await agents[0].call("create_entities", entities=[ADA])
+
+        async def learn(agent: Agent, number: int) -> None:
+            for turn in range(5):
+                addition = {"entityName": "Ada", "contents": [f"{number}.{turn}"]}
+                await agent.call("add_observations", observations=[addition])
+
+        await asyncio.gather(*(learn(agent, number) for number, agent in enumerate(agents)))
+        [entity] = (await agents[0].call("open_nodes", names=["Ada"]))["entities"]
+    assert len(entity["observations"]) == 26
+    writers = {change.last_writer for change in (await store.kv("notes").history("entity/Ada"))}
+    assert writers == {f"client-{number}" for number in range(5)}
+
+
+async def test_read_only_memory_offers_what_reads(store: Store) -> None:
+    """A memory that is read only shows and serves the tools that write nothing; wrong arguments are named."""
+    async with memory(store, read_only=True) as agent:
+        names = {tool.name for tool in (await agent.client.list_tools()).tools}
+        assert names == {"read_graph", "search_nodes", "open_nodes"} < TOOLS.keys()
+        assert (await agent.result("create_entities", entities=[ADA])).is_error
+        missing: Any = await agent.result("open_nodes")
+        wrong: Any = await agent.result("open_nodes", names="Ada")
+        assert "needs names" in missing.content[0].text
+        assert "names is not what open_nodes takes" in wrong.content[0].text
+        long: Any = await agent.result("search_nodes", query="x" * 3_000)
+        assert "2048 characters" in long.content[0].text
+
+
+@pytest.mark.unmeasured
+async def test_memory_over_stdio_after_an_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of server-memory is imported once, and clients that the command serves find what it held."""
+    file = tmp_path / "memory.jsonl"
+    lines = [{"type": "entity", **ADA}, {"type": "entity", **BOB}, {"type": "relation", **KNOWS}]
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    words = ["mcp", "--memory", "--plugin", "notes", "--url", str(tmp_path / "state.db")]
+    for stored in ("new entities: 2, new relations: 1", "new entities: 0, new relations: 0"):
+        assert await asyncio.to_thread(run, [*words, "--import-file", str(file)]) == 0
+        assert stored in capsys.readouterr().err
+    server = command(tmp_path, "--memory", "--plugin", "notes", "--url", "state.db")
+    async with asyncio.timeout(60), Client(server) as client, Client(server) as other:
+        assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS.keys()
+        await Agent(other).call("add_observations", observations=[{"entityName": "Ada", "contents": ["ü"]}])
+        graph = await Agent(client).call("search_nodes", query="Ü")
+        assert graph == {"entities": [{**ADA, "observations": ["likes plums", "ü"]}], "relations": [KNOWS]}
+    file.write_text('{"type": "entity", "name": 7}\n')
+    assert await asyncio.to_thread(run, [*words, "--import-file", str(file)]) != 0
+    assert "line 1" in capsys.readouterr().err
