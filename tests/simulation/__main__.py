@@ -33,6 +33,8 @@ MOST_SHRUNK: Final = 10
 """The seeds with findings that are made smaller."""
 OPS: Final = {"sqlite": 360, "cluster": 150}
 RECORDS: Final = Path(".dev/simulation")
+KEPT: Final = Path("tests/simulation/nights.jsonl")
+"""The runs that docs/explanation/trust.md shows."""
 
 
 class Tally:
@@ -117,10 +119,10 @@ def _campaign(runner: Runner, arguments: argparse.Namespace, tally: Tally) -> in
     for job, result in found[:MOST_SHRUNK]:
         _explain(runner, job, result)
     RECORDS.mkdir(parents=True, exist_ok=True)
-    with (RECORDS / "nights.jsonl").open("a") as file:
-        file.write(
-            json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **tally.record()}) + "\n"
-        )
+    line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **tally.record()}) + "\n"
+    for path in (RECORDS / "nights.jsonl", *([KEPT] if arguments.record else ())):
+        with path.open("a") as file:
+            file.write(line)
     return int(tally.counts["findings"] > 0 or tally.counts["equal"] < tally.counts["replayed"])
 
 
@@ -182,6 +184,7 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, help="run this seed with a trace, and show what happened")
     add("--plan", nargs="+", metavar="NAME=VALUE", help="of that seed: faults=1,2 ops=N clients=N keys=N")
     add("--stop-at", type=float, default=float("inf"), help="stop that seed in the debugger at this second")
+    add("--record", action="store_true", help=f"add what the run came to to {KEPT}")
     add("--twice", action="store_true", help="run every seed twice and compare")
     add("--again", type=int, default=EVERY, metavar="N", help=f"run one seed of N twice; {EVERY}")
     add("--bugs", nargs="*", metavar="NAME", help="plant bugs of ./dev mutate and count the seeds to each")

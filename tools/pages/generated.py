@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.edges.cli.commands.up import example_json, example_toml
 from tools import dashboard, layers
-from tools.pages import asyncapi, cli, errors, http, mcp, schema, settings, verbs
+from tools.pages import asyncapi, cli, errors, http, mcp, nights, schema, settings, verbs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,6 +20,7 @@ BLOCKS: Final[dict[str, Callable[[], Iterable[str]]]] = {
     **http.BLOCKS,
     **mcp.BLOCKS,
     **settings.BLOCKS,
+    **nights.BLOCKS,
 }
 """The lines of each block, by the name in its markers."""
 _BLOCK: Final = re.compile(r"<!-- begin (\w+):.*?<!-- end \1 -->", re.DOTALL)
@@ -38,7 +39,8 @@ def _block(name: str) -> str:
 
 def generated() -> dict[Path, str]:
     """Return the text of every generated file, by its path."""
-    pages = {path: path.read_text(encoding="utf-8") for path in sorted(REFERENCE.glob("*.md"))}
+    paths = [*sorted(REFERENCE.glob("*.md")), ROOT / "docs/explanation/trust.md"]
+    pages = {path: path.read_text(encoding="utf-8") for path in paths}
     return {
         **{path: with_blocks(text) for path, text in pages.items() if _BLOCK.search(text)},
         REFERENCE / "cli.md": cli.reference(),
