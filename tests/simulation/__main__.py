@@ -114,9 +114,10 @@ def _campaign(runner: Runner, arguments: argparse.Namespace, tally: Tally) -> in
         tally.add(result)
         if result.findings and first:
             found.append((job, result))
-            print(f"  seed {job.seed}: {result.findings[0].kind}", flush=True)
+            finding = result.findings[0]
+            print(f"  seed {job.seed}: {finding.kind}: {finding.text.strip()[:150]}", flush=True)
     print(tally, flush=True)
-    for job, result in found[:MOST_SHRUNK]:
+    for job, result in found[: arguments.shrink]:
         _explain(runner, job, result)
     RECORDS.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **tally.record()}) + "\n"
@@ -187,6 +188,13 @@ def _arguments() -> argparse.Namespace:
     add("--record", action="store_true", help=f"add what the run came to to {KEPT}")
     add("--twice", action="store_true", help="run every seed twice and compare")
     add("--again", type=int, default=EVERY, metavar="N", help=f"run one seed of N twice; {EVERY}")
+    add(
+        "--shrink",
+        type=int,
+        default=MOST_SHRUNK,
+        metavar="N",
+        help=f"make N runs with findings smaller; {MOST_SHRUNK}",
+    )
     add("--bugs", nargs="*", metavar="NAME", help="plant bugs of ./dev mutate and count the seeds to each")
     arguments = parser.parse_args()
     if arguments.plan:

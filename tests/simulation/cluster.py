@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.simulation import faults
 from tests.simulation.jetstream import JetStream
-from tests.simulation.judge import Finding
 from tests.simulation.network import HOST
+from tests.simulation.subject import Finding
 from tests.simulation.target import Target
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
 
-from tests.simulation.judge import Finding
 from tests.simulation.simulation import Plan, Result, simulate
+from tests.simulation.subject import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -15,7 +15,7 @@ from tests.simulation import seams
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Nemesis, draw
-from tests.simulation.judge import Finding, findings
+from tests.simulation.subject import Finding
 from tests.simulation.target import Target
 from tests.simulation.workload import Limits
 from tests.simulation.world import Note, World
@@ -124,8 +124,7 @@ def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
     found = list(target.broken)
     if not found and not workload.over:
         found.append(Finding("no end", f"the run has not ended after {world.now:.0f} s"))
-    living = {number: machine.life for number, machine in enumerate(target.clients)}
-    found += [] if found else findings(workload.seen, living, skew=target.skew)
+    found += [] if found else workload.findings()
     found += [Finding("error in a callback", text) for text in world.errors]
     found += [
         Finding(
@@ -135,11 +134,11 @@ def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
     ]
     found += [] if found else target.compare()
     digest = hashlib.sha256(f"{world.hash} {world.disk.hash} {world.turns}".encode())
-    digest.update(msgspec.json.encode(workload.seen))
+    digest.update(msgspec.json.encode([workload.kept, *(subject.seen for subject in workload.subjects)]))
     result.hash = digest.hexdigest()[:16]
     result.findings = found
-    result.operations = workload.seen.operations
-    for one in workload.seen.history:
+    result.operations = workload.operations
+    for one in workload.registers.history:
         result.outcomes[one.outcome] = result.outcomes.get(one.outcome, 0) + 1
     result.faults = dict(world.faults)
     result.struck = [fault.number for fault in chosen if fault.time < world.now]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
-from tests.simulation.judge import Finding
 from tests.simulation.network import HOST, NatsServer, Network
+from tests.simulation.subject import Finding
 from tests.simulation.workload import Limits, Workload
 
 if TYPE_CHECKING:
@@ -68,15 +68,21 @@ class Target:
             machine.rate = 1.0 + chance.uniform(-DRIFT, DRIFT)
             machine.wall_offset = chance.uniform(-0.1, 0.1)
             machine.after_crash = partial(world.after, world.outside, LATEST, self.start, machine)
-        self.workload = Workload(world, self.clients, self.client_url, limits)
+        self.workload = Workload(
+            world,
+            self.clients,
+            [self.client_url(number) for number in range(CLIENTS)],
+            limits,
+            alone=self.nodes == 1,
+            skew=self.skew,
+        )
         del self.clients[limits.clients :]
 
     def _names(self, kind: str) -> list[str]:
         return [kind] if self.nodes == 1 else [f"{kind}{number}" for number in range(self.nodes)]
 
-    @property
-    def client_url(self) -> str:
-        """What clients open."""
+    def client_url(self, number: int) -> str:
+        """What a client opens."""
         servers = ",".join(f"nats://{HOST}:{server.port}" for server in self.servers)
         return f"{servers}?timeout={2 if self.nodes == 1 else 4}"
 

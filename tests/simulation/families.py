@@ -1,0 +1,525 @@
+"""Subjects about more than keys: audit and trash, policies, tables, blobs, locks, tokens, retries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.errors import (
+    Busy,
+    Escalated,
+    Fenced,
+    HoldfastError,
+    KeyNotFound,
+    OutcomeUnknown,
+    TableExists,
+    VersionConflict,
+)
+from tests.simulation.keys import audited, milliseconds, trashed
+from tests.simulation.subject import Finding, Lane, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from holdfast import Store
+    from holdfast.handles.blobs import Blobs as BlobHandle
+    from holdfast.handles.recipes.lock import Lock
+    from holdfast.handles.tables import Tables as TableHandle
+    from tests.simulation.workload import Workload
+
+
+class Documents(Subject):
+    """What is deleted can be restored once, as it was, for as long as the trash keeps it; all is audited."""
+
+    share = 0.03
+    keys = ("semantic/acme/web", "semantic/acme/short")
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._short = False
+        self._audited: dict[str, dict[int, str]] = {}
+        self._verdicts: dict[str, Any] = {}
+
+    async def act(self, lane: Lane) -> None:
+        """Set, delete and restore an entry that only this lane knows."""
+        chance = lane.chance
+        key = f"{chance.getrandbits(32):08x}"
+        try:
+            await (self._restored if chance.random() < 0.7 else self._forgotten)(lane, key)
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+
+    async def _restored(self, lane: Lane, key: str) -> None:
+        kv = lane.store.semantic("acme", "web")
+        self.calls += 4
+        made = await kv.set(key, key, semantics={"purpose": "config"})
+        await kv.set(key, "again", expected_version=made.version, semantics={"purpose": "config"})
+        if lane.chance.random() < 0.3:
+            await kv.batch(writes=[{"key": key, "delete": True}])
+        else:
+            await kv.delete(key)
+        restored = await kv.restore(key)
+        if (restored.value, restored.created_at) != ("again", made.created_at):
+            self.wrong("trash", f"restored as another entry: {restored}, made {made.created_at}", key)
+        if restored.key in await trashed(lane.store, "semantic/acme/web"):
+            self.wrong("trash", f"{key} was restored and is still in the trash", key)
+
+    async def _forgotten(self, lane: Lane, key: str) -> None:
+        store, kv = lane.store, lane.store.semantic("acme", "short")
+        if not self._short:
+            await store.set_policy("semantic/acme/short", {"trash_retention": 1})
+            self._short = True
+        self.calls += 3
+        await kv.set(key, key)
+        await kv.delete(key)
+        deleted = milliseconds((await kv.set("time", 0)).updated_at)
+        await asyncio.sleep(lane.chance.choice((1.0, 1.3)) + self.run.skew / 1000)
+        now = milliseconds((await kv.set("time", 0)).updated_at)
+        try:
+            await kv.restore(key)
+        except KeyNotFound:
+            return
+        if now > deleted + 1000 + self.run.skew:
+            self.wrong("trash", f"{key} was restored {now - deleted} ms after it was deleted", key)
+
+    async def last_look(self, store: Store) -> None:
+        """Read and verify the audits."""
+        for namespace in self.keys:
+            self._audited[namespace] = await audited(store, namespace)
+            self._verdicts[namespace] = await store.audit(namespace).verify()
+
+    def findings(self) -> Iterator[Finding]:
+        """A change without a record, a record without a change, or a broken chain."""
+        for namespace, records in self._audited.items():
+            changes = {one.version: one.key for one in self.run.kept[namespace].changes}
+            odd = {version for version, key in changes.items() if records.get(version) != key}
+            if odd:
+                yield Finding("audit", f"changes of {namespace} are not audited: {sorted(odd)[:5]}")
+            if not self._verdicts[namespace].whole:
+                yield Finding("audit", f"the audit of {namespace} is broken: {self._verdicts[namespace]}")
+
+
+class Toggle(msgspec.Struct):
+    """A change of a policy, and when it was certain to hold."""
+
+    audit: bool
+    call: int
+    end: int | None = None
+
+
+class Policies(Subject):
+    """A write that comes after a change of policy keeps to it. One lane changes it, the others write."""
+
+    share = 0.05
+    keys = ("kv/toggled",)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._toggles: list[Toggle] = []
+        self._writes: list[tuple[int, int, int]] = []
+        self._audited: dict[int, str] = {}
+        self._verdict: Any = None
+        self.seen = [self._toggles, self._writes]
+
+    async def act(self, lane: Lane) -> None:
+        """Change the policy, and write meanwhile and right after."""
+        if lane.client:
+            await asyncio.gather(*(self._write(lane, number) for number in range(3)))
+            return
+        before = self._toggles[-1].audit if self._toggles else False
+        toggle = Toggle(not before, self.run.now())
+        self._toggles.append(toggle)
+        self.calls += 1
+        changing = lane.store.set_policy("kv/toggled", {"audit": toggle.audit})
+        try:
+            # The writes are sent right behind the change, so that they may share its group.
+            await asyncio.gather(changing, *(self._write(lane, number) for number in range(3)))
+            toggle.end = self.run.now()
+        except HoldfastError:
+            await asyncio.sleep(0.2)
+
+    async def _write(self, lane: Lane, number: int) -> None:
+        call = self.run.now()
+        self.calls += 1
+        try:
+            entry = await lane.store.kv("toggled").set(f"k{lane.chance.randrange(5)}", number)
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+        else:
+            self._writes.append((call, self.run.now(), entry.version))
+
+    async def last_look(self, store: Store) -> None:
+        """Read the audit."""
+        self._audited = await audited(store, "kv/toggled")
+        self._verdict = await store.audit("kv/toggled").verify() if self._audited else None
+
+    def findings(self) -> Iterator[Finding]:
+        """A write that was audited or not, against the policy that certainly held."""
+        changes = {one.version: one for one in self.run.kept["kv/toggled"].changes}
+        for call, end, version in self._writes:
+            held = [one for one in self._toggles if one.call < end]
+            sure = [one for one in held if one.end is not None and one.end < call]
+            if not sure or held[-1] is not sure[-1] or version not in changes:
+                continue
+            if (version in self._audited) != sure[-1].audit:
+                text = f"version {version} was {'' if version in self._audited else 'not '}audited"
+                yield Finding("policy", f"{text} although the policy had changed")
+        if self._verdict is not None and not self._verdict.whole:
+            yield Finding("audit", f"the audit of kv/toggled is broken: {self._verdict}")
+
+
+class Tables(Subject):
+    """Items and their index agree, a transaction moves what it takes, and an addition is made once."""
+
+    share = 0.06
+    ACCOUNTS: Final = 4
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._made = False
+        self._added: list[str] = []
+        """What became of each addition: ok, perhaps."""
+        self._end: dict[str, Any] = {}
+        self.seen = [self._added]
+
+    async def act(self, lane: Lane) -> None:
+        """Move money, add, put, delete, or look at an index."""
+        tables, chance = lane.store.tables("shop"), lane.chance
+        try:
+            if not self._made:
+                await self._make(tables)
+            self.calls += 1
+            draw = chance.random()
+            if draw < 0.4:
+                await self._transfer(tables, chance)
+            elif draw < 0.6:
+                await self._add(tables, chance)
+            elif draw < 0.7:
+                puts = [{"put": {"item": _item(chance, size=60)}} for _ in range(chance.choice((3, 130)))]
+                distinct = {repr(_key(one["put"]["item"])): one for one in puts}
+                await tables.batch_write_item("items", list(distinct.values()))
+            elif draw < 0.9:
+                item = _item(chance)
+                if chance.random() < 0.7:
+                    await tables.put_item("items", item)
+                else:
+                    await tables.delete_item("items", *_key(item))
+            else:
+                await self._query(tables, chance)
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+
+    async def _make(self, tables: TableHandle) -> None:
+        for name, sort in (("items", ("at", "number")), ("accounts", None)):
+            with contextlib.suppress(TableExists):
+                await tables.create_table(name, partition_key=("id", "string"), sort_key=sort)
+        try:
+            await tables.create_index("items", "groups", key=("group", "number"))
+        except HoldfastError as error:
+            if "exists" not in error.message and "has an index" not in error.message:
+                raise
+        self._made = True
+
+    async def _transfer(self, tables: TableHandle, chance: Random) -> None:
+        one, two = chance.sample([f"a{number}" for number in range(self.ACCOUNTS)], 2)
+        amount, request_id = chance.randrange(1, 9), f"t{chance.getrandbits(48)}"
+        writes = [
+            {"update": {"table": "accounts", "partition_key": key, "add": {"money": by, "moves": 1}}}
+            for key, by in ((one, -amount), (two, amount))
+        ]
+        for _ in range(10):
+            try:
+                await tables.transact_write(writes, request_id=request_id)
+            except OutcomeUnknown:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    async def _add(self, tables: TableHandle, chance: Random) -> None:
+        place = len(self._added)
+        self._added.append("perhaps")
+        try:
+            request_id = f"a{chance.getrandbits(48)}"
+            await tables.update_item("accounts", "sum", add={"count": 1}, request_id=request_id)
+        except OutcomeUnknown:
+            return
+        except HoldfastError:
+            self._added[place] = "refused"
+            raise
+        self._added[place] = "ok"
+
+    async def _query(self, tables: TableHandle, chance: Random) -> None:
+        group = chance.randrange(3)
+        page = await tables.query_index("items", "groups", group)
+        if odd := [one for one in page.items if one.value["group"] != group]:
+            self.wrong("index", f"the index shows {odd[0]} in group {group}")
+
+    async def last_look(self, store: Store) -> None:
+        """Compare the index with the items, and read the accounts."""
+        if not self._made:
+            return
+        tables = store.tables("shop")
+        await self._make(tables)
+        self._end["index"] = await tables.check_index("items", "groups")
+        accounts = await tables.scan("accounts")
+        self._end["accounts"] = {one.value["id"]: one.value for one in accounts.items}
+        self._end["counters"] = await store.recount("table/shop")
+        items, cursor = [], None
+        while True:
+            page = await tables.scan("items", cursor=cursor)
+            items += page.items
+            cursor = page.cursor
+            if cursor is None:
+                break
+        self._end["items"] = [one.version for one in items]
+        versions: dict[str, int] = {}
+        since = 0
+        while True:
+            changes = await tables.changes("items", since, limit=1_000)
+            if not changes.changes:
+                break
+            for one in changes.changes:
+                key = f"{one.partition_key} {one.sort_key}"
+                versions.pop(key, None)
+                if one.op == "set":
+                    versions[key] = one.version
+            since = changes.next
+        self._end["journal"] = list(versions.values())
+
+    def findings(self) -> Iterator[Finding]:
+        """An index that differs, money that came or went, an addition that was lost or made twice."""
+        if not self._end:
+            return
+        if not self._end["index"]["consistent"]:
+            yield Finding("index", f"index and items differ: {self._end['index']}")
+        accounts = self._end["accounts"]
+        count = accounts.pop("sum", {}).get("count", 0)
+        if sum(one.get("money", 0) for one in accounts.values()):
+            yield Finding("transaction", f"money came or went: {accounts}")
+        if sum(one.get("moves", 0) for one in accounts.values()) % 2:
+            yield Finding("transaction", f"half of a transaction was made: {accounts}")
+        if not self._added.count("ok") <= count <= self._added.count("ok") + self._added.count("perhaps"):
+            yield Finding("addition", f"{self._added.count('ok')} additions made {count}")
+        if self._end["counters"]:
+            yield Finding("counters", f"{self._end['counters']} counters of table/shop were wrong")
+        if sorted(self._end["items"]) != sorted(self._end["journal"]):
+            odd = set(self._end["items"]) ^ set(self._end["journal"])
+            yield Finding("table", f"items and changes differ in versions {sorted(odd)[:5]}")
+
+
+def _item(chance: Random, size: int = 5) -> dict[str, Any]:
+    number = chance.randrange(size)
+    return {"id": f"i{number % 7}", "at": number, "group": chance.randrange(3), "text": "x" * size}
+
+
+def _key(item: dict[str, Any]) -> tuple[str, int]:
+    return item["id"], item["at"]
+
+
+class Blobs(Subject):
+    """A reader sees all of one blob, the last that was acknowledged or a later one."""
+
+    share = 0.02
+    SIZES: Final = (0, 10, 300, 5_000, 300_000)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._written: dict[str, tuple[int, int]] = {}
+        """The number of the last blob of a name that was acknowledged, and of the last that was sent."""
+
+    async def act(self, lane: Lane) -> None:
+        """Put a blob, or read one."""
+        blobs, chance = lane.store.blobs("files"), lane.chance
+        self.calls += 1
+        try:
+            if chance.random() < 0.5:
+                await self._put(blobs, lane)
+            elif self._written:
+                await self._read(blobs, chance.choice(list(self._written)))
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+
+    async def _put(self, blobs: BlobHandle, lane: Lane) -> None:
+        known, sent = self._written.get(lane.name, (0, 0))
+        number = sent + 1
+        self._written[lane.name] = (known, number)
+        size = lane.chance.choice(self.SIZES)
+        data = _content(number, size)
+        await blobs.put(lane.name, data, metadata={"number": str(number), "size": str(size)})
+        self._written[lane.name] = (number, number)
+
+    async def _read(self, blobs: BlobHandle, name: str) -> None:
+        least, _ = self._written[name]
+        reader = await blobs.get(name)
+        _, most = self._written[name]
+        if reader is None:
+            if least:
+                self.wrong("blob", f"{name} is gone, and {least} was acknowledged", name)
+            return
+        try:
+            data = await reader.read()
+        except Busy:
+            return
+        about = reader.blob.metadata
+        number, size = int(about["number"]), int(about["size"])
+        if data != _content(number, size):
+            self.wrong("blob", f"{name} has {len(data)} bytes that are not those of {about}", name)
+        if not least <= number <= most:
+            self.wrong("blob", f"{name} shows {number}, and {least} was acknowledged", name)
+
+    async def last_look(self, store: Store) -> None:
+        """Read every blob."""
+        for name in list(self._written):
+            await self._read(store.blobs("files"), name)
+
+
+def _content(number: int, size: int) -> bytes:
+    return Random(number).randbytes(16) * (size // 16) + bytes(size % 16)
+
+
+class Holding(msgspec.Struct):
+    """A lock that was held, and when its holder last believed so."""
+
+    token: int
+    client: int
+    taken: int
+    held: int = 0
+
+
+class Locks(Subject):
+    """Of all who want a lock one holds it, nobody waits for ever, and a former holder writes nothing."""
+
+    share = 0.03
+    lanes = 2
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._holdings: list[Holding] = []
+        self._writes: list[tuple[int, int, int]] = []
+        self.seen = [self._holdings, self._writes]
+
+    async def act(self, lane: Lane) -> None:
+        """Wait for the lock, hold it for a while and write under its fence."""
+        chance = lane.chance
+        lock = lane.store.kv("locks").lock("job", ttl=chance.choice((1, 2)))
+        self.calls += 1
+        try:
+            if not await lock.acquire(timeout=chance.choice((0, 0.5, 8.0))):
+                return
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+            return
+        holding = Holding(lock.token, lane.client, self.run.now())
+        self._holdings.append(holding)
+        try:
+            await self._hold(lane, lock, holding)
+        finally:
+            with contextlib.suppress(HoldfastError, RuntimeError):
+                await lock.release()
+
+    async def _hold(self, lane: Lane, lock: Lock, holding: Holding) -> None:
+        kv = lane.store.kv("locks")
+        for _ in range(lane.chance.randrange(1, 6)):
+            if not lock.held:
+                return
+            holding.held = self.run.now()
+            call = self.run.now()
+            try:
+                await kv.set("guarded", lock.token, fence=lock.fence)
+                self._writes.append((call, self.run.now(), lock.token))
+            except Fenced:
+                return
+            except HoldfastError:
+                pass
+            await asyncio.sleep(lane.chance.choice((0.01, 0.1, 0.6)))
+
+    def findings(self) -> Iterator[Finding]:
+        """A token twice, two holders at a time, or a former holder that wrote."""
+        tokens = [one.token for one in self._holdings]
+        if len(tokens) != len(set(tokens)):
+            yield Finding("lock", "two holders have one token")
+        slack = (self.run.skew + 5) * 1_000_000
+        for one in self._holdings:
+            later = [other for other in self._holdings if other.token > one.token]
+            if later and one.held > min(other.taken for other in later) + slack:
+                yield Finding("lock", f"{one} was held though another had taken it: {later[0]}")
+            passed = any(other.taken < one.taken and other.token > one.token for other in self._holdings)
+            if passed and one.held:
+                yield Finding("lock", f"{one} has a smaller token than one before it")
+        for call, _, token in self._writes:
+            newer = [one for one in self._holdings if one.token > token and one.taken < call]
+            if newer:
+                yield Finding("lock", f"a former holder wrote with {token} after {newer[0]}", ("guarded",))
+
+
+class Tokens(Subject):
+    """A token is valid from when it was made until it is revoked."""
+
+    share = 0.02
+
+    async def act(self, lane: Lane) -> None:
+        """Make a token, look for it, revoke it, look again."""
+        tokens = lane.store.tokens()
+        self.calls += 4
+        try:
+            made = (await tokens.create(plugin="alpha")).about
+            there = made.id in {one.id for one in await tokens.list()}
+            if not there:
+                self.wrong("token", f"{made.id} was made and is not valid", made.id)
+            await tokens.revoke(made.id)
+            if made.id in {one.id for one in await tokens.list()}:
+                self.wrong("token", f"{made.id} was revoked and is valid", made.id)
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+
+
+class Retries(Subject):
+    """An increment that is retried by itself is made once."""
+
+    share = 0.03
+    keys = ("kv/retries",)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._added: list[str] = []
+        self._value = 0
+        self.seen = [self._added]
+
+    async def act(self, lane: Lane) -> None:
+        """Add one with retries."""
+        place = len(self._added)
+        self._added.append("perhaps")
+        self.calls += 1
+        retry = lane.store.kv("retries").retry
+        try:
+            if lane.chance.random() < 0.5:
+                await retry.incr("sum")
+            else:
+                await retry.update("other", lambda entry: 1 if entry is None else entry.value + 1)
+            self._added[place] = "ok"
+        except (Escalated, OutcomeUnknown):
+            pass
+        except VersionConflict:
+            self._added[place] = "refused"
+        except HoldfastError:
+            pass
+
+    async def last_look(self, store: Store) -> None:
+        """Read the sums."""
+        kv = store.kv("retries")
+        entries = [await kv.get(key) for key in ("sum", "other")]
+        self._value = sum(0 if entry is None else entry.value for entry in entries)
+
+    def findings(self) -> Iterator[Finding]:
+        """Increments that were lost or made twice."""
+        sure, perhaps = self._added.count("ok"), self._added.count("perhaps")
+        if not sure <= self._value <= sure + perhaps:
+            yield Finding("retry", f"{sure} increments, and perhaps {perhaps} more, made {self._value}")
+
+
+FAMILIES: Final[tuple[type[Subject], ...]] = (*(Documents, Policies, Tables, Blobs, Locks, Tokens, Retries),)
+"""The subjects about more than keys."""
