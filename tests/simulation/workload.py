@@ -125,6 +125,11 @@ class Workload:
         return sum(subject.calls for subject in self.subjects)
 
     @property
+    def failed(self) -> bool:
+        """Whether something was found to be wrong already."""
+        return bool(self.faults) or any(subject.faults for subject in self.subjects)
+
+    @property
     def registers(self) -> Registers:
         """The subject that every run has."""
         return next(one for one in self.subjects if isinstance(one, Registers))
