@@ -120,9 +120,9 @@ def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
     target.begin()
     nemesis.start()
     world.outside.spawn(_await_calm(target, nemesis), name="calm")
-    world.run(lambda: workload.over or bool(target.broken) or workload.failed or world.now > LONGEST)
+    world.run(lambda: workload.over or bool(target.broken) or bool(workload.faults) or world.now > LONGEST)
     found = list(target.broken)
-    if not found and not workload.over and not workload.failed:
+    if not found and not workload.over and not workload.faults:
         found.append(Finding("no end", f"the run has not ended after {world.now:.0f} s"))
     found += [] if found else workload.findings()
     found += [Finding("error in a callback", text) for text in world.errors]

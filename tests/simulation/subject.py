@@ -54,7 +54,6 @@ class Subject:
         share: How often all lanes together act, for each operation that a run is to have.
         keys: The namespaces of keys that it uses. Their journals, lists and counters must agree at the end.
         only_alone: Whether its rules hold only where one service serves all clients.
-        faults: What was found to be wrong at once.
         calls: The calls that were made.
     """
 
@@ -65,7 +64,6 @@ class Subject:
 
     def __init__(self, run: Workload) -> None:
         self.run = run
-        self.faults: list[Finding] = []
         self.calls = 0
         self.seen: list[Any] = []
         """What clients saw: part of the hash of a run."""
@@ -85,8 +83,8 @@ class Subject:
         return iter(())
 
     def wrong(self, kind: str, text: str, *about: str) -> None:
-        """Take note of something that must not happen."""
-        self.faults.append(Finding(kind, text, about))
+        """Take note of something that must not happen, and end the run."""
+        self.run.faults.append(Finding(kind, text, about))
 
 
 def keys_of(store: Store, namespace: str) -> KV:

@@ -95,6 +95,7 @@ class Workload:
         self.over = False
         self.kept: dict[str, Kept] = {}
         self.faults: list[Finding] = []
+        """What was found to be wrong at once. It ends the run."""
         self._urls = urls
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
@@ -123,11 +124,6 @@ class Workload:
     def operations(self) -> int:
         """How many calls were made."""
         return sum(subject.calls for subject in self.subjects)
-
-    @property
-    def failed(self) -> bool:
-        """Whether something was found to be wrong already."""
-        return bool(self.faults) or any(subject.faults for subject in self.subjects)
 
     @property
     def registers(self) -> Registers:
@@ -250,8 +246,7 @@ class Workload:
 
     def findings(self) -> list[Finding]:
         """Everything that breaks a rule."""
-        found = [*self.faults, *(one for subject in self.subjects for one in subject.faults)]
-        return found or [
+        return self.faults or [
             *(one for subject in self.subjects for one in subject.findings()),
             *(one for namespace, kept in self.kept.items() for one in _disagreements(namespace, kept)),
         ]
