@@ -31,7 +31,7 @@ EVERY: Final = 50
 """Of so many seeds one is run again, to see whether it takes the same way."""
 MOST_SHRUNK: Final = 10
 """The seeds with findings that are made smaller."""
-OPS: Final = {"sqlite": 360, "cluster": 150}
+OPS: Final = {"sqlite": 360, "processes": 300, "cluster": 150}
 RECORDS: Final = Path(".dev/simulation")
 KEPT: Final = Path("tests/simulation/nights.jsonl")
 """The runs that docs/explanation/trust.md shows."""
@@ -72,7 +72,7 @@ class Tally:
         share = 1000 * faults / max(1, counts["ops"])
         again = f"   {counts['replayed']} replayed, {counts['equal']} equal" if counts["replayed"] else ""
         return (
-            f"{self.target:<8} {counts['seeds']:,} seeds   {counts['ops']:,} ops   {faults:,} faults "
+            f"{self.target:<9} {counts['seeds']:,} seeds   {counts['ops']:,} ops   {faults:,} faults "
             f"({share:.0f} per 1,000)   {self.virtual:,.0f} virtual s   {self.cpu:.0f} CPU s   "
             f"{counts['findings']} findings{again}"
         )

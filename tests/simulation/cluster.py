@@ -34,7 +34,7 @@ class Cluster(Target):
     jumps_stay = False
     skew = 1000
     paces = (0.2, 0.5, 1.2)
-    nodes = 3
+    nodes = nats = 3
 
     def __init__(self, world: World, folder: str, limits: Limits) -> None:
         super().__init__(world, folder, limits)

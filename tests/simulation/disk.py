@@ -89,9 +89,9 @@ class _Handle(Structure):
 class Inode:
     """A file: its content as programs see it, as the medium has it, and the writes in between."""
 
-    def __init__(self, path: str, machine: int) -> None:
+    def __init__(self, path: str, host: int) -> None:
         self.path = path
-        self.machine = machine
+        self.host = host
         self.content = bytearray()
         self.medium = bytearray()
         self.unsynced: list[tuple[int, bytes | None]] = []
@@ -100,13 +100,6 @@ class Inode:
         self.regions: list[ctypes.Array[Any]] = []
         self.shared: list[set[int]] = [set() for _ in range(LOCKS)]
         self.exclusive: list[int | None] = [None] * LOCKS
-
-    def forget_processes(self) -> None:
-        """No process has the file open any more."""
-        self.open.clear()
-        self.regions.clear()
-        self.shared = [set() for _ in range(LOCKS)]
-        self.exclusive = [None] * LOCKS
 
     def sync(self) -> None:
         """Bring every write to the medium."""
@@ -146,15 +139,17 @@ class Disk:
 
     Attributes:
         here: The number of the machine that runs now.
+        hosts: The disk of each machine, by its number. Processes of one machine share it.
         step: Called before a write, a sync, a truncation and a sleep, with the machine and the bytes or
             microseconds. Others may run meanwhile. Returns True if the operation must fail.
-        room: The bytes by which the files of a machine may still grow.
+        room: The bytes by which the files of a disk may still grow.
         failing_writes: The writes of a machine until one fails.
         failing_syncs: The syncs of a machine that will fail.
     """
 
     def __init__(self) -> None:
         self.here = 0
+        self.hosts: dict[int, int] = {}
         self.step: Callable[[str, int, int], bool] = _never
         self.room: dict[int, int] = {}
         self.failing_writes: dict[int, int] = {}
@@ -178,16 +173,23 @@ class Disk:
         self.hash = self.operations = self.syncs = self.lost_sectors = 0
         self._library.sqlite3_randomness(0, None)
 
-    def crash(self, machine: int, *, power: bool) -> None:
-        """The process of a machine dies. With `power`, its disk also loses what was not synced."""
+    def kill(self, machine: int) -> None:
+        """The process of a machine dies: its locks are free, and nothing is lost."""
         for file in self._files.values():
-            if file.machine == machine:
+            if file.machine == machine and not file.dead:
                 file.dead = True
+                inode = file.inode
+                inode.open.remove(file)
+                self._unlock_index(file, 0, LOCKS)
+                if not inode.open:  # the next process makes the index of the log anew
+                    self._kept_regions.append(inode.regions)
+                    inode.regions = []
+
+    def lose_power(self, host: int) -> None:
+        """A disk loses what was not synced. No process has a file of it open."""
         for inode in self._inodes.values():
-            if inode.machine == machine:
-                inode.forget_processes()
-                if power:
-                    self._lose(inode)
+            if inode.host == host:
+                self._lose(inode)
 
     def _lose(self, inode: Inode) -> None:
         """Decide for every unsynced sector whether it reaches the medium.
@@ -231,7 +233,7 @@ class Disk:
         if inode is None:
             if name is not None and not flags & OPEN_CREATE:
                 return CANTOPEN
-            inode = Inode("" if name is None else name.decode(), self.here)
+            inode = Inode("" if name is None else name.decode(), self.hosts.get(self.here, self.here))
             if name is not None:
                 self._inodes[inode.path] = inode
         self._number += 1
@@ -269,6 +271,7 @@ class Disk:
         file = self._file(at)
         data = ctypes.string_at(source, count)
         inode, machine = file.inode, file.machine
+        room, host = self.room, inode.host
         self.hash = zlib.crc32(data, self.hash ^ offset)
         if self._begin("write", file, count):
             return IOERR_WRITE
@@ -277,10 +280,10 @@ class Disk:
             if left == 1:
                 return IOERR_WRITE
         growth = offset + count - len(inode.content)
-        if growth > 0 and machine in self.room:
-            if self.room[machine] < growth:
+        if growth > 0 and host in room:
+            if room[host] < growth:
                 return FULL
-            self.room[machine] -= growth
+            room[host] -= growth
         _apply(inode.content, offset, data)
         inode.unsynced.append((offset, data))
         return OK
@@ -290,8 +293,8 @@ class Disk:
         if self._begin("truncate", file, size):
             return IOERR
         inode = file.inode
-        if file.machine in self.room:
-            self.room[file.machine] += max(0, len(inode.content) - size)
+        if inode.host in self.room:
+            self.room[inode.host] += max(0, len(inode.content) - size)
         _apply(inode.content, size, None)
         inode.unsynced.append((size, None))
         return OK

@@ -118,7 +118,7 @@ class Nemesis:
         strike = Strike(
             fault.kind,
             chance,
-            service=chance.choice(target.services),
+            service=chance.choice(target.writers),
             client=chance.choice(target.clients),
             server=chance.choice(target.servers),
             back=chance.choice(BACK),
@@ -222,13 +222,13 @@ class Nemesis:
         machine = chance.choice([*target.services, *target.clients])
         seconds = chance.choice(target.jumps)
         self._world.fault(strike.kind, machine.name, f"{seconds} s")
-        machine.wall_offset += seconds
+        machine.host.wall_offset += seconds
         await asyncio.sleep(chance.uniform(0.1, 1.5))
         if chance.random() < 0.5 or not target.jumps_stay:
-            machine.wall_offset -= seconds
+            machine.host.wall_offset -= seconds
 
     async def _fill_disk(self, strike: Strike) -> None:
-        room, number = self._world.disk.room, strike.service.number
+        room, number = self._world.disk.room, strike.service.host.number
         self._world.fault(strike.kind, strike.service.name)
         room[number] = strike.chance.choice((0, 20_000))
         await asyncio.sleep(strike.chance.uniform(0.05, 1.0))

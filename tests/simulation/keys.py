@@ -22,7 +22,7 @@ from tests.linear.history import Operation
 from tests.simulation.subject import TIMEOUT, Finding, Lane, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
     from datetime import datetime
 
     from holdfast import Store
@@ -59,7 +59,7 @@ class Registers(Subject):
         super().__init__(run)
         chance = Random(f"registers {run.world.seed}")
         self._keys = min(chance.choice((2, 4, 8)), run.limits.keys)
-        self._large = chance.choice((0.0, 0.05, 0.15))
+        self._large = chance.choice((0.0, 0.05, 0.2))
         self._twice = chance.choice((0.0, 0.1))
         self._value = 0
         self._versions: dict[tuple[str, str], int] = {}
@@ -72,7 +72,11 @@ class Registers(Subject):
         """What a client had called without an answer may take effect until its deadline, or never."""
         for name in [name for name in self._open if name.startswith(f"{client} ")]:
             operation = self._open.pop(name)
-            self.history.append(msgspec.structs.replace(operation, end=self.run.now()))
+            deadline = operation.deadline
+            if self.run.urls[operation.client].startswith("sqlite:"):  # no service knows of a deadline
+                deadline = self.run.now() + int(TIMEOUT * 1e9)
+            done = msgspec.structs.replace(operation, end=self.run.now(), deadline=deadline)
+            self.history.append(done)
 
     async def act(self, lane: Lane) -> None:
         """Read or write a register."""
@@ -828,7 +832,58 @@ class Order(Subject):
         return key in (await kv.list(key)).keys
 
 
+class Bursts(Subject):
+    """Small and large calls that are made at once all succeed, each once."""
+
+    share = 0.03
+    keys = ("kv/bursts",)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._added: list[str] = []
+        self._sum = 0
+        self.seen = [self._added]
+
+    async def act(self, lane: Lane) -> None:
+        """Add to a counter before, with and after large calls, without waiting."""
+        kv, chance = lane.store.kv("bursts"), lane.chance
+        calls = [self._call(kv.incr("sum"), adds=True) for _ in range(chance.randint(2, 6))]
+        for _ in range(chance.randint(1, 2)):
+            count, size = chance.choice(LARGE)
+            fill = [{"key": f"fill:{number}", "value": "x" * size} for number in range(count)]
+            if chance.random() < 0.5:
+                calls.append(self._call(kv.set_many(fill), adds=False))
+            else:
+                calls.append(self._call(kv.batch(writes=[{"key": "sum", "incr": 1}, *fill]), adds=True))
+        chance.shuffle(calls)
+        await asyncio.gather(*calls)
+
+    async def _call(self, call: Awaitable[object], *, adds: bool) -> None:
+        place = len(self._added)
+        self._added.append("perhaps" if adds else "")
+        self.calls += 1
+        try:
+            await call
+        except OutcomeUnknown:
+            return
+        except HoldfastError:
+            self._added[place] = "refused"
+        else:
+            self._added[place] = "ok" if adds else ""
+
+    async def last_look(self, store: Store) -> None:
+        """Read the counter."""
+        entry = await store.kv("bursts").get("sum")
+        self._sum = 0 if entry is None else entry.value
+
+    def findings(self) -> Iterator[Finding]:
+        """Increments that were lost or made twice."""
+        sure, perhaps = self._added.count("ok"), self._added.count("perhaps")
+        if not sure <= self._sum <= sure + perhaps:
+            yield Finding("burst", f"{sure} increments, and perhaps {perhaps} more, made {self._sum}")
+
+
 KEYS: Final[tuple[type[Subject], ...]] = (
-    *(Registers, Batches, Deadlines, Fences, Crowds, Quotas, Lists, Order),
+    *(Registers, Batches, Bursts, Deadlines, Fences, Crowds, Quotas, Lists, Order),
 )
 """The subjects about keys."""

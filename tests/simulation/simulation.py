@@ -15,6 +15,7 @@ from tests.simulation import seams
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Nemesis, draw
+from tests.simulation.processes import Processes
 from tests.simulation.subject import Finding
 from tests.simulation.target import Target
 from tests.simulation.workload import Limits
@@ -22,7 +23,7 @@ from tests.simulation.world import Note, World
 
 LONGEST: Final = 150.0
 """The virtual seconds after which a run that has not ended is broken off."""
-TARGETS: Final[dict[str, type[Target]]] = {"sqlite": Target, "cluster": Cluster}
+TARGETS: Final[dict[str, type[Target]]] = {"sqlite": Target, "processes": Processes, "cluster": Cluster}
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):

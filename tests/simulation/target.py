@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
+from tests.simulation.files import share_files
 from tests.simulation.network import HOST, NatsServer, Network
 from tests.simulation.subject import Finding
 from tests.simulation.workload import Limits, Workload
@@ -49,6 +50,9 @@ class Target:
     skew = 0
     paces: tuple[float, ...] = (0.05, 0.15, 0.4)
     nodes = 1
+    """How many services there are."""
+    nats = 1
+    """How many NATS servers there are."""
 
     def __init__(self, world: World, folder: str, limits: Limits) -> None:
         self.world = world
@@ -59,14 +63,15 @@ class Target:
         peers: list[NatsServer] = []
         self.servers = [
             NatsServer(self.network, world.machine(name), 4222 + number, peers)
-            for number, name in enumerate(self._names("nats"))
+            for number, name in enumerate(_names("nats", self.nats))
         ]
-        self.services = [world.machine(name) for name in self._names("service")]
-        self.clients = [world.machine(f"client{number}") for number in range(CLIENTS)]
+        self.services = self._services()
+        self.clients = self._clients()
+        share_files(world)
         chance = Random(f"clocks {world.seed}")
         for machine in (*self.services, *self.clients):
-            machine.rate = 1.0 + chance.uniform(-DRIFT, DRIFT)
-            machine.wall_offset = chance.uniform(-0.1, 0.1)
+            machine.host.rate = 1.0 + chance.uniform(-DRIFT, DRIFT)
+            machine.host.wall_offset = chance.uniform(-0.1, 0.1)
             machine.after_crash = partial(world.after, world.outside, LATEST, self.start, machine)
         self.workload = Workload(
             world,
@@ -78,8 +83,16 @@ class Target:
         )
         del self.clients[limits.clients :]
 
-    def _names(self, kind: str) -> list[str]:
-        return [kind] if self.nodes == 1 else [f"{kind}{number}" for number in range(self.nodes)]
+    def _services(self) -> list[Machine]:
+        return [self.world.machine(name) for name in _names("service", self.nodes)]
+
+    def _clients(self) -> list[Machine]:
+        return [self.world.machine(f"client{number}") for number in range(CLIENTS)]
+
+    @property
+    def writers(self) -> list[Machine]:
+        """The machines that write to a disk."""
+        return self.services
 
     def client_url(self, number: int) -> str:
         """What a client opens."""
@@ -145,3 +158,7 @@ class Target:
     def compare(self) -> Iterator[Finding]:
         """Look at the services' files after the run."""
         return iter(())
+
+
+def _names(kind: str, count: int) -> list[str]:
+    return [kind] if count == 1 else [f"{kind}{number}" for number in range(count)]

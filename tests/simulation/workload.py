@@ -96,7 +96,7 @@ class Workload:
         self.kept: dict[str, Kept] = {}
         self.faults: list[Finding] = []
         """What was found to be wrong at once. It ends the run."""
-        self._urls = urls
+        self.urls = urls
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
         self.subjects: list[Subject] = []
@@ -144,7 +144,7 @@ class Workload:
         client = self.machines.index(machine)
         while not self.over:
             try:
-                async with holdfast.open(self._urls[client]) as store:
+                async with holdfast.open(self.urls[client], sweep_interval=2.0) as store:
                     await self._work(store, client)
             except HoldfastError as error:
                 self.world.note(machine.name, f"the store can't be used: {error.code}")

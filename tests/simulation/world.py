@@ -122,14 +122,36 @@ class NumberedFuture(asyncio.Future[Any]):
     __eq__ = object.__eq__
 
 
-class Machine:
-    """A machine with one process.
+class Host:
+    """A machine with a disk and clocks, on which one or several processes run.
 
     Attributes:
-        life: Counts the processes that have run on it.
+        number: The number of its first process.
         boots: Counts how often it was switched on.
         rate: The seconds of its clocks in a second.
         wall_offset: By how much its wall clock is ahead.
+    """
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.boots = 0
+        self.rate = 1.0
+        self.wall_offset = 0.0
+        self.switched_on = -1000.0 * (number + 1)
+
+    @property
+    def boot(self) -> str:
+        """What its ticks belong to."""
+        return f"{self.name} {self.boots}"
+
+
+class Machine:
+    """A machine with one process, or one of several processes of a machine.
+
+    Attributes:
+        host: Whose disk and clocks it has.
+        life: Counts the processes that have run on it.
         slow: The seconds that each access to its disk takes longer.
         doom: The callbacks after which the process dies.
         cut: The accesses to the disk after which the process dies, and whether the power fails.
@@ -137,17 +159,15 @@ class Machine:
         after_crash: Called after its process has died.
     """
 
-    def __init__(self, world: World, name: str, number: int) -> None:
+    def __init__(self, world: World, name: str, number: int, host: Host | None) -> None:
         self.world = world
         self.name = name
         self.number = number
+        self.host = Host(name, number) if host is None else host
         self.ready: deque[Handle] = deque()
         self.life = 0
-        self.boots = 0
         self.up = True
         self.paused_until = 0.0
-        self.rate = 1.0
-        self.wall_offset = 0.0
         self.slow = 0.0
         self.doom: int | None = None
         self.cut: tuple[int, bool] | None = None
@@ -155,30 +175,24 @@ class Machine:
         self.wires: dict[int, Wire] = {}
         self.stopping: Callable[[], object] | None = None
         self.after_crash: Callable[[], object] = lambda: None
-        self._switched_on = -1000.0 * (number + 1)
 
     def ticks(self, time: float) -> float:
         """The seconds since the machine was switched on, by its own clock."""
-        return (time - self._switched_on) * self.rate
+        return (time - self.host.switched_on) * self.host.rate
 
     def time_at(self, ticks: float) -> float:
         """The world's time at a tick."""
-        return ticks / self.rate + self._switched_on
+        return ticks / self.host.rate + self.host.switched_on
 
     @property
     def boot(self) -> str:
         """What its ticks belong to."""
-        return f"{self.name} {self.boots}"
+        return self.host.boot
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
         """Start a task of its process."""
         with self.world.at_home(self):
             self.world.create_task(coroutine, name=name)
-
-    def restart_clock(self) -> None:
-        """The machine is switched on again."""
-        self.boots += 1
-        self._switched_on = self.world.now - 1.0
 
 
 class _AtHome:
@@ -232,10 +246,11 @@ class World(asyncio.AbstractEventLoop):
         disk.seed(seed)
         disk.step = self._disk_step
 
-    def machine(self, name: str) -> Machine:
-        """Add a machine."""
-        machine = Machine(self, name, len(self.machines))
+    def machine(self, name: str, host: Host | None = None) -> Machine:
+        """Add a machine, or a process of one that is there already."""
+        machine = Machine(self, name, len(self.machines), host)
         self.machines.append(machine)
+        self.disk.hosts[machine.number] = machine.host.number
         return machine
 
     def note(self, machine: str, text: str) -> None:
@@ -265,7 +280,7 @@ class World(asyncio.AbstractEventLoop):
 
     def wall(self) -> float:
         """The wall clock of the machine that runs now."""
-        return EPOCH + self.now * self.here.rate + self.here.wall_offset
+        return EPOCH + self.now * self.here.host.rate + self.here.host.wall_offset
 
     # Lives
 
@@ -284,25 +299,34 @@ class World(asyncio.AbstractEventLoop):
         self.after(self.outside, seconds + 0.000_001, lambda: None)
 
     def crash(self, machine: Machine, *, power: bool) -> None:
-        """End the process of a machine. With `power`, the machine is switched off, too."""
+        """End the process of a machine. With `power`, the machine is switched off with all its processes."""
         if not machine.up:
             return
         self.fault("power cut" if power else "kill", machine.name)
+        if power:
+            for one in self.machines:
+                if one.host is machine.host and one.up:
+                    self._kill(one)
+            self.disk.lose_power(machine.host.number)
+            machine.host.boots += 1
+            machine.host.switched_on = self.now - 1.0
+        else:
+            self._kill(machine)
+
+    def _kill(self, machine: Machine) -> None:
         self._kept.append(list(machine.ready))
         machine.ready.clear()
         machine.life += 1
         machine.up = False
         machine.paused_until = 0.0
         machine.doom = machine.cut = machine.stopping = None
-        self.disk.crash(machine.number, power=power)
+        self.disk.kill(machine.number)
         for file in sorted(machine.locks):
             os.close(file)
         machine.locks.clear()
         for wire in list(machine.wires.values()):
             wire.end_died(machine)
         machine.wires.clear()
-        if power:
-            machine.restart_clock()
         machine.after_crash()
 
     # The event loop, as asyncio and the library see it
@@ -326,7 +350,9 @@ class World(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Handle:
-        return self._timer(self.here, self.now + max(0.0, delay) / self.here.rate, callback, args, context)
+        return self._timer(
+            self.here, self.now + max(0.0, delay) / self.here.host.rate, callback, args, context
+        )
 
     def call_at(  # type: ignore[override]
         self,

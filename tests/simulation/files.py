@@ -1,0 +1,64 @@
+"""What processes of one machine tell each other through small files: times, and that something was written.
+
+The files are real. Each simulated process opens them for itself, so that `flock` keeps processes apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engines.sqlite import bells, sharing
+from tests.simulation.world import current_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.simulation.world import World
+
+
+def share_files(world: World) -> None:
+    """Let files have the world's time, and tell processes that listen to a file when it is written to."""
+    write, touch = os.pwrite, os.utime
+    listeners: list[tuple[int, Any, int, Callable[[], None]]] = []
+    """The file, the machine that listens, its life, and what it calls."""
+
+    def pwrite(file: int, data: bytes, offset: int) -> int:
+        count = write(file, data, offset)
+        inode = os.fstat(file).st_ino
+        for listener in list(listeners):
+            written, machine, life, heard = listener
+            if machine.life != life:
+                listeners.remove(listener)
+            elif written == inode:
+                world.after(machine, world.chance.expovariate(10_000), heard)
+        return count
+
+    def utime(path: Any, times: Any = None, *, ns: Any = None) -> None:
+        now = int(world.wall() * 1e9)
+        touch(path, ns=(now, now) if times is None and ns is None else ns)
+
+    @contextlib.contextmanager
+    def listening(file: int, heard: Callable[[], None]) -> Iterator[None]:
+        listener = (os.fstat(file).st_ino, world.here, world.here.life, heard)
+        listeners.append(listener)
+        yield
+        listeners.remove(listener)
+
+    def sleep(seconds: float) -> None:
+        if current_thread() is None:
+            world.now += seconds  # an event loop that waits stands still
+        else:
+            world.park(seconds)
+
+    os.pwrite, os.utime = pwrite, utime  # type: ignore[assignment]
+    bells._inotify = listening
+    for owner in (time, sys.modules.get("holdfast.seams")):
+        if owner is not None:
+            owner.sleep = sleep  # type: ignore[attr-defined]
+    # What the system tells of real processes would differ between runs.
+    sharing.LockFile.holders = lambda file: []  # type: ignore[method-assign]
+    sharing._command = lambda pid: ""
