@@ -56,6 +56,13 @@ class Cluster(Target):
         yield
         self._jetstream.losing_acks = max(0.0, self._jetstream.losing_acks - share)
 
+    @contextlib.contextmanager
+    def skipping(self, share: float) -> Iterator[None]:
+        """Let consumers of the log skip messages."""
+        self._jetstream.skipping += share
+        yield
+        self._jetstream.skipping = max(0.0, self._jetstream.skipping - share)
+
     def compare(self) -> Iterator[Finding]:
         """Files of services that are at the same place of the log must have the same rows."""
         copies: dict[object, tuple[str, dict[str, list[str]]]] = {}

@@ -158,6 +158,7 @@ class Disk:
         self.fates = Random(0)
         self.hash = 0
         self.operations = self.syncs = self.lost_sectors = 0
+        self._syncing: Inode | None = None
         self._inodes: dict[str, Inode] = {}
         self._files: dict[int, OpenFile] = {}
         self._number = 0
@@ -184,6 +185,11 @@ class Disk:
                 if not inode.open:  # the next process makes the index of the log anew
                     self._kept_regions.append(inode.regions)
                     inode.regions = []
+
+    def sync_now(self) -> None:
+        """Do the sync that is under way."""
+        assert self._syncing is not None
+        self._syncing.sync()
 
     def lose_power(self, host: int) -> None:
         """A disk loses what was not synced. No process has a file of it open."""
@@ -302,6 +308,7 @@ class Disk:
     def _sync(self, at: int, flags: int) -> int:
         file = self._file(at)
         self.syncs += 1
+        self._syncing = file.inode
         if self._begin("sync", file, 0):
             return IOERR_FSYNC
         if self.failing_syncs.get(file.machine, 0) > 0:

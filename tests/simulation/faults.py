@@ -28,9 +28,11 @@ COMMON: Final = (
     *("kill", "power cut", "cut while writing", "cut while writing", "kill in a turn", "stop"),
     *("pause", "pause client", "pause server", "reset", "reset all", "server", "partition", "one way"),
     *("lost messages", "clock jump", "full disk", "slow disk", "write error", "sync error", "kill client"),
+    *("slow link", "kill at a sync", "cut in a message"),
 )
 CLUSTER: Final = (
     *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
+    *("stored without an answer", "skipped messages"),
 )
 
 
@@ -215,6 +217,27 @@ class Nemesis:
         await asyncio.sleep(strike.chance.choice((0.1, 0.6)))
         network.losing = max(0.0, network.losing - share)
 
+    async def _slow_link(self, strike: Strike) -> None:
+        """Let one connection be much slower than the others, so that what they carry is reordered."""
+        chance = strike.chance
+        if not strike.server.wires:
+            return
+        wire = chance.choice(strike.server.wires)
+        self._world.fault(strike.kind, strike.server.machine.name, f"by {wire.machines[0].name}")
+        slower = chance.choice((0.05, 0.3))
+        wire.latency += slower
+        await asyncio.sleep(chance.choice((0.2, 1.0)))
+        wire.latency -= slower
+
+    async def _cut_in_a_message(self, strike: Strike) -> None:
+        """Break a connection when the next bytes are under way on it, after some of them."""
+        if strike.server.wires:
+            wire = strike.chance.choice(strike.server.wires)
+            self._world.fault(strike.kind, strike.server.machine.name, f"by {wire.machines[0].name}")
+            wire.cut_after = strike.chance.randrange(1, 2000)
+            await asyncio.sleep(1.0)
+            wire.cut_after = None
+
     # Clocks and disks
 
     async def _jump(self, strike: Strike) -> None:
@@ -252,6 +275,17 @@ class Nemesis:
             await asyncio.sleep(chance.choice((0.001, 0.01, 0.1)))
             await self._down(strike.service, strike.back, power=chance.random() < 0.3)
 
+    async def _kill_at_sync(self, strike: Strike) -> None:
+        """Let the power fail, or the process die, right before or after a sync."""
+        machine, chance = strike.service, strike.chance
+        life = machine.life
+        machine.sync_cut = (chance.randint(1, 6), chance.random() < 0.5, chance.random() < 0.5)
+        await asyncio.sleep(strike.back + 0.2)
+        if machine.life == life:
+            machine.sync_cut = None
+        else:
+            self._target.start(machine)
+
     # The log of a cluster
 
     async def _step_down(self, strike: Strike) -> None:
@@ -262,6 +296,19 @@ class Nemesis:
         self._world.fault(strike.kind, "")
         with self._target.losing_acks(strike.chance.choice((0.05, 0.5))):
             await asyncio.sleep(strike.chance.uniform(0.1, 1.0))
+
+    async def _store_without_answer(self, strike: Strike) -> None:
+        """Lose the answer to a message that is stored, and let another server lead from then on."""
+        self._world.fault(strike.kind, "")
+        with self._target.losing_acks(1.0):
+            await asyncio.sleep(strike.chance.choice((0.005, 0.05)))
+        if strike.chance.random() < 0.5:
+            self._target.step_down()
+
+    async def _skip(self, strike: Strike) -> None:
+        self._world.fault(strike.kind, "")
+        with self._target.skipping(strike.chance.choice((0.05, 0.5))):
+            await asyncio.sleep(strike.chance.uniform(0.05, 0.5))
 
 
 _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
@@ -289,4 +336,9 @@ _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "sync error": Nemesis._fail_sync,
     "step down": Nemesis._step_down,
     "lost acks": Nemesis._lose_acks,
+    "slow link": Nemesis._slow_link,
+    "cut in a message": Nemesis._cut_in_a_message,
+    "kill at a sync": Nemesis._kill_at_sync,
+    "stored without an answer": Nemesis._store_without_answer,
+    "skipped messages": Nemesis._skip,
 }

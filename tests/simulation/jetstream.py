@@ -150,12 +150,13 @@ class JetStream:
 
     Attributes:
         losing_acks: The share of acknowledgements that are lost.
+        skipping: The share of messages that consumers count as delivered and do not deliver.
         elections: The number of elections.
         unannounced: The messages that were stored although nobody was told.
     """
 
     def __init__(self, network: Network, servers: list[NatsServer]) -> None:
-        self.losing_acks = 0.0
+        self.losing_acks = self.skipping = 0.0
         self.elections = self.unannounced = 0
         self._network = network
         self._world = network.world
@@ -345,6 +346,9 @@ class JetStream:
             left = len(messages) - place - 1
             name = f"{consumer.stream.name}.{consumer.name}"
             reply = f"$JS.ACK.{name}.1.{one.seq}.{consumer.delivered}.{int(self._world.wall() * 1e9)}.{left}"
+            if self.skipping and self._chance.random() < self.skipping:
+                self._world.faults["skipped message"] += 1
+                continue
             message = Message(one.subject, reply, one.head + one.data, len(one.head))
             self._world.after(consumer.server.machine, 1e-6 * place, self._hand_over, consumer, message)
         consumer.next = messages[-1].seq + 1

@@ -52,7 +52,7 @@ class Registers(Subject):
     """Registers and counters are linearizable, watches miss nothing, and a request has one effect."""
 
     lanes = 4
-    share = 0.55
+    share = 0.4
     keys = ("kv/alpha", "kv/beta")
 
     def __init__(self, run: Workload) -> None:
@@ -521,7 +521,7 @@ class FencedWrite(msgspec.Struct):
 class Fences(Subject):
     """A former holder of a lock writes nothing, and tokens only rise."""
 
-    share = 0.06
+    share = 0.05
     keys = ("kv/fences",)
 
     def __init__(self, run: Workload) -> None:

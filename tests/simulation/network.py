@@ -109,21 +109,33 @@ class Wire:
         self.machines = (client, server)
         self.ends = (End(self, 0), End(self, 1))
         self.broken = False
+        self.cut_after: int | None = None
+        """The bytes after which the connection breaks."""
         self._network = network
         self._world = network.world
         self._under_way: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
         self._last = [0.0, 0.0]
-        self._latency = network.chance.choice((0.000_1, 0.000_1, 0.000_5, 0.003))
+        self.latency = network.chance.choice((0.000_1, 0.000_1, 0.000_5, 0.003))
         client.wires[number] = server.wires[number] = self
 
     def send(self, side: int, data: bytes) -> None:
         """Bring bytes to the other end, perhaps in two pieces."""
         if self.broken or not data:
             return
+        if self.cut_after is not None:
+            self.cut_after -= len(data)
+            if self.cut_after <= 0:
+                self._deliver(side, data[: len(data) + self.cut_after])
+                self.cut_after = None
+                self._world.after(self.machines[1 - side], self.latency, self.reset)
+                return
+        self._deliver(side, data)
+
+    def _deliver(self, side: int, data: bytes) -> None:
         chance = self._network.chance
         split = chance.randrange(1, len(data)) if len(data) > 20 and chance.random() < 0.1 else len(data)
         for piece in filter(None, (data[:split], data[split:])):
-            delay = chance.expovariate(1 / self._latency)
+            delay = chance.expovariate(1 / self.latency)
             if chance.random() < 0.002:
                 delay += chance.expovariate(10)
             self._last[side] = max(self._world.now + delay, self._last[side] + 1e-7)
@@ -143,7 +155,7 @@ class Wire:
 
     def say_goodbye(self, side: int) -> None:
         """One end has closed: the other learns of it after what is on its way."""
-        at = max(self._world.now + self._latency, self._last[side] + 1e-7)
+        at = max(self._world.now + self.latency, self._last[side] + 1e-7)
         self._world.after(self.machines[1 - side], at - self._world.now, self._hear_goodbye, 1 - side)
 
     def _hear_goodbye(self, side: int) -> None:

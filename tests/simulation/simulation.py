@@ -141,6 +141,7 @@ def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
     result.operations = workload.operations
     for one in workload.registers.history:
         result.outcomes[one.outcome] = result.outcomes.get(one.outcome, 0) + 1
+    result.figures["watches waited ms"] = round(1000 * workload.watches_waited)
     result.faults = dict(world.faults)
     result.struck = [fault.number for fault in chosen if fault.time < world.now]
     result.virtual, result.turns, result.syncs = world.now, world.turns, world.disk.syncs

@@ -6,7 +6,7 @@ import contextlib
 import traceback
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
@@ -60,6 +60,7 @@ class Target:
         self.network = Network(world)
         self.broken: list[Finding] = []
         self.starts = 0
+        self._look_out_for_defects()
         peers: list[NatsServer] = []
         self.servers = [
             NatsServer(self.network, world.machine(name), 4222 + number, peers)
@@ -82,6 +83,17 @@ class Target:
             skew=self.skew,
         )
         del self.clients[limits.clients :]
+
+    def _look_out_for_defects(self) -> None:
+        """Whatever fails around it, a service has no defect of its own."""
+        made = InternalError.__init__
+
+        def wrong(error: InternalError, *args: Any, **fields: Any) -> None:
+            made(error, *args, **fields)
+            text = f"{self.world.here.name}: {error.message}\n{traceback.format_exc()}"
+            self.broken.append(Finding("internal error", text))
+
+        InternalError.__init__ = wrong  # type: ignore[method-assign]
 
     def _services(self) -> list[Machine]:
         return [self.world.machine(name) for name in _names("service", self.nodes)]
@@ -139,7 +151,7 @@ class Target:
         if machine.life == life:
             machine.life += 1
             machine.up = False
-            machine.stopping = machine.doom = machine.cut = None
+            machine.stopping = machine.doom = machine.cut = machine.sync_cut = None
             self.world.after(self.world.outside, AGAIN, self.start, machine)
 
     @property
@@ -153,6 +165,10 @@ class Target:
 
     def losing_acks(self, share: float) -> contextlib.AbstractContextManager[None]:
         """Lose acknowledgements of the log."""
+        raise NotImplementedError
+
+    def skipping(self, share: float) -> contextlib.AbstractContextManager[None]:
+        """Let consumers of the log skip messages."""
         raise NotImplementedError
 
     def compare(self) -> Iterator[Finding]:

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from tests.simulation.subject import Subject
     from tests.simulation.world import Machine, World
 
-CHOSEN: Final = 0.4
+CHOSEN: Final = 0.5
 """The chance of a subject to be part of a run. Registers always are."""
 
 
+LATEST_WATCH: Final = 20.0
+"""The seconds after which a watch must have shown everything: a client has to notice a dead connection first."""
 SETTLED: Final = 5.0
 """The seconds after the last fault in which everything that has a deadline expires and is removed."""
 
@@ -93,6 +95,8 @@ class Workload:
         self.calm = False
         """Whether all faults are over. Then the last look at the store is taken."""
         self.over = False
+        self.watches_waited = 0.0
+        """The seconds that watches took to show what was written before the end."""
         self.kept: dict[str, Kept] = {}
         self.faults: list[Finding] = []
         """What was found to be wrong at once. It ends the run."""
@@ -189,10 +193,9 @@ class Workload:
             await self.patiently(self._journal, store, namespace, kept)
             await self.patiently(self._list, store, namespace, kept)
             await self.patiently(self._recount, store, namespace, kept)
-        for _ in range(200):  # a client may take some seconds to notice that its connection is gone
+        while self.watches_waited < LATEST_WATCH and not self.registers.watched:
             await asyncio.sleep(0.1)
-            if self.registers.watched:
-                break
+            self.watches_waited += 0.1
 
     @property
     def namespaces(self) -> list[str]:

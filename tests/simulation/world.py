@@ -154,6 +154,7 @@ class Machine:
         life: Counts the processes that have run on it.
         slow: The seconds that each access to its disk takes longer.
         doom: The callbacks after which the process dies.
+        sync_cut: The syncs until the process dies, whether the power fails, and whether the last is done.
         cut: The accesses to the disk after which the process dies, and whether the power fails.
         stopping: What a signal to stop calls.
         after_crash: Called after its process has died.
@@ -171,6 +172,7 @@ class Machine:
         self.slow = 0.0
         self.doom: int | None = None
         self.cut: tuple[int, bool] | None = None
+        self.sync_cut: tuple[int, bool, bool] | None = None
         self.locks: set[int] = set()
         self.wires: dict[int, Wire] = {}
         self.stopping: Callable[[], object] | None = None
@@ -319,7 +321,7 @@ class World(asyncio.AbstractEventLoop):
         machine.life += 1
         machine.up = False
         machine.paused_until = 0.0
-        machine.doom = machine.cut = machine.stopping = None
+        machine.doom = machine.cut = machine.sync_cut = machine.stopping = None
         self.disk.kill(machine.number)
         for file in sorted(machine.locks):
             os.close(file)
@@ -480,9 +482,23 @@ class World(asyncio.AbstractEventLoop):
             self.park(amount / 1e6)
         elif operation == "sync":
             self.park(self._disk_delay(SLOW_SYNC) + machine.slow)
+            if machine.sync_cut is not None:
+                left, power, done = machine.sync_cut
+                machine.sync_cut = (left - 1, power, done)
+                if left <= 1:
+                    self._die_at_sync(machine, power=power, done=done)
         elif self.chance.random() < 0.3:
             self.park(self._disk_delay(SLOW_WRITE) + machine.slow)
         return False
+
+    def _die_at_sync(self, machine: Machine, *, power: bool, done: bool) -> None:
+        """Let a process die at a sync: before it, or when the disk is done and the process does not know."""
+        self.note(machine.name, f"dies {'after' if done else 'before'} a sync")
+        if done:
+            self.disk.sync_now()
+        machine.paused_until = float("inf")
+        self.soon(self.outside, lambda: self.crash(machine, power=power))
+        self._hub.switch()  # it never comes back
 
     def before_statement(self, sql: str) -> None:
         """A thread is about to execute a statement: others may run before."""
