@@ -7,9 +7,9 @@ does not do, or that the judge does not look at.
 from __future__ import annotations
 
 import statistics
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import seams
 from holdfast.decide import decision
 from holdfast.engines.cluster.shard import Reads
 from holdfast.engines.sqlite import SqliteEngine
@@ -106,8 +106,8 @@ def the_loop_waits_by_reading_the_clock(patch: Patches) -> None:
     """No callback keeps the event loop for long."""
 
     def wrong(attempt: Any, engine: SqliteEngine, *args: Any, **fields: Any) -> Any:
-        end = time.monotonic() + 0.05
-        while time.monotonic() < end:
+        end = seams.monotonic() + 0.05
+        while seams.monotonic() < end:
             pass
         return attempt(engine, *args, **fields)
 
@@ -146,7 +146,7 @@ def readers_ask_without_a_pause(patch: Patches) -> None:
     """A node that can't ask how far the log is gives its event loop a rest."""
 
     async def wrong(pause: Any, reads: Reads, end: float) -> None:
-        if time.monotonic() > end:
+        if seams.monotonic() > end:
             await pause(reads, end)
 
     patch.wrap(Reads, "_pause", wrong)

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engines.sqlite import bells, sharing
-from tests.simulation.world import current_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,17 +45,8 @@ def share_files(world: World) -> None:
         yield
         listeners.remove(listener)
 
-    def sleep(seconds: float) -> None:
-        if current_thread() is None:
-            world.now += seconds  # an event loop that waits stands still
-        else:
-            world.park(seconds)
-
     os.pwrite, os.utime = pwrite, utime  # type: ignore[assignment]
     bells._inotify = listening
-    for owner in (time, sys.modules.get("holdfast.seams")):
-        if owner is not None:
-            owner.sleep = sleep  # type: ignore[attr-defined]
     # What the system tells of real processes would differ between runs.
     sharing.LockFile.holders = lambda file: []  # type: ignore[method-assign]
     sharing._command = lambda pid: ""

@@ -32,7 +32,7 @@ CHOSEN: Final = 0.5
 
 
 LATEST_WATCH: Final = 20.0
-"""The seconds after which a watch must have shown everything: a client has to notice a dead connection first."""
+"""The seconds after which a watch must have shown everything. A client has to notice a dead connection."""
 SETTLED: Final = 5.0
 """The seconds after the last fault in which everything that has a deadline expires and is removed."""
 
