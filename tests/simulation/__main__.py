@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -89,6 +90,8 @@ def main() -> int:
     """Run what was asked for; 1 if anything was found."""
     arguments = _arguments()
     seams.prepare()
+    for name in ("sqlalchemy", "alembic.command"):  # what a migration needs
+        importlib.import_module(name)
     targets = [arguments.target] if arguments.target else list(TARGETS)
     if arguments.bugs is not None:
         # late: the bugs import most of the library and pytest

@@ -39,6 +39,22 @@ ELSEWHERE: Final = {
     "the_time_of_a_namespace_goes_back_with_the_clock": "cluster",
     "a_run_is_made_twice_in_a_group": "cluster",
     "readers_ask_without_a_pause": "cluster",
+    **dict.fromkeys(
+        (
+            "a_reader_does_not_ask_whether_others_have_written",
+            "a_row_is_kept_though_the_file_changed_while_it_was_read",
+            "a_commit_is_believed_to_be_all_that_has_changed",
+            "a_refusal_is_not_checked_against_the_file",
+            "what_another_program_wrote_is_overwritten",
+            "the_store_is_stale_for_ever_after_another_program_wrote",
+            "two_processes_have_a_file_alone",
+            "a_process_does_not_notice_that_others_write",
+            "every_process_does_the_upkeep",
+            "a_write_that_was_refused_as_busy_is_done_later",
+            "the_next_process_that_opens_the_file_has_another_time",
+        ),
+        "processes",
+    ),
 }
 """The target of bugs that can't do harm where others of their module can."""
 PROMPT: Final = "how prompt something is"
@@ -75,6 +91,8 @@ GAPS: Final = {
     "a_commit_into_a_file_that_vanished_is_acknowledged": FILES,
     "nobody_looks_for_the_index_of_the_log": FILES,
     "a_thread_reads_the_file_that_has_replaced_the_store": FILES,
+    "closing_a_store_drops_the_locks_of_another": "locks of POSIX",
+    "a_thread_does_not_ask_whether_others_have_written": "programs with several threads",
     "a_damaged_snapshot_is_installed": FILES,
     "a_log_that_discards_by_its_size_is_accepted": "logs that somebody else has configured",
     "a_password_is_sent_over_a_network_in_plain_text": "credentials",

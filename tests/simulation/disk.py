@@ -222,6 +222,11 @@ class Disk:
         inode.unsynced.clear()
         inode.content = bytearray(inode.medium)
 
+    def index(self, path: str) -> ctypes.Array[Any] | None:
+        """The memory in which processes share the beginning of the index of a file's log, if they do."""
+        inode = self._inodes.get(path)
+        return inode.regions[0] if inode is not None and inode.regions else None
+
     # What SQLite calls. The first argument of the methods of a file is the address of its handle.
 
     def _file(self, at: int) -> OpenFile:

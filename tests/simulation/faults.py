@@ -30,6 +30,7 @@ COMMON: Final = (
     *("lost messages", "clock jump", "full disk", "slow disk", "write error", "sync error", "kill client"),
     *("slow link", "kill at a sync", "cut in a message"),
 )
+SCHEMAS: Final = ("older schema", "newer schema")
 CLUSTER: Final = (
     *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
     *("stored without an answer", "skipped messages"),
@@ -286,6 +287,30 @@ class Nemesis:
         else:
             self._target.start(machine)
 
+    async def _older_schema(self, strike: Strike) -> None:
+        """Downgrade the store while its service is down: the next start migrates it, if it gets that far."""
+        machine, chance = strike.service, strike.chance
+        self._world.crash(machine, power=False)
+        if self._target.downgrade(chance.choice(("0005", "0006"))):
+            self._world.fault(strike.kind, machine.name)
+            if chance.random() < 0.5:
+                machine.cut = (chance.randint(1, 60), chance.random() < 0.5)
+        await asyncio.sleep(strike.back)
+        self._target.start(machine)
+
+    async def _newer_schema(self, strike: Strike) -> None:
+        """Let the store look like that of a newer version for a while: nobody may change it."""
+        machine = strike.service
+        self._world.crash(machine, power=False)
+        before = self._target.stamp("9999")
+        if before is not None:
+            self._world.fault(strike.kind, machine.name)
+            self._target.start(machine)
+            await asyncio.sleep(strike.back + 0.3)
+            while self._target.stamp(before[0], before) is None:  # noqa: ASYNC110 - virtual time is cheap
+                await asyncio.sleep(0.1)
+        self._target.start(machine)
+
     # The log of a cluster
 
     async def _step_down(self, strike: Strike) -> None:
@@ -341,4 +366,6 @@ _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "kill at a sync": Nemesis._kill_at_sync,
     "stored without an answer": Nemesis._store_without_answer,
     "skipped messages": Nemesis._skip,
+    "older schema": Nemesis._older_schema,
+    "newer schema": Nemesis._newer_schema,
 }

@@ -9,12 +9,30 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engines.sql import migrate
 from holdfast.engines.sqlite import bells, sharing
+from holdfast.engines.sqlite.cache import LogHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.simulation.world import World
+
+
+class SimulatedHeader:
+    """What `LogHeader` is, for the index of a log on a simulated disk."""
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+
+    def read(self) -> bytes:
+        """Return the header as it is now."""
+        header: bytes = self._memory[0:48]
+        return header
+
+    def leave(self) -> None:
+        """Do nothing: there is no descriptor."""
 
 
 def share_files(world: World) -> None:
@@ -45,8 +63,15 @@ def share_files(world: World) -> None:
         yield
         listeners.remove(listener)
 
+    def header_of(path: Path) -> SimulatedHeader | None:
+        memory = world.disk.index(str(path).removesuffix("-shm"))
+        return None if memory is None else SimulatedHeader(memory)
+
+    LogHeader.of = header_of  # type: ignore[assignment, method-assign]
     os.pwrite, os.utime = pwrite, utime  # type: ignore[assignment]
     bells._inotify = listening
+    # A process that is killed in a migration would keep this lock from all others.
+    migrate._ALONE = contextlib.nullcontext()  # type: ignore[assignment, misc]
     # What the system tells of real processes would differ between runs.
     sharing.LockFile.holders = lambda file: []  # type: ignore[method-assign]
     sharing._command = lambda pid: ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tests.simulation import faults
 from tests.simulation.target import CLIENTS, Target
 from tests.simulation.world import Host
 
@@ -21,6 +22,7 @@ EMBEDDED: Final = 2
 class Processes(Target):
     """Two services and two programs of one machine on one SQLite file, and a client of the services."""
 
+    kinds = faults.COMMON
     nodes = 2
 
     def _services(self) -> list[Machine]:

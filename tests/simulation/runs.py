@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 LONGEST: Final = 120
-"""The seconds of real time after which a run is ended."""
+"""The seconds of CPU time after which a run is ended."""
 MOST_TRIES: Final = 60
 """The runs that shrinking may take."""
 
@@ -95,7 +95,11 @@ class Runner:
         file = Path(self._folder.name, str(pid))
         if status or not file.exists():
             code = os.waitstatus_to_exitcode(status)
-            why = f"was ended after {LONGEST} s" if code == -signal.SIGALRM else f"died with code {code}"
+            why = (
+                f"was ended after {LONGEST} s of CPU time"
+                if code == -signal.SIGPROF
+                else f"died with code {code}"
+            )
             return job, Result(job.seed, job.target, findings=[Finding("no result", f"the process {why}")])
         result = msgspec.json.decode(file.read_bytes(), type=Result)
         file.unlink()
@@ -108,7 +112,7 @@ def _run(job: Job, folder: Path) -> NoReturn:
     try:
         gc.disable()
         if job.stop_at == float("inf"):
-            signal.alarm(LONGEST)
+            signal.setitimer(signal.ITIMER_PROF, LONGEST)
         job.before()
         try:
             result = simulate(

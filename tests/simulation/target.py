@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import traceback
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engines.sql.layout import VERSION_TABLE
+from holdfast.engines.sql.migrate import downgrade_sqlite
 from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
 from tests.simulation.files import share_files
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.simulation.world import Machine, World
 
+CHANGED: Final = "SELECT count(*), coalesce(sum(revision), 0) FROM holdfast_namespaces"
+"""What every write to a store changes."""
 CLIENTS: Final = 3
 DRIFT: Final = 200e-6
 """By how much the clock of a machine may be too fast or too slow."""
@@ -44,7 +50,7 @@ class Target:
         broken: What was found to be wrong with the service itself.
     """
 
-    kinds: tuple[str, ...] = faults.COMMON
+    kinds: tuple[str, ...] = (*faults.COMMON, *faults.SCHEMAS)
     jumps: tuple[float, ...] = (-3600, -5, 5, 3600)
     jumps_stay = True
     skew = 0
@@ -158,6 +164,36 @@ class Target:
     def whole(self) -> bool:
         """Whether every machine is up."""
         return all(one.up for one in (*self.services, *self.clients, *(one.machine for one in self.servers)))
+
+    def downgrade(self, revision: str) -> bool:
+        """Give the store an older schema, unless it is not there or open; whether that was done."""
+        path = Path(self.folder, "store.db")
+        try:
+            with contextlib.closing(sqlite3.connect(path, timeout=0)) as connection:
+                connection.execute(CHANGED).fetchone()
+                downgrade_sqlite(connection, revision)
+        except sqlite3.Error:
+            return False
+        return True
+
+    def stamp(self, revision: str, before: tuple[str, int, int] | None = None) -> tuple[str, int, int] | None:
+        """Let the store have another revision and return what was there; None if it can't be written to.
+
+        `before` is what was there before another revision was stamped: meanwhile nothing may have changed.
+        """
+        try:
+            with contextlib.closing(sqlite3.connect(f"{self.folder}/store.db", timeout=0)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                [current] = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+                changed: tuple[int, int] = connection.execute(CHANGED).fetchone()
+                connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", [revision])
+                connection.commit()
+        except sqlite3.Error:
+            return None
+        if before is not None and (current, changed) != ("9999", before[1:]):
+            text = f"a store of a newer version had {before} and now has {current} {changed}"
+            self.broken.append(Finding("newer schema", text))
+        return current, *changed
 
     def step_down(self) -> None:
         """Let the leader of the log step down."""
