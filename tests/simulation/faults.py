@@ -8,8 +8,11 @@ others stay as they are: that is how a run that found something is made smaller.
 from __future__ import annotations
 
 import asyncio
+import traceback
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.simulation.subject import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -113,6 +116,8 @@ class Nemesis:
         self._under_way += 1
         try:
             await self._do(fault, Random(f"fault {self._world.seed} {fault.number}"))
+        except Exception:
+            self._target.broken.append(Finding("the simulation failed", traceback.format_exc()))
         finally:
             self._under_way -= 1
 

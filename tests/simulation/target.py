@@ -63,6 +63,7 @@ class Target:
     def __init__(self, world: World, folder: str, limits: Limits) -> None:
         self.world = world
         self.folder = folder
+        self._file = Path(folder, "store.db")
         self.network = Network(world)
         self.broken: list[Finding] = []
         self.starts = 0
@@ -167,9 +168,8 @@ class Target:
 
     def downgrade(self, revision: str) -> bool:
         """Give the store an older schema, unless it is not there or open; whether that was done."""
-        path = Path(self.folder, "store.db")
         try:
-            with contextlib.closing(sqlite3.connect(path, timeout=0)) as connection:
+            with contextlib.closing(sqlite3.connect(self._file, timeout=0)) as connection:
                 connection.execute(CHANGED).fetchone()
                 downgrade_sqlite(connection, revision)
         except sqlite3.Error:
@@ -182,7 +182,7 @@ class Target:
         `before` is what was there before another revision was stamped: meanwhile nothing may have changed.
         """
         try:
-            with contextlib.closing(sqlite3.connect(f"{self.folder}/store.db", timeout=0)) as connection:
+            with contextlib.closing(sqlite3.connect(self._file, timeout=0)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 [current] = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
                 changed: tuple[int, int] = connection.execute(CHANGED).fetchone()
