@@ -48,6 +48,8 @@ class Tally:
         self.outcomes: Counter[str] = Counter()
         self.points: Counter[str] = Counter()
         self.virtual = self.cpu = 0.0
+        self.watches = 0
+        """The milliseconds that the slowest watch took in the end."""
         self.hashes: dict[int, str] = {}
 
     def add(self, result: Result) -> None:
@@ -63,6 +65,7 @@ class Tally:
         self.counts["seeds"] += 1
         self.counts["ops"] += result.operations
         self.counts["findings"] += bool(result.findings)
+        self.watches = max(self.watches, result.figures.get("watches waited ms", 0))
         self.faults.update(result.faults)
         self.outcomes.update(result.outcomes)
         self.points.update(result.points)
@@ -82,6 +85,7 @@ class Tally:
         """What is kept of it."""
         return {
             **{"target": self.target, **self.counts, "virtual": round(self.virtual), "cpu": round(self.cpu)},
+            "watches_waited_ms": self.watches,
             **{"faults": dict(self.faults), "outcomes": dict(self.outcomes)},
         }
 

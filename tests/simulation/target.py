@@ -163,8 +163,9 @@ class Target:
 
     @property
     def whole(self) -> bool:
-        """Whether every machine is up."""
-        return all(one.up for one in (*self.services, *self.clients, *(one.machine for one in self.servers)))
+        """Whether every machine is up and none stands still."""
+        machines = (*self.services, *self.clients, *(one.machine for one in self.servers))
+        return all(one.up and one.paused_until <= self.world.now for one in machines)
 
     def downgrade(self, revision: str) -> bool:
         """Give the store an older schema, unless it is not there or open; whether that was done."""
