@@ -73,5 +73,5 @@ def share_files(world: World) -> None:
     # A process that is killed in a migration would keep this lock from all others.
     migrate._ALONE = contextlib.nullcontext()  # type: ignore[assignment, misc]
     # What the system tells of real processes would differ between runs.
-    sharing.LockFile.holders = lambda file: []  # type: ignore[method-assign]
+    sharing.LockFile.holders = lambda file: []  # type: ignore[assignment, method-assign]
     sharing._command = lambda pid: ""

@@ -705,8 +705,9 @@ class Quotas(Subject):
                 if len(refused) != max(0, count - self.QUOTA):
                     text = f"{len(refused)} of {count} were refused, of {self.QUOTA} that may live"
                     self.wrong("quota", text, round_)
-                last = max(one.expires_at for one in results if not isinstance(one, HoldfastError))
-                await self._passed(lane.store, milliseconds(last) + self.run.skew)
+                made = [one for one in results if not isinstance(one, HoldfastError)]
+                last = max(milliseconds(one.expires_at) for one in made if one.expires_at is not None)
+                await self._passed(lane.store, last + self.run.skew)
         except HoldfastError:
             self._known.pop(name, None)
             await asyncio.sleep(0.2)

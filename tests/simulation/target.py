@@ -100,7 +100,7 @@ class Target:
             text = f"{self.world.here.name}: {error.message}\n{traceback.format_exc()}"
             self.broken.append(Finding("internal error", text))
 
-        InternalError.__init__ = wrong  # type: ignore[method-assign]
+        InternalError.__init__ = wrong  # type: ignore[assignment, method-assign]
 
     def _services(self) -> list[Machine]:
         return [self.world.machine(name) for name in _names("service", self.nodes)]
