@@ -173,7 +173,7 @@ class Target:
             with contextlib.closing(sqlite3.connect(self._file, timeout=0)) as connection:
                 connection.execute(CHANGED).fetchone()
                 downgrade_sqlite(connection, revision)
-        except sqlite3.Error:
+        except (sqlite3.Error, HoldfastError):  # it may have a newer schema at the moment
             return False
         return True
 
@@ -186,6 +186,8 @@ class Target:
             with contextlib.closing(sqlite3.connect(self._file, timeout=0)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 [current] = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+                if current == revision:  # another fault has done it
+                    return None
                 changed: tuple[int, int] = connection.execute(CHANGED).fetchone()
                 connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", [revision])
                 connection.commit()
