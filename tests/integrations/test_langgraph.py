@@ -413,6 +413,8 @@ async def test_a_worker_that_has_lost_its_turn_is_refused(store: Store) -> None:
     latest = await saver.aget_tuple(thread("t"))
     assert latest is not None
     await kv.delete("lock/thread/t")  # as if its time had run out while the worker was stopped
+    with pytest.raises(holdfast.Fenced):
+        await saver.aput_writes(latest.config, [("a", 1)], "task")
     taken = kv.lock("thread/t")
     assert await taken.acquire(timeout=60)
     with pytest.raises(holdfast.Fenced):

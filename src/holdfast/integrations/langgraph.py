@@ -624,12 +624,13 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         return f"{int(number) + 1:0{len(number)}}.{rest}"
 
     def turn(
-        self, thread_id: str, *, ttl: int = 30, wait: float | None = None, owner: str | None = None
+        self, thread_id: str, *, ttl: float = 30, wait: float | None = None, owner: str | None = None
     ) -> Turn:
         """Get the turn of a thread, to run a graph in: another worker that asks for it waits.
 
         Everything that this saver writes to the thread in the block is refused by the store once another
-        worker has taken the turn, which happens if this one was stopped for longer than `ttl`.
+        worker has taken the turn, or once it has run out because this worker was stopped for longer than
+        `ttl`.
 
         Args:
             thread_id: The thread.

@@ -99,7 +99,7 @@ class HoldfastSession(SessionABC):
         self._lock = lock_name("session", session_id)
         self._owner = owner
 
-    def turn(self, *, ttl: int = 30, wait: float | None = None) -> Turn:
+    def turn(self, *, ttl: float = 30, wait: float | None = None) -> Turn:
         """Get the turn of this session, to run an agent in: another worker that asks for it waits.
 
         Everything that is written to the session in the block is refused by the store once another worker

@@ -70,7 +70,7 @@ class Turn:
         kv: KV,
         lock: str,
         *,
-        ttl: int,
+        ttl: float,
         wait: float | None,
         owner: str | None,
         bridge: SyncBridge | None = None,
@@ -82,8 +82,11 @@ class Turn:
 
     @property
     def fence(self) -> dict[str, Any]:
-        """The `fence` of this turn, for writes of your own to the same namespace."""
-        return self._lock.fence
+        """The `fence` of this turn, for writes of your own to the same namespace.
+
+        It also refuses them when the turn has run out and nobody has taken it yet.
+        """
+        return {**self._lock.fence, "live": True}
 
     async def __aenter__(self) -> Self:
         if self._bridge is None:
@@ -115,7 +118,7 @@ class Turn:
         self._check_kept(self._bridge.run(self._lock.release()), kind)
 
     def _begin(self) -> Self:
-        _HELD.set({**_HELD.get({}), self._place: self._lock.fence})
+        _HELD.set({**_HELD.get({}), self._place: self.fence})
         return self
 
     def _end(self) -> None:
