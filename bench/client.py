@@ -94,6 +94,7 @@ class ClientProcess:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.pid = process.pid
 
     async def work(self, task: Task) -> Window:
         """Have it do a task."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.bars import FILE_SET, FOUR, ONE
 from bench.client import Clients, Plan, Task, client_process
-from bench.machine import package
+from bench.machine import cpu_seconds, package
 from bench.measure import percentile
 from bench.over_nats import LEAD, told, turned
 from bench.peers import diskcache
@@ -71,11 +71,20 @@ async def one_file(run: Run) -> None:
 async def _rates(run: Run, sides: dict[str, list[ClientProcess]]) -> None:
     for number in run.rounds():
         for side in turned(list(sides), number):
+            before = _cpu_seconds(sides[side])
             window = await Clients(sides[side]).work(Task(gets=0, seconds=run.seconds, in_flight=CALLERS))
+            spent = _cpu_seconds(sides[side]) - before
             told(run.book, window, FILE_SET, side)
             run.book.add(FILE_SET, side, window.per_second, unit="/s")
             for share in ("p50", "p99"):
                 run.book.add(f"{FILE_SET}.{share}", side, window.percentiles()[share], unit="ms")
+            if spent and window.latencies:
+                run.book.add(f"{FILE_SET}.cpu", side, spent * 1e6 / len(window.latencies), unit="µs")
+
+
+def _cpu_seconds(processes: list[ClientProcess]) -> float:
+    """The CPU time that processes have used so far; 0 where that is not known."""
+    return sum(cpu_seconds(process.pid) or 0.0 for process in processes)
 
 
 async def _lone_set(run: Run, processes: list[ClientProcess]) -> None:

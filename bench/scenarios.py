@@ -68,7 +68,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 }
 
 
-FINELY: Final = frozenset({"over_nats", "http", "embedded", "postgres", "namespaces"})
+FINELY: Final = frozenset({"over_nats", "http", "embedded", "one_file", "postgres", "namespaces"})
 """Those whose bars are ratios of sides: they run in more and shorter turns."""
 
 
