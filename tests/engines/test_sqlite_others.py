@@ -13,6 +13,7 @@ import holdfast
 from holdfast.commands import Many
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.cache import ROW_BYTES
+from holdfast.engines.sqlite.writer import Stale
 from holdfast.store import Store
 
 if TYPE_CHECKING:
@@ -52,6 +53,22 @@ async def test_a_commit_of_another_program_between_load_and_commit_is_not_lost(p
 
         engine.decide = decide_and_interfere  # type: ignore[assignment, method-assign]
         assert (await kv.incr("n")).value == 42
+
+
+async def test_a_deadline_that_passes_when_others_stop_writing(path: Path) -> None:
+    """A group that was too late in its turn is decided again, though others have stopped writing by then."""
+    async with holdfast.open(path, reap=False) as store:
+        kv, engine = store.kv("p"), store._engine
+        assert isinstance(engine, SqliteEngine)
+        await kv.set("n", 1)
+
+        async def too_late(*_: object) -> object:
+            engine._contended = False  # as another group does that has found nobody else
+            raise Stale(engine._writer.data_version)
+
+        engine._contended = True
+        engine._decide_in_turn = too_late  # type: ignore[assignment, method-assign]
+        assert (await kv.incr("n")).value == 2
 
 
 async def test_both_of_two_groups_notice_what_another_program_wrote(path: Path) -> None:

@@ -115,6 +115,22 @@ async def test_no_increment_is_lost_or_done_twice(path: Path, start: Callable[[]
         assert [change.version for change in changes] == list(range(1, 801))
 
 
+async def test_writing_alone_again(path: Path, start: Callable[[], Worker]) -> None:
+    """A process whose neighbours have stopped writing decides on what they have written."""
+    async with holdfast.open(path) as store:
+        kv, engine = store.kv("shared"), store._engine
+        assert isinstance(engine, SqliteEngine)
+        await kv.set("n", 10)
+        other = start()
+        assert await asyncio.to_thread(other.do, "incr n 5") == 15
+        await kv.set("m", 0)
+        assert engine._contended
+        while engine._contended:
+            await kv.incr("m")
+        assert (await kv.incr("n")).value == 16
+        assert await asyncio.to_thread(other.do, "get n") == 16
+
+
 async def test_processes_have_one_time(path: Path, start: Callable[[], Worker]) -> None:
     """What one process lets expire is gone for the other at the same millisecond."""
     async with holdfast.open(path) as store:

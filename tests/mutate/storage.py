@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.clock import KeptLine
-from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing
+from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing, writer
 from holdfast.engines.sqlite.cache import LogHeader, RowCache, Span
 from holdfast.engines.sqlite.files import Presence
 from holdfast.engines.sqlite.reads import ThreadConnections
@@ -251,6 +251,18 @@ def a_store_that_was_closed_counts_as_killed(patch: Patches) -> None:
 def a_process_does_not_notice_that_others_write(patch: Patches) -> None:
     """No increment of one of several processes is lost."""
     patch.set(Writer, "_look_for_others", lambda writer, connection, seen: None)
+
+
+@bug("tests/engines/test_sqlite_sharing.py")
+def the_cache_outlives_the_writes_of_other_processes(patch: Patches) -> None:
+    """What a process knows about a file is forgotten once another process has written to it."""
+    patch.set(RowCache, "forget", lambda cache: None)
+
+
+@bug("tests/engines/test_sqlite_sharing.py")
+def nobody_looks_whether_other_processes_have_written(patch: Patches) -> None:
+    """A commit verifies that no other process has written since its rows were loaded."""
+    patch.set(writer, "_version_of", lambda connection: 1)
 
 
 @bug("tests/engines/test_sqlite_sharing.py")

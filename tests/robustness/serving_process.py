@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -85,4 +86,5 @@ async def service_process(url: str, storage: str) -> AsyncIterator[ForkedProcess
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.ERROR)  # what is a defect should be found
     asyncio.run(serve(sys.argv[1], sys.argv[2]))

@@ -34,7 +34,10 @@ async def write(path: str, life: str) -> None:
             count = 0
             while True:
                 key = f"{life}:{number}:{count}"
-                entry = await kv.set(key, {"life": life, "count": count})
+                try:
+                    entry = await kv.set(key, {"life": life, "count": count}, expected_version=0)
+                except holdfast.Busy:  # another process is stopped in its turn: nothing was written
+                    continue
                 sys.stdout.write(f"{key} {entry.version}\n")
                 sys.stdout.flush()
                 count += 1

@@ -407,15 +407,17 @@ class SqliteEngine:
     async def _transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         self._presence.require()
         for _ in range(STALE_ATTEMPTS):
+            seen = self._writer.data_version
+            contended = self._contended or (seams.BUGGIFY and seams.maybe("sqlite.contended"))
             try:
-                if self._contended or (seams.BUGGIFY and seams.maybe("sqlite.contended")):
+                if contended:
                     return await self._decide_in_turn(commands, now)
-                seen = self._writer.data_version
                 outcome = await self.decide(commands, now)
                 changed = seams.BUGGIFY and seams.maybe("sqlite.seems_changed")
                 await self.save(outcome, now, -1 if changed else seen)
             except Stale as stale:
-                if not self._contended and stale.found != seen and self._turn is not None:
+                # A group that was decided in its turn comes here because its deadline has passed.
+                if not contended and stale.found != seen and self._turn is not None:
                     self._contended, self._quiet = True, 0
                     self._turn.shared = True
             else:
