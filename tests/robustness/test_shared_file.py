@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ROUNDS = int(os.environ.get("HOLDFAST_SHARED_ROUNDS", "3"))
 PROCESSES = 4
 LINES = 200
-PATIENCE = 60.0
+PATIENCE = 60.0 if ROUNDS <= 3 else 600.0
+"""Seconds without progress after which a process counts as hung; a campaign may meet a very busy machine."""
 
 
 class Writer:
