@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import holdfast
 from bench.doors import value
@@ -88,7 +88,8 @@ async def _head_and_item(kv: holdfast.KV, number: int) -> None:
     for _ in itertools.repeat(None, 1_000):
         head = await kv.get("head")
         last, version = (0, 0) if head is None else (head.value, head.version)
-        writes = [{"key": "head", "value": last + 1}, {"key": f"item/{last + 1:012}", "value": value(number)}]
+        entry: dict[str, Any] = {"key": f"item/{last + 1:012}", "value": value(number)}
+        writes = [{"key": "head", "value": last + 1}, entry]
         with contextlib.suppress(holdfast.VersionConflict):
             await kv.batch(checks=[{"key": "head", "version": version}], writes=writes)
             return
