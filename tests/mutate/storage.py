@@ -15,9 +15,10 @@ from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing, writer
 from holdfast.engines.sqlite.cache import LogHeader, RowCache, Span
 from holdfast.engines.sqlite.files import Presence
 from holdfast.engines.sqlite.reads import ThreadConnections
-from holdfast.engines.sqlite.sharing import UpkeepLease
+from holdfast.engines.sqlite.sharing import Turn, UpkeepLease
 from holdfast.engines.sqlite.writer import PendingJob, Stale, Writer
 from holdfast.errors import OutcomeUnknown
+from holdfast.pipeline.change_feed import ChangeFeed
 from holdfast.rows import Row
 from tests.mutate.planting import bug
 
@@ -173,9 +174,9 @@ def a_failed_commit_leaves_its_transaction_open(patch: Patches) -> None:
 def a_commit_that_broke_off_counts_as_not_made(patch: Patches) -> None:
     """If a commit fails half way, its outcome is unknown."""
 
-    def wrong(finish: Any, writer: Writer) -> None:
+    def wrong(finish: Any, writer: Writer, pages: int) -> None:
         try:
-            finish(writer)
+            finish(writer, pages)
         except OutcomeUnknown as error:
             raise error.__cause__ or error from None
 
@@ -188,7 +189,9 @@ def a_commit_is_made_after_the_deadline_of_its_caller(patch: Patches) -> None:
     patch.wrap(
         Writer,
         "_attempt",
-        lambda attempt, writer, plan, now, deadline, *given: attempt(writer, plan, now, None, *given),
+        lambda attempt, writer, plan, pages, now, deadline, *given, **more: attempt(
+            writer, plan, pages, now, None, *given, **more
+        ),
     )
 
 
@@ -263,6 +266,18 @@ def the_cache_outlives_the_writes_of_other_processes(patch: Patches) -> None:
 def nobody_looks_whether_other_processes_have_written(patch: Patches) -> None:
     """A commit verifies that no other process has written since its rows were loaded."""
     patch.set(writer, "_version_of", lambda connection: 1)
+
+
+@bug("tests/engines/test_sqlite_sharing.py")
+def each_process_counts_the_pages_of_the_log_alone(patch: Patches) -> None:
+    """The log has one bound, however many processes fill it."""
+    patch.set(Turn, "_tell", lambda turn: None)
+
+
+@bug("tests/edges/test_up.py")
+def a_service_does_not_follow_what_others_write(patch: Patches) -> None:
+    """A change of any process is published."""
+    patch.set(ChangeFeed, "_take_heads", lambda feed, heads: None)
 
 
 @bug("tests/engines/test_sqlite_sharing.py")
