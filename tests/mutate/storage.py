@@ -274,7 +274,7 @@ def each_process_counts_the_pages_of_the_log_alone(patch: Patches) -> None:
     patch.set(Turn, "_tell", lambda turn: None)
 
 
-@bug("tests/edges/test_up.py")
+@bug("tests/edges/nats/test_events.py")
 def a_service_does_not_follow_what_others_write(patch: Patches) -> None:
     """A change of any process is published."""
     patch.set(ChangeFeed, "_take_heads", lambda feed, heads: None)

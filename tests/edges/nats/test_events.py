@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 
-from holdfast.clock import ManualClock
+import holdfast
+from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import Settings
 from tests.edges.nats.ground import PATIENCE, START, Caller, Gated, Running, calling, serving, until
@@ -156,6 +158,23 @@ async def test_what_the_process_writes_itself_is_told_too(running: Running, call
     await running.store.kv("trivia").set("k", 1)
     subject, record = await ear.next()
     assert (subject, record["last_writer"]) == ("db.event.kv.trivia.set", "embedded")
+
+
+async def test_what_another_process_writes_is_told(nats_server: NatsServer, tmp_path: Path) -> None:
+    """Changes by the service and by another store on its file are told once each, in order."""
+    file = str(tmp_path / "state.db")
+    async with (
+        serving(nats_server.url, storage=file, clock=SystemClock()),
+        calling(nats_server.url) as caller,
+        holdfast.open(file) as other,
+    ):
+        ear = Ear()
+        await ear.listen(caller, "db.event.>")
+        for _ in range(20):
+            await other.kv("trivia").incr("n")
+            await caller.ask("db.kv.trivia.incr", {"key": "n"})
+        assert [(await ear.next())[1]["version"] for _ in range(40)] == list(range(1, 41))
+        assert ear.nothing_more()
 
 
 async def test_events_can_be_turned_off(nats_server: NatsServer) -> None:
