@@ -173,7 +173,8 @@ def test_fields_of_public_values(name: str) -> None:
 def test_signature_of_open() -> None:
     """A store is opened by its URL; everything else is optional."""
     assert parameters(holdfast.open) == (
-        "url, *, clock=None, writer=None, sweep_interval=300, reap=True, audit_key=None, defaults=None"
+        "url, *, clock=None, writer=None, sweep_interval=300, reap=True, audit_key=None, defaults=None, "
+        "cache_bytes=None"
     )
 
 

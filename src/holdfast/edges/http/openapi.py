@@ -42,8 +42,23 @@ _FULL: Final = unsaid(
     "`tenant/<tenant>/project/<project>/` before it"
 )
 _KEY: Final = {"pattern": COMPONENTS, "maxLength": _LONGEST_KEY, **_FULL}
+_LOG: Final = {
+    "pattern": COMPONENTS,
+    "maxLength": _LONGEST_KEY - len(rules.item_key("", 1)),
+    **unsaid(
+        "a log, by its `name` or as `append` in a batch, whose items have keys of more than "
+        f"{rules.MAX_SEMANTIC_KEY_CHARACTERS} characters in full"
+    ),
+}
 _KEYED: Final = {"items": {"properties": {"key": _KEY}}}
-_OF_KEYS: Final[dict[str, Any]] = {"key": _KEY, "checks": _KEYED, "writes": _KEYED, "items": _KEYED}
+_WRITES: Final = {"items": {"properties": {"key": _KEY, "append": _LOG}}}
+_OF_KEYS: Final[dict[str, Any]] = {
+    "key": _KEY,
+    "name": _LOG,
+    "checks": _KEYED,
+    "writes": _WRITES,
+    "items": _KEYED,
+}
 _IN_A_PROJECT: Final = {
     **_OF_KEYS,
     "prefix": {"pattern": r"^(?!tenant/)[^\x00]*$", "maxLength": _LONGEST_KEY},
