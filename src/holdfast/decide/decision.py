@@ -280,9 +280,11 @@ def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]
         return _remember(draft, command, content, apply(draft, command))
     memory = msgspec.json.decode(known.value or "", type=Memory)
     if memory.content != content:
-        name = "id" if command.origin.once is True else "request id"
+        given = repr(command.origin.request_id)
         raise VersionConflict(
-            f"{name} {command.origin.request_id!r} was already used for another request",
+            f"once {given} was already used for another request"
+            if command.origin.once is True
+            else f"request id {given} was already used for another request",
             current=_current(draft, command),
             reason="request_id_reused",
         )
