@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation import faults
@@ -69,7 +70,7 @@ class Cluster(Target):
         for machine in self.services:
             self.world.disk.here = machine.number
             try:
-                place, rows = _rows(f"{self.folder}/{machine.name}/shard-0.db")
+                place, rows = _rows(Path(self.folder, machine.name, "shard-0.db"))
             except sqlite3.Error as error:
                 self.world.note(machine.name, f"its file can't be read: {error}")
                 continue
@@ -81,7 +82,7 @@ class Cluster(Target):
                     yield Finding("replicas differ", text)
 
 
-def _rows(path: str) -> tuple[object, dict[str, list[str]]]:
+def _rows(path: Path) -> tuple[object, dict[str, list[str]]]:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         place = connection.execute(PLACE).fetchone()
         tables = [name for (name,) in connection.execute(TABLES)]
