@@ -25,7 +25,6 @@ from tests.conformance.behind import kept_at
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.clock import Clock
 
 PATIENCE: Final = 60.0
 _TIME: Final = struct.Struct("q")
@@ -58,25 +57,6 @@ class SharedClock(ManualClock):
     def show(self, time: int) -> None:
         """Have all processes read this time, in milliseconds since 1970."""
         _TIME.pack_into(self._shared, 0, time)
-
-
-class ShownClock:
-    """A clock of a test that all processes follow. They see its time whenever it is read.
-
-    Args:
-        clock: The clock.
-        shared: The clock that the processes read.
-    """
-
-    def __init__(self, clock: Clock, shared: SharedClock) -> None:
-        self._clock = clock
-        self._shared = shared
-
-    def now(self) -> int:
-        """See `Clock.now`."""
-        time = self._clock.now()
-        self._shared.show(time)
-        return time
 
 
 class FileProcess:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,15 +17,16 @@ from holdfast.testing.conformance.keys import KeyRules, VersionRules
 from holdfast.testing.conformance.policies import UpkeepRules
 from holdfast.testing.conformance.recipes import LockRules
 from holdfast.testing.conformance.tables import TableRules
-from tests.conformance.file_process import FileProcesses, ShownClock, file_processes
+from tests.conformance.file_process import FileProcesses, file_processes
 from tests.conformance.shared_rules import SharedRules
 from tests.conformance.spread import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
     from pathlib import Path
 
     from holdfast.clock import Clock, ManualClock
+    from holdfast.commands import Command
     from holdfast.store import Store
 
 
@@ -119,13 +120,19 @@ class TestThreeProcesses(SharedRules, Conformance):
         """The same file each time."""
 
         async def make(clock: Clock) -> Store:
-            if clock is not processes.clock:
-                clock = ShownClock(clock, processes.clock)
             processes.close()
+            processes.clock.show(clock.now())
             processes.open(tmp_path / "store.db")
             # No test moves the clock by as much, which would end a call at the very deadline.
             store = holdfast.open(f"{bus}?timeout=47", clock=clock, writer="embedded")
             await store.start()
+            call = store.caller.call
+
+            def call_now(command: Command, *rest: Any) -> Awaitable[Any]:
+                processes.clock.show(clock.now())
+                return call(command, *rest)
+
+            store.caller.call = call_now  # type: ignore[method-assign]
             return store
 
         yield make

@@ -7,9 +7,11 @@ today. Nothing here is seen by the programs of an environment but the environmen
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import distributions
@@ -192,4 +194,9 @@ def _link_bytecode(source: Path, target: Path) -> None:
         os.makedirs(cache, exist_ok=True)
         for name in os.listdir(compiled):
             with contextlib.suppress(FileExistsError):
-                os.link(compiled / name, os.path.join(cache, name))
+                try:
+                    os.link(compiled / name, os.path.join(cache, name))
+                except OSError as error:
+                    if error.errno != errno.EXDEV:
+                        raise
+                    shutil.copy2(compiled / name, cache)

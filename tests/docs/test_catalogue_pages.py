@@ -16,7 +16,8 @@ from holdfast.verbs.tables import Expecting, Walk
 from tools.pages.generated import BLOCKS, ROOT, generated, with_blocks
 from tools.pages.verbs import own_fields
 
-REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs/reference"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
+REFERENCE: Final = DOCS / "reference"
 SPELLED_IN_PYTHON: Final = {"sort_key_condition": "sk", "index_key": "key", "last_writer": "writer"}
 """Fields of calls about tables that are called otherwise in Python, as the page says."""
 FOR_NATS_ALONE: Final = {
@@ -38,7 +39,7 @@ def test_what_is_generated_is_up_to_date() -> None:
 
 def test_every_block_stands_on_a_page() -> None:
     """No block is made that no page shows, and no marker is broken."""
-    pages = "".join(path.read_text(encoding="utf-8") for path in REFERENCE.glob("*.md"))
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*/*.md"))
     assert sorted(re.findall(r"<!-- begin (\w+):", pages)) == sorted(BLOCKS)
     assert sorted(re.findall(r"<!-- end (\w+) -->", pages)) == sorted(BLOCKS)
 

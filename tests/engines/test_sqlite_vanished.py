@@ -109,7 +109,7 @@ async def test_a_vanished_file_is_noticed_without_statx(path: Path, monkeypatch:
 @pytest.mark.parametrize("way", [unlinked, replaced], ids=lambda way: way.__name__)
 async def test_threads_that_first_read_later_read_the_open_file(way: Way, path: Path) -> None:
     """A thread that first reads after the file has vanished asks the store, which has the file open."""
-    async with holdfast.open(path, reap=False) as store:
+    async with holdfast.open(path, reap=False, cache_bytes=0) as store:
         await _fill(store)
         way(path)
         there = path.exists() and path.read_bytes()

@@ -225,6 +225,11 @@ def _set(dice: Dice) -> Fields:
     return _change_key(dice) | {"value": value(dice)}
 
 
+def _append(dice: Dice) -> Fields:
+    log = {"name": dice.one_of(["log", "k"]), "value": value(dice)}
+    return log | dice.maybe({"keep": dice.one_of([1, 100])}) | remembered(dice)
+
+
 def _set_many(dice: Dice) -> Fields:
     content, expected = dice.one_of([1, [], [[]] * 50, "x" * 200]), dice.maybe({"expected_version": NEVER})
     names = keys(dice) if expected else [f"z{number}" for number in range(dice.number(1_000))]
@@ -267,6 +272,7 @@ KEY_REQUESTS: Final[dict[str, Callable[[Dice], Fields]]] = {
     "ready": lambda dice: {},
     "set": _set,
     "set_many": _set_many,
+    "append": _append,
     "delete": _change_key,
     "delete_many": lambda dice: {"keys": keys(dice)} | remembered(dice),
     "delete_prefix": lambda dice: {"prefix": dice.one_of(("z", "k", "k1")), "limit": 10_000},
