@@ -136,7 +136,8 @@ class BlobSteps:
             except Transient as refusal:
                 if not attempts:
                     raise
-                await asyncio.sleep(PAUSE if refusal.retry_after is None else refusal.retry_after)
+                # Parts are read several at a time, and the others may take what there is meanwhile.
+                await asyncio.sleep(max(PAUSE, refusal.retry_after or 0.0))
 
     async def _once(self, name: str, fields: dict[str, Any], data: bytes | None) -> dict[str, Any]:
         place = self._place
@@ -233,9 +234,8 @@ class BlobTransfers:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     transfer.connection.moved()
             await send(_END)
-        except HoldfastError:
+        except HoldfastError:  # it is in the log; the response has begun, so that only its end can tell
             transfer.connection.cut()
-            raise
         finally:
             gone.cancel()
 
