@@ -22,7 +22,7 @@ from tests.conformance.shared_rules import SharedRules
 from tests.conformance.spread import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from holdfast.clock import Clock, ManualClock
@@ -128,9 +128,9 @@ class TestThreeProcesses(SharedRules, Conformance):
             await store.start()
             call = store.caller.call
 
-            def call_now(command: Command, *rest: Any) -> Awaitable[Any]:
+            async def call_now(command: Command) -> Any:
                 processes.clock.show(clock.now())
-                return call(command, *rest)
+                return await call(command)
 
             store.caller.call = call_now  # type: ignore[method-assign]
             return store
