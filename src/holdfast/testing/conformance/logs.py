@@ -286,8 +286,17 @@ class LogRules(Fixtures):
     async def test_loaded_items_keep_their_numbers(self, kv: KV, store: Store) -> None:
         """Items that are loaded from another store are items of the log, which goes on after them."""
         items = [await kv.append("log", value) for value in range(3)]
-        await store.load("kv/copy", items[1:], keep_versions=True)
+        await store.load("kv/copy", [items[2], items[1]], keep_versions=True)
         copy = store.kv("copy")
         assert await numbers(copy) == [2, 3]
         assert (await copy.append("log", 3, keep=2)).number == 4
         assert await numbers(copy) == [3, 4]
+
+    async def test_a_log_refuses_items_after_the_last_number(self, kv: KV, store: Store) -> None:
+        """A log whose numbers are used up refuses items, and says so."""
+        last = await kv.set(f"log/{10**12 - 1}", 1)
+        await store.load("kv/copy", [last], keep_versions=True)
+        copy = store.kv("copy")
+        with refusal(ValidationError, field="name", says="log 'log' has no number left"):
+            await copy.append("log", 1)
+        assert await numbers(copy) == [10**12 - 1]
