@@ -191,8 +191,8 @@ class Writer:
         since = turn.waiting_since
         if since is not None and seams.monotonic() - since > PATIENCE:
             busy = Busy(
-                f"{self._where} is being written to by {turn.holder()}, which has held the lock for over "
-                f"{PATIENCE:g} s: nothing was written",
+                f"{self._where} is being written to by {turn.holder()}, and this process has waited over "
+                f"{PATIENCE:g} s for its turn: nothing was written",
                 retry_after=1.0,
             )
             for pending in list(self._pending):
