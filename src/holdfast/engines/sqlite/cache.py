@@ -58,7 +58,7 @@ class LogHeader:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, mmap.PAGESIZE, access=mmap.ACCESS_READ)
+        self._memory = mmap.mmap(descriptor, _HEADER.stop, access=mmap.ACCESS_READ)
         self._stores = 0
 
     @classmethod
