@@ -13,11 +13,13 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
+from holdfast.engine import Scan
 from holdfast.engine.raw import Section
-from holdfast.engines.sqlite import SqliteEngine, raw
+from holdfast.engines.sqlite import SqliteEngine, raw, reads
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import translated
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
+from holdfast.rows import KV
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -269,6 +271,46 @@ async def test_an_error_during_commit_is_outcome_unknown(path: Path) -> None:
             await kv.set("k", 2)
         engine._writer._connection = real
         assert (await kv.set("k", 3)).value == 3
+
+
+async def test_a_short_page_is_read_on_the_loop_unless_that_takes_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of few rows needs no thread. Behind very many expired or large rows it is read on one."""
+    monkeypatch.setattr(reads, "BRIEF_STEPS", 1_000)
+    clock = ManualClock(1_000_000)
+    async with holdfast.open(path, reap=False, clock=clock) as store:
+        kv = store.kv("p")
+        await kv.set_many([{"key": f"dead:{number:03}", "value": 1, "ttl": 1} for number in range(1_000)])
+        await kv.set("live:1", "x")
+        await kv.set_many([{"key": f"wide:{number}", "value": "x" * 60_000} for number in range(4)])
+        clock.advance(2)
+        engine = store.pipeline.engine
+        assert isinstance(engine, SqliteEngine)
+        assert engine._inline is not None
+
+        async def page(prefix: str, limit: int) -> tuple[list[str], bool, bool]:
+            query = Scan(
+                namespace="p",
+                space=KV,
+                start=prefix,
+                stop=None,
+                after=None,
+                limit=limit,
+                max_bytes=1_000_000,
+                values=True,
+            )
+            assert engine._inline is not None
+            briefly = reads.scan_briefly(engine._inline, query, clock.now())
+            found = await engine.scan(query, clock.now())
+            assert briefly is None or briefly == found
+            return [str(key) for key in found.keys], found.more, briefly is not None
+
+        assert await page("live:", 1) == (["live:1"], True, True)
+        assert await page("dead:", 1) == (["live:1"], True, False)
+        assert await page("wide:", 1) == (["wide:0"], True, True)
+        assert await page("wide:", 4) == ([f"wide:{number}" for number in range(4)], False, False)
+        assert await page("x", 5) == ([], False, True)
 
 
 async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:

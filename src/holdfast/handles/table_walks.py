@@ -22,10 +22,10 @@ from holdfast.engine import Scan, Scanned
 from holdfast.errors import Busy, ValidationError
 from holdfast.model import Item, ItemPage
 from holdfast.rows import TABLE, Address
-from holdfast.stored import item_of, stored_item
+from holdfast.stored import item_of, some_attributes, stored_item
 from holdfast.tables.commands import ExpireItems, FillIndex
 from holdfast.tables.conditions import comparisons_in, holds, judged
-from holdfast.tables.indexes import IndexEntry, entry_of, index_range, item_key_of
+from holdfast.tables.indexes import IndexEntry, entry_key, entry_of, index_range, item_key_of
 from holdfast.tables.items import known_part
 from holdfast.tables.keys import Range
 from holdfast.tables.paths import compiled, project
@@ -92,7 +92,13 @@ async def tables_at(scan: Scanning, namespace: str) -> list[TableSchema]:
 
 
 def step(
-    namespace: str, space: str, after: bytes | None, keys: Range = ALL, *, reverse: bool = False
+    namespace: str,
+    space: str,
+    after: bytes | None,
+    keys: Range = ALL,
+    *,
+    limit: int = STEP,
+    reverse: bool = False,
 ) -> Scan:
     """Return the query for the next rows of a walk.
 
@@ -104,7 +110,7 @@ def step(
         start=keys.start,
         stop=keys.stop,
         after=after,
-        limit=STEP,
+        limit=limit,
         max_bytes=2 * rules.MAX_TRANSFER_BYTES,
         values=True,
         reverse=reverse,
@@ -123,19 +129,17 @@ async def pages(scan: Scanning, namespace: str, space: str) -> AsyncIterator[Sca
 
 
 async def items_of(
-    source: Shown, namespace: str, schema: TableSchema, entries: Sequence[Row]
+    source: Shown, namespace: str, schema: TableSchema, item_keys: Sequence[bytes]
 ) -> list[Row | None]:
-    """Return the items that entries of an index lead to. Returns None for each that is absent or expired."""
-    keys = [item_key_of(row.value or "") for row in entries]
-    return await source.rows([Address(namespace, schema.item_space, key) for key in keys])
+    """Return the items with these keys. Returns None for each that is absent or expired."""
+    return await source.rows([Address(namespace, schema.item_space, key) for key in item_keys])
 
 
-def is_of_entry(row: Row | None, schema: TableSchema, index: Index, key: bytes) -> bool:
+def is_of_entry(row: Row | None, index: Index, key: bytes, item_key: bytes) -> bool:
     """Return True if an entry leads to this item, which may have changed since the entry was read."""
     if row is None:
         return False
-    entry = entry_of(known_part(row, schema), schema, index)
-    return entry is not None and entry.key == key
+    return entry_key(some_attributes(row.value or "", {index.key.name}), index, item_key) == key
 
 
 class _Filling:
@@ -176,6 +180,16 @@ class _Filling:
         if work.pausing():
             await asyncio.sleep(0)
         return True
+
+    @property
+    def full(self) -> bool:
+        """True if the page has as many items as it may have."""
+        return len(self._items) == self._limit
+
+    @property
+    def wanted(self) -> int:
+        """The number of rows to read next. How many of them a filter lets pass is not known."""
+        return STEP if self._filter is not None else min(STEP, self._limit - len(self._items))
 
     @property
     def tired(self) -> bool:
@@ -225,12 +239,19 @@ async def page_of_items(source: Shown, walk: Walk, schema: TableSchema, keys: Ra
     filling = _Filling(walk, schema.id)
     while True:
         found = await source.scan(
-            step(walk.namespace, schema.item_space, filling.after, keys, reverse=walk.reverse)
+            step(
+                walk.namespace,
+                schema.item_space,
+                filling.after,
+                keys,
+                limit=filling.wanted,
+                reverse=walk.reverse,
+            )
         )
         for key, row in zip(found.keys, found.rows, strict=True):
             if filling.tired or not await filling.take(key, row):
                 return filling.page()
-        if not found.more or filling.tired:
+        if not found.more or filling.full or filling.tired:
             return filling.page(end=not found.more)
 
 
@@ -248,15 +269,20 @@ async def page_of_index(source: Shown, walk: QueryIndex, schema: TableSchema) ->
         raise Busy(f"index {index.name!r} of table {schema.name!r} is still being filled", retry_after=1.0)
     keys, space = index_range(index, walk.key_value), schema.index_space(index)
     while True:
-        found = await source.scan(step(walk.namespace, space, filling.after, keys, reverse=walk.reverse))
+        found = await source.scan(
+            step(walk.namespace, space, filling.after, keys, limit=filling.wanted, reverse=walk.reverse)
+        )
         for start in range(0, len(found.keys), AT_ONCE):
             entries = found.rows[start : start + AT_ONCE]
-            rows = await items_of(source, walk.namespace, schema, entries)
-            for key, row in zip(found.keys[start:], rows, strict=False):
-                there = row if is_of_entry(row, schema, index, key) else None
+            item_keys = [item_key_of(entry.value or "") for entry in entries]
+            rows = await items_of(source, walk.namespace, schema, item_keys)
+            for key, entry, item_key, row in zip(found.keys[start:], entries, item_keys, rows, strict=False):
+                # An entry that was written with this version of the item leads to it for certain.
+                same = row is not None and row.version == entry.version
+                there = row if same or is_of_entry(row, index, key, item_key) else None
                 if filling.tired or not await filling.take(key, there):
                     return filling.page()
-        if not found.more or filling.tired:
+        if not found.more or filling.full or filling.tired:
             return filling.page(end=not found.more)
 
 
@@ -351,18 +377,15 @@ async def check_index(
     async for page in pages(source.scan, namespace, schema.index_space(index)):
         entries += len(page.rows)
         for start in range(0, len(page.rows), AT_ONCE):
-            some = page.rows[start : start + AT_ONCE]
-            found = await items_of(source, namespace, schema, some)
-            for key, entry_row, row in zip(page.keys[start:], some, found, strict=False):
+            item_keys = [item_key_of(entry.value or "") for entry in page.rows[start : start + AT_ONCE]]
+            found = await items_of(source, namespace, schema, item_keys)
+            for key, item_key, row in zip(page.keys[start:], item_keys, found, strict=False):
                 work.spend(TEST if row is None else row.size // 2)
                 if work.pausing():
                     await asyncio.sleep(0)
-                if not is_of_entry(row, schema, index, key):
+                if not is_of_entry(row, index, key, item_key):
                     entry = IndexEntry(
-                        space=schema.index_space(index),
-                        key=key,
-                        item_key=item_key_of(entry_row.value or ""),
-                        expires_at=None,
+                        space=schema.index_space(index), key=key, item_key=item_key, expires_at=None
                     )
                     extra += await _disagree(source, namespace, schema, index, entry)
     return {
@@ -381,4 +404,4 @@ async def _disagree(
     item, found = await source.rows(
         [Address(namespace, schema.item_space, entry.item_key), Address(namespace, entry.space, entry.key)]
     )
-    return (found is None) == is_of_entry(item, schema, index, entry.key)
+    return (found is None) == is_of_entry(item, index, entry.key, entry.item_key)

@@ -86,7 +86,7 @@ def entry_of(
     """Return the entry of an item in an index; None if it has none. `item_key` is its key, if known."""
     if item_key is None:
         item_key = key_of(item, schema)
-    key = _entry_key(item, index, item_key)
+    key = entry_key(item, index, item_key)
     if key is None:
         return None
     return IndexEntry(
@@ -97,12 +97,21 @@ def entry_of(
     )
 
 
+def entry_key(item: Mapping[str, Any], index: Index, item_key: bytes) -> bytes | None:
+    """Return the key of the entry of an item in an index; None if it has none."""
+    try:
+        encoded = encode_key(item.get(index.key.name), index.key.type, field=index.key.name)
+    except ValidationError:
+        return None
+    return encoded + _suffix(item_key)
+
+
 def entry_places(
     item: Mapping[str, Any], schema: TableSchema, item_key: bytes
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the spaces and keys of an item's entries in all indexes, to be removed with the item."""
     for index in schema.indexes:
-        key = _entry_key(item, index, item_key)
+        key = entry_key(item, index, item_key)
         if key is not None:
             yield schema.index_space(index), key
 
@@ -151,14 +160,6 @@ def _entries(
         return {}
     found = [entry_of(item, schema, index, item_key=item_key) for index in schema.indexes]
     return {(entry.space, entry.key): entry for entry in found if entry is not None}
-
-
-def _entry_key(item: Mapping[str, Any], index: Index, item_key: bytes) -> bytes | None:
-    try:
-        encoded = encode_key(item.get(index.key.name), index.key.type, field=index.key.name)
-    except ValidationError:
-        return None
-    return encoded + _suffix(item_key)
 
 
 def _suffix(item_key: bytes) -> bytes:

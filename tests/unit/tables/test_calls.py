@@ -9,6 +9,7 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pytest
 
 import holdfast
@@ -220,6 +221,20 @@ async def test_check_index_is_not_fooled_by_a_write(
     monkeypatch.setattr(store.pipeline, "rows", interrupted)
     checked = await tables.check_index("t", "by")
     assert (checked["consistent"], looks) == (True, 4), checked
+
+
+async def test_a_query_of_an_index_finds_items_as_they_are_now(store: Store, tables: Tables) -> None:
+    """An item that changed after its entry was read is shown if it still has the value, and only then."""
+    await tables.create_index("t", "by", key=("tag", "string"))
+    await tables.put_item("t", {"p": "z", "s": 1, "tag": "w", "n": 0})
+    await tables.put_item("t", {"p": "z", "s": 2, "tag": "w", "n": 0})
+    await tables.update_item("t", "z", 1, add={"n": 1})  # its entry stays as it is
+    assert [item.value["n"] for item in (await tables.query_index("t", "by", "w")).items] == [1, 0]
+    rows = engine_of(store)._rows
+    [moved] = [at for at, row in rows.items() if '"s":2,"tag":"w"' in (row.value or "")]
+    changed = (rows[moved].value or "").replace('"w"', '"v"')
+    rows[moved] = msgspec.structs.replace(rows[moved], value=changed, version=rows[moved].version + 100)
+    assert [item.value["s"] for item in (await tables.query_index("t", "by", "w")).items] == [1]
 
 
 async def test_a_page_that_finds_little_is_short(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

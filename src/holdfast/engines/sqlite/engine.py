@@ -583,6 +583,10 @@ class SqliteEngine:
 
     async def scan(self, query: Scan, now: int) -> Scanned:
         """See `Engine.scan`."""
+        if query.limit <= reads.BRIEF_ROWS:
+            found = await self.quick(lambda connection: reads.scan_briefly(connection, query, now))
+            if found is not None:
+                return found
         return await self.aside(reads.scan, query, now)
 
     async def due(self, space: str, now: int, *, limit: int, namespace: str | None = None) -> list[Due]:

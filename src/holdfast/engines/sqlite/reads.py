@@ -12,6 +12,7 @@ import weakref
 from collections import defaultdict
 from concurrent.futures import Executor, Future
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -46,6 +47,11 @@ T = TypeVar("T")
 
 FEW_ROWS: Final = {True: 16, False: 64}
 """The most rows that a single command (True) or a part of a group (False) loads without counting bytes."""
+BRIEF_ROWS: Final = 128
+BRIEF_BYTES: Final = 131_072
+BRIEF_STEPS: Final = 10_000
+"""The most rows, bytes and half of the steps of SQLite of a scan that the loop does itself: about a
+millisecond. The hop to the reader's thread takes as long as a scan of 100 rows."""
 MOST_THREADS: Final = 16
 """The number of threads with a connection, which takes three file descriptors. Others ask the loop."""
 
@@ -195,6 +201,26 @@ def scan(connection: sqlite3.Connection, query: Scan, now: int) -> Scanned:
     bounds = [first] if stop is None else [first, stop]
     walk = scan_rows if query.values else scan_keys
     return walk(connection, sql, [*owner, *bounds, now, query.limit + 1], query)
+
+
+def scan_briefly(connection: sqlite3.Connection, query: Scan, now: int) -> Scanned | None:
+    """Return the live rows of a range of keys, or None if that takes long.
+
+    Rows that have expired are passed over, and there may be very many of them. Values may be large.
+    """
+    most = min(query.max_bytes, BRIEF_BYTES)
+    # SQLite counts over all uses of a statement: the first call may come at once, the second does not.
+    connection.set_progress_handler(count().__next__, BRIEF_STEPS)
+    try:
+        found = scan(connection, msgspec.structs.replace(query, max_bytes=most), now)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return None
+    finally:
+        connection.set_progress_handler(None, 0)
+    cut = most < query.max_bytes and found.more and len(found.keys) < query.limit
+    return None if cut else found
 
 
 def _later(one: Any, other: Any) -> bool:
