@@ -22,7 +22,7 @@ from bench.one_file import one_file
 from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.sizes import sizes
-from bench.upkeep import cleanup, cleanup_small, tables
+from bench.upkeep import cleanup, cleanup_small, items, tables
 from bench.verbs import logs, verbs
 from bench.where import where
 
@@ -52,6 +52,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         cleanup,
         cleanup_small,
         tables,
+        items,
         blobs,
         watch,
         startup,
@@ -68,7 +69,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 }
 
 
-FINELY: Final = frozenset({"over_nats", "http", "embedded", "one_file", "postgres", "namespaces"})
+FINELY: Final = frozenset({"over_nats", "http", "embedded", "one_file", "postgres", "namespaces", "items"})
 """Those whose bars are ratios of sides: they run in more and shorter turns."""
 
 
@@ -114,6 +115,7 @@ SUITES: Final = {
             "footprint",
             "cleanup",
             "tables",
+            "items",
             "blobs",
             "where",
             "matrix",

@@ -7,21 +7,27 @@ from when they were due. A quiet while comes before each sweep, with all that it
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import holdfast
-from bench.embedded import fill
+from bench.book import HOLDFAST
+from bench.embedded import fill, in_turn
 from bench.measure import open_loop, percentile
+from bench.peers.drivers import SQLITE_DURABILITY, RawItems
+from bench.sides import OWN_DURABILITY
 from tests.postgres import postgres_server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from bench.embedded import Call
     from bench.measure import Window
     from bench.run import Run
 
@@ -124,8 +130,6 @@ async def _gets(kv: holdfast.KV, until: Callable[[], bool]) -> Window:
 
 async def tables(run: Run) -> None:
     """Items: get, query and query_index at 10,000 and 1,000,000 items, and a sweep of 100,000 beside gets."""
-    from bench.embedded import in_turn
-
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         clock = Ahead()
         async with (
@@ -143,12 +147,56 @@ async def tables(run: Run) -> None:
             await _sweep_items(run, sides["10,000"], clock)
 
 
+async def items(run: Run) -> None:
+    """Items beside the same on the bare sqlite3 with the same index: get, put, queries of 1 and of 100."""
+    run.book.durability |= {HOLDFAST: OWN_DURABILITY[HOLDFAST], "sqlite3": SQLITE_DURABILITY}
+    count = 2_000
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
+        contextlib.closing(RawItems(Path(folder) / "raw.db")) as raw,
+    ):
+        for number in range(count):
+            await raw.put(_item(number, None))
+        async with holdfast.open(Path(folder) / "store.db", reap=False) as store:
+            handle = await _filled(store, count)
+
+            def changed(number: int) -> dict[str, object]:
+                return _item(number % count, None) | {"pad": f"{number:060}"}
+
+            async def beside(verb: str, ours: Call, theirs: Call, in_flight: int = 1) -> None:
+                await in_turn(run, f"items.{verb}", {HOLDFAST: (ours, in_flight), "sqlite3": (theirs, 1)})
+
+            await beside(
+                "get", lambda n: _get(handle, n % count), lambda n: raw.get(_user(n % count), n % 100)
+            )
+            for in_flight in (1, 128):
+                await beside(
+                    f"put.{in_flight}",
+                    lambda n: handle.put_item("events", changed(n)),
+                    lambda n: raw.put(changed(n)),
+                    in_flight,
+                )
+            for limit in (1, 100):
+                await beside(
+                    f"query-{limit}",
+                    partial(_query, handle, count, limit),
+                    partial(_raw_query, raw, count, limit),
+                )
+                await beside(
+                    f"query-index-{limit}",
+                    partial(_query_index, handle, count, limit),
+                    partial(_raw_query_index, raw, count, limit),
+                )
+
+
 def _item_calls() -> dict[str, Callable[[holdfast.Tables, int], Callable[[int], Awaitable[object]]]]:
     """Each call by the handle and how many items there are, on any of them."""
     return {
         "get": lambda handle, count: lambda _: _get(handle, _CHANCE.randrange(count)),
-        "query-100": lambda handle, count: lambda _: _query(handle, _CHANCE.randrange(count)),
-        "query-index-100": lambda handle, count: lambda _: _query_index(handle, _CHANCE.randrange(count)),
+        "query-100": lambda handle, count: lambda _: _query(handle, count, 100, _CHANCE.randrange(count)),
+        "query-index-100": lambda handle, count: (
+            lambda _: _query_index(handle, count, 100, _CHANCE.randrange(count))
+        ),
     }
 
 
@@ -156,12 +204,20 @@ def _get(handle: holdfast.Tables, number: int) -> Awaitable[object]:
     return handle.get_item("events", _user(number), number % 100)
 
 
-def _query(handle: holdfast.Tables, number: int) -> Awaitable[object]:
-    return handle.query("events", _user(number), limit=100)
+def _query(handle: holdfast.Tables, count: int, limit: int, number: int) -> Awaitable[object]:
+    return handle.query("events", _user(number % count), limit=limit)
 
 
-def _query_index(handle: holdfast.Tables, number: int) -> Awaitable[object]:
-    return handle.query_index("events", "by_score", number // 100, limit=100)
+def _query_index(handle: holdfast.Tables, count: int, limit: int, number: int) -> Awaitable[object]:
+    return handle.query_index("events", "by_score", number % count // 100, limit=limit)
+
+
+def _raw_query(raw: RawItems, count: int, limit: int, number: int) -> Awaitable[object]:
+    return raw.query(_user(number % count), limit)
+
+
+def _raw_query_index(raw: RawItems, count: int, limit: int, number: int) -> Awaitable[object]:
+    return raw.query_index(number % count // 100, limit)
 
 
 def _user(number: int) -> str:

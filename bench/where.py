@@ -55,7 +55,12 @@ PARTS: Final = {
         "holdfast/clock",
     ),
 }
-WAITING: Final = ("Writer._next (", "_worker (concurrent/futures/thread.py")
+WAITING: Final = (
+    "Writer._waited (",
+    "ReaderThread._work (",
+    "NamespaceBells._listen (",
+    "_worker (concurrent/futures/thread.py",
+)
 """Threads that have nothing to do, though it does not always look like it from outside."""
 RATE: Final = 200
 LEAST_SECONDS: Final = 4.0

@@ -54,6 +54,47 @@ class RawSqlite:
         self._connection.close()
 
 
+class RawItems:
+    """Items of a table with one index, on the standard library's sqlite3: a commit for each put."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(
+            "CREATE TABLE items (user TEXT, at REAL, score REAL, item TEXT, PRIMARY KEY (user, at)) "
+            "WITHOUT ROWID"
+        )
+        self._connection.execute("CREATE INDEX by_score ON items (score)")
+
+    async def put(self, item: dict[str, object]) -> None:
+        """Put an item and commit."""
+        self._connection.execute(
+            "INSERT INTO items VALUES (?, ?, ?, ?) ON CONFLICT (user, at) DO UPDATE "
+            "SET score = excluded.score, item = excluded.item",
+            [item["user"], item["at"], item["score"], msgspec.json.encode(item).decode()],
+        )
+
+    async def get(self, user: str, at: int) -> object:
+        """Look an item up."""
+        found = self._connection.execute("SELECT item FROM items WHERE user = ? AND at = ?", [user, at])
+        return msgspec.json.decode(found.fetchone()[0])
+
+    async def query(self, user: str, limit: int) -> list[object]:
+        """Return the first items of a user."""
+        sql = "SELECT item FROM items WHERE user = ? ORDER BY at LIMIT ?"
+        return [msgspec.json.decode(item) for (item,) in self._connection.execute(sql, [user, limit])]
+
+    async def query_index(self, score: int, limit: int) -> list[object]:
+        """Return the first items with a score."""
+        sql = "SELECT item FROM items WHERE score = ? ORDER BY user, at LIMIT ?"
+        return [msgspec.json.decode(item) for (item,) in self._connection.execute(sql, [score, limit])]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
 class RawAsyncpg:
     """asyncpg with connections that are held: each request is one statement on one of them."""
 

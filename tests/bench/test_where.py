@@ -30,6 +30,6 @@ def test_a_sample_belongs_to_the_innermost_part(innermost: str, part: str) -> No
 
 def test_shares_are_of_all_samples() -> None:
     """They add up to 100, with what nobody claims as `other`; who only waits for work is not at work."""
-    waiting = "Writer._work (holdfast/writer.py:1);Writer._next (holdfast/writer.py:2)"
+    waiting = "Writer._work (holdfast/writer.py:1);Writer._waited (holdfast/writer.py:2)"
     found = shares(f"{waiting} 50\n{OUTSIDE} 6\nrun (uvloop/__init__.py:92) 3\nmain (somewhere.py:1) 1\n")
     assert list(found.items()) == [("queue", 60.0), ("loop and sockets", 30.0), ("other", 10.0)]
