@@ -33,8 +33,9 @@ async def test_namespaces_of_operators_and_tokens(closed: Served) -> None:
     assert [one["namespace"] for one in found["namespaces"]] == ["kv/trivia", "table/trivia", "blob/trivia"]
 
 
-async def test_a_list_has_no_values(here: Served) -> None:
+async def test_a_list_has_no_values_where_a_look_needs_a_reason(here: Served) -> None:
     """Rows have what one needs to choose: size, version, writer, times and purpose, and no value."""
+    await here.store.set_policy("kv/trivia", {"audit": True})
     kv = here.store.kv("trivia")
     await kv.set("a", {"secret": 1}, ttl=60, writer="alice", semantics={"purpose": "config"})
     found = await page(here, "/ui/kv/trivia")
@@ -43,6 +44,17 @@ async def test_a_list_has_no_values(here: Served) -> None:
     assert (row["purpose"], row["expires_at"] is not None) == ("config", True)
     assert found["held"]["keys"] == 1
     assert "secret" not in str(found)
+
+
+async def test_a_list_shows_the_beginning_of_values_where_nothing_is_audited(here: Served) -> None:
+    """Rows have up to a hundred bytes of each value, whatever the order or the filter."""
+    kv = here.store.kv("trivia")
+    await kv.set("a", {"open": 1})
+    await kv.set("b", "é" * 400)
+    for query in ("", "?filter=b", "?sort=size"):
+        texts = {row["name"]: row["text"] for row in (await page(here, f"/ui/kv/trivia{query}"))["rows"]}
+        assert texts["b"] == '"' + "é" * 49 + "…", query
+        assert texts.get("a", '{"open":1}') == '{"open":1}', query
 
 
 async def test_pages_follow_each_other(here: Served) -> None:

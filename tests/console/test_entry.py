@@ -1,4 +1,4 @@
-"""An entry in the console: hidden until a person asks, and the audit knows who did."""
+"""An entry in the console: hidden where looks are recorded until a person asks, and the audit knows who."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ SECRET = {"password": "hunter2"}
 
 async def test_an_entry_is_masked(here: Served) -> None:
     """An entry shows all but its value: kind and size, envelope, history, and what the visitor may do."""
+    await here.store.set_policy("kv/trivia", {"audit": True})
     kv = here.store.kv("trivia")
     await kv.set("game:1", 1)
     await kv.set("game:1", SECRET, ttl=60, writer="alice", request_id="r1", spec_ref="spec/1")
@@ -25,8 +26,21 @@ async def test_an_entry_is_masked(here: Served) -> None:
     assert (entry["version"], entry["kind"], entry["size"]) == (2, "object", 22)
     assert (entry["last_writer"], entry["request_id"], entry["spec_ref"]) == ("alice", "r1", "spec/1")
     assert [change["version"] for change in found["history"]] == [2, 1]
-    assert (found["reveal"], found["revealed"], "set" in found["may"]) == ("open", False, True)
+    assert (found["reveal"], found["revealed"], "set" in found["may"]) == ("audited", False, True)
     assert "hunter2" not in str(found)
+
+
+async def test_a_value_is_shown_where_nothing_is_audited(
+    here: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the policy asks for no reason, the page has the value unasked, and a refresh logs nothing."""
+    await here.store.kv("trivia").set("a", SECRET)
+    with caplog.at_level("INFO", logger="holdfast.reveals"):
+        found = await page(here, "/ui/kv/trivia/a")
+    assert (found["entry"]["value"], found["revealed"]) == (SECRET, True)
+    assert "revealed" not in caplog.text
+    await here.store.set_policy("kv/trivia", {"audit": True, "reveal": "open"})
+    assert (await page(here, "/ui/kv/trivia/a"))["entry"]["text"] == '{"password":"hunter2"}'
 
 
 async def test_a_missing_entry_still_has_a_page(here: Served) -> None:
@@ -84,15 +98,19 @@ async def test_an_entry_says_how_it_is_revealed(here: Served) -> None:
     """
     audit = here.store.audit("kv/trivia")
     await here.store.kv("trivia").set("a", SECRET)
-    for policy, how in (
-        (Policy(), "open"),
-        (Policy(audit=True), "audited"),
-        (Policy(reveal="audited"), "audited"),
+    for policy, how, recorded in (
+        (Policy(), "open", "log"),
+        (Policy(audit=True), "audited", "audit"),
+        (Policy(reveal="audited"), "audited", "log"),
+        (Policy(reveal="audited", audit=True), "audited", "audit"),
     ):
         await here.store.set_policy("kv/trivia", policy)
-        assert (await page(here, "/ui/kv/trivia/a"))["reveal"] == how, policy
+        found = await page(here, "/ui/kv/trivia/a")
+        assert (found["reveal"], found["recorded"]) == (how, recorded), policy
+        assert ("hunter2" in str(found)) == (how == "open"), policy
     await here.store.semantic("acme", "web").set("a", SECRET, semantics={"purpose": "config"})
-    assert (await page(here, "/ui/semantic/acme/web/a"))["reveal"] == "audited"
+    found = await page(here, "/ui/semantic/acme/web/a")
+    assert (found["reveal"], found["recorded"]) == ("audited", "audit")
     await here.store.set_policy("kv/trivia", {"audit": True, "reveal": "open"})
     assert (await page(here, "/ui/kv/trivia/a?reveal=1"))["entry"]["value"] == SECRET
     assert "revealed" not in [one.op for one in (await audit.log()).records]
@@ -121,9 +139,15 @@ async def test_a_token_without_the_verb_reveals_nothing(closed: Served) -> None:
     await closed.store.kv("trivia").set("a", SECRET)
     made = await closed.store.tokens().create(plugin="trivia", verbs=["get", "list"])
     await log_in(closed, token=made.token)
-    assert (await page(closed, "/ui/kv/trivia/a"))["history"] is None
+    masked = await page(closed, "/ui/kv/trivia/a")
+    assert (masked["history"], masked["recorded"], "hunter2" in str(masked)) == (None, None, False)
     status, problem = await refused(closed, "/ui/kv/trivia/a?reveal=1&why=OPS-1")
     assert (status, "does not allow reveal" in problem["detail"]) == (403, True)
+    more = await closed.store.tokens().create(plugin="trivia", verbs=["get", "list", "stats"])
+    await log_in(closed, token=more.token)
+    masked = await page(closed, "/ui/kv/trivia/a")
+    assert (masked["reveal"], masked["revealed"], "hunter2" in str(masked)) == ("open", False, False)
+    assert "hunter2" not in str(await page(closed, "/ui/kv/trivia"))
 
 
 async def test_long_numbers_stay_exact(here: Served) -> None:
@@ -136,7 +160,7 @@ async def test_long_numbers_stay_exact(here: Served) -> None:
 
 async def test_what_the_trash_holds_is_revealed_with_the_entry(here: Served) -> None:
     """After a key was deleted and written anew, a reveal shows both values, to compare them."""
-    await here.store.set_policy("kv/trivia", {"trash": True})
+    await here.store.set_policy("kv/trivia", {"trash": True, "audit": True})
     kv = here.store.kv("trivia")
     await kv.set("a", {"n": 1})
     await kv.delete("a")

@@ -102,7 +102,8 @@ async def _arcade(here: Served) -> None:
 
 
 async def test_items_are_masked(here: Served) -> None:
-    """A table's page shows keys, and of other attributes the type and size."""
+    """Where a look needs a reason, a table's page shows keys, and of other attributes the type and size."""
+    await here.store.set_policy("table/arcade", {"audit": True})
     await _arcade(here)
     assert [one["plugin"] for one in (await page(here, "/ui/tables"))["plugins"]] == ["arcade"]
     assert [one["table"] for one in (await page(here, "/ui/tables/arcade"))["tables"]] == ["scores"]
@@ -115,6 +116,17 @@ async def test_items_are_masked(here: Served) -> None:
     assert found["items"][0]["attributes"]["note"] == {"kind": "text", "bytes": len(SECRET) + 2}
     assert found["items"][2]["attributes"]["note"]["kind"] == "null"
     assert SECRET not in str(found)
+
+
+async def test_items_are_shown_where_nothing_is_audited(here: Served) -> None:
+    """A table's page shows the beginning of each attribute, and the page of an item all of it."""
+    await _arcade(here)
+    await here.store.tables("arcade").put_item("scores", {"game": "go", "score": 6, "note": "é" * 99})
+    found = await page(here, "/ui/tables/arcade/scores")
+    notes = [one["attributes"]["note"].get("text") for one in found["items"]]
+    assert notes == [f'"{SECRET}"', f'"{SECRET}"', "null", '"' + "é" * 39 + "…"]
+    item = await page(here, "/ui/tables/arcade/scores/item?partition=chess&sort=10")
+    assert (item["revealed"], item["item"]["value"]["note"]) == (True, SECRET)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +184,9 @@ async def test_an_item_is_revealed_with_a_reason(here: Served) -> None:
 
 
 async def test_the_history_of_an_item(here: Served) -> None:
-    """Changes of an item are listed, newest first; what they changed is in the page after a reveal alone."""
+    """Changes of an item are listed, newest first; what they changed is shown as the item itself is."""
     await _arcade(here)
+    await here.store.set_policy("table/arcade", {"audit": True})
     tables = here.store.tables("arcade")
     await tables.put_item("scores", {"game": "chess", "score": 10, "note": "new"}, writer="zoe")
     path = "/ui/tables/arcade/scores/item?partition=chess&sort=10"
@@ -219,6 +232,7 @@ async def test_an_item_that_is_not_there(here: Served, query: str, status: int, 
 
 async def test_blobs_are_described(here: Served) -> None:
     """A list and a page describe blobs; a preview is offered after a reveal, and only of harmless types."""
+    await here.store.set_policy("blob/media", {"audit": True})
     blobs = here.store.blobs("media")
     await blobs.put("a/logo.png", sample.PIXEL, content_type="image/png", metadata={"by": "ann"})
     await blobs.put("a/page.html", b"<p>", content_type="text/html; charset=utf-8")
@@ -235,6 +249,9 @@ async def test_blobs_are_described(here: Served) -> None:
     for name, preview in (("a/logo.png", "image"), ("a/page.html", "text"), ("b/data", None)):
         shown = await page(here, f"/ui/blobs/media/{name}?reveal=1&why=look")
         assert shown["preview"] == preview
+    await here.store.set_policy("blob/media", {})
+    unasked = await page(here, "/ui/blobs/media/a/logo.png")
+    assert (unasked["revealed"], unasked["preview"]) == (True, "image")
     assert (await refused(here, "/ui/blobs/media/none"))[0] == 404
 
 

@@ -100,6 +100,12 @@ async def test_stored_scripts_are_shown_as_text(console: Console, enter: Enter) 
         if await reveal.count():
             await _reveal(window)
         await _unharmed(window)
+    for family in ("kv", "table", "blob"):  # then pages show values unasked
+        await console.store.set_policy(f"{family}/attacker", {"reveal": "open"})
+    for path in ("/ui/kv/attacker", "/ui/tables/attacker/loot", "/ui/blobs/attacker", *_poisoned()):
+        await window.open(path)
+        assert await window.page.get_by_role("button", name="Reveal", exact=False).count() == 0, path
+        await _unharmed(window)
 
 
 async def _reveal(window: Window) -> None:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from tests.console.conftest import Enter
 
 
-async def _reveal(page: Page, what: str, why: str | None = None) -> None:
-    """Reveal what a page hides; the page asks for a reason only where an audit records it."""
+async def _reveal(page: Page, what: str, why: str) -> None:
+    """Reveal what a page hides where an audit records it."""
     await page.get_by_role("button", name=f"Reveal the {what}").click()
-    if why is not None:
-        await page.get_by_label("Why do you need to see it?").fill(why)
-        await page.get_by_role("button", name="Reveal", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("The audit records your name and your reason.")
+    await dialog.get_by_label("Why do you need to see it?").fill(why)
+    await dialog.get_by_role("button", name="Reveal", exact=True).click()
 
 
 async def _letter(console: Console, key: str) -> None:
@@ -119,7 +120,6 @@ async def test_long_numbers_are_shown_as_they_are_stored(console: Console, enter
     await tables.put_item("long", {"id": long, "name": "exact"})
     page = await (await enter()).open("/ui/tables/digits/long")
     await page.get_by_role("link", name=str(long)).click()
-    await _reveal(page, "item")
     await expect(page.locator("pre.json")).to_contain_text('"name": "exact"')
     await expect(page.locator("dl.facts")).to_contain_text(str(long))
     request = {"key": "digits", "value": long, "request_id": "id-digits", "writer": "game"}
@@ -131,8 +131,9 @@ async def test_long_numbers_are_shown_as_they_are_stored(console: Console, enter
     await expect(page.get_by_role("dialog").locator("pre")).to_contain_text(f'"value": {long}')
 
 
-async def test_items_of_a_table(enter: Enter) -> None:
-    """Items are found through an index and shown whole after a reveal."""
+async def test_items_of_a_table(console: Console, enter: Enter) -> None:
+    """Items are found through an index; where a look is audited, one is shown whole after a reveal."""
+    await console.store.set_policy("table/arcade", {"audit": True})
     page = await (await enter()).open("/ui/tables")
     await page.get_by_role("link", name="arcade").click()
     await page.get_by_role("link", name="scores").click()
@@ -144,18 +145,19 @@ async def test_items_of_a_table(enter: Enter) -> None:
     await expect(page.locator("tbody tr")).to_have_count(2)
     assert "NO" not in await page.locator("tbody").inner_text()
     await page.get_by_role("link", name="asteroids").click()
-    await _reveal(page, "item")
+    await _reveal(page, "item", "ticket 6")
     await expect(page.locator("pre.json")).to_contain_text('"country": "NO"')
     await expect(page.get_by_label("What version").first).to_contain_text('"country": "NO"')
     assert "why=" not in page.url
+    await console.store.set_policy("table/arcade", {})
+    await page.go_back()
+    await expect(page.locator("tbody tr").first).to_contain_text('"NO"')
 
 
 async def test_a_blob_is_looked_at_and_downloaded(console: Console, enter: Enter) -> None:
-    """An image is drawn and a text shown after a reveal, and the bytes can be downloaded."""
+    """An image is drawn at once, a text after a reveal that is audited, and bytes can be downloaded."""
     window = await enter()
     page = await window.open("/ui/blobs/media/logo.png")
-    assert await page.locator("img.preview").count() == 0
-    await _reveal(page, "content")
     await expect(page.locator("img.preview")).to_have_js_property("naturalWidth", 8)
     async with page.expect_download() as download:
         await page.get_by_role("link", name="Download").click()
@@ -221,7 +223,7 @@ async def test_pages_work_by_keyboard_alone(enter: Enter) -> None:
         await page.keyboard.press(key)
     assert await page.evaluate("document.activeElement.dataset.row") is not None
     await page.keyboard.press("Enter")
-    await page.get_by_role("button", name="Reveal the item").wait_for()
+    await page.get_by_role("heading", name="History").wait_for()
     await page.go_back()
     await page.wait_for_selector("[data-filter]")
     await window.drawn()

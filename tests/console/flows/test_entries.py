@@ -1,4 +1,4 @@
-"""Entries in a browser: hidden until revealed, and edits that never overwrite what was not seen."""
+"""Entries in a browser: hidden where a look is recorded, and edits that never overwrite what was not seen."""
 
 from __future__ import annotations
 
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 ALICE: Final = {"name": "Alice", "city": "Basel", "tags": ["a", "b"], "note": "x" * 60}
 
 
-async def reveal(page: Page, why: str | None = None) -> None:
-    """Reveal the value as a person would; the page asks for a reason only where an audit records it."""
-    asked = page.get_by_label("Why do you need to see it?")
-    await expect(asked).to_have_count(0 if why is None else 1)
-    if why is not None:
-        await asked.fill(why)
+async def reveal(page: Page, why: str) -> None:
+    """Reveal the value as a person would."""
+    await page.get_by_label("Why do you need to see it?").fill(why)
     await page.get_by_role("button", name="Reveal").click()
     await expect(page.get_by_role("button", name="Hide")).to_be_visible()
 
@@ -46,6 +43,7 @@ async def test_a_value_is_hidden_until_it_is_revealed(service: Served, look: Loo
     window = await look("/ui/kv/masked/user")
     page = window.page
     assert "Basel" not in await page.content()
+    await expect(page.locator(".masked")).to_contain_text("The audit records your name and your reason.")
     await reveal(page, "OPS-12")
     await expect(page.locator(".json")).to_contain_text("Basel")
     assert "OPS-12" not in page.url
@@ -56,13 +54,38 @@ async def test_a_value_is_hidden_until_it_is_revealed(service: Served, look: Loo
     assert "Basel" not in await page.content()
 
 
+async def test_a_value_is_shown_where_nothing_is_audited(service: Served, look: Look) -> None:
+    """The list shows its beginning and the page all of it, with what the next write changes."""
+    kv = service.store.kv("plainly")
+    await kv.set("user", ALICE)
+    page = (await look("/ui/kv/plainly")).page
+    await expect(page.get_by_role("list", name="Keys")).to_contain_text('{"name":"Alice","city":"Basel"')
+    await page.get_by_role("link", name="user").click()
+    await expect(page.locator(".json")).to_contain_text("Basel")
+    await expect(page.get_by_role("button", name="Reveal")).to_have_count(0)
+    await kv.set("user", ALICE | {"city": "Bern"})
+    changed = page.get_by_label("What changed since you looked")
+    await expect(changed.locator(".came")).to_contain_text("Bern")
+    await expect(page.locator(".json")).not_to_contain_text("Basel")
+
+
+async def test_a_reason_without_an_audit_goes_to_the_log(service: Served, look: Look) -> None:
+    """Where a policy wants a reason and nothing is audited, the page does not claim that an audit has it."""
+    await service.store.set_policy("kv/reasons", {"reveal": "audited"})
+    await service.store.kv("reasons").set("user", ALICE)
+    page = (await look("/ui/kv/reasons/user")).page
+    masked = page.locator(".masked")
+    await expect(masked).to_contain_text("This namespace has no audit")
+    await expect(masked).to_contain_text("written to the service's log alone")
+    await reveal(page, "OPS-12")
+    await expect(page.locator(".json")).to_contain_text("Basel")
+
+
 async def test_the_second_editor_sees_what_the_first_changed(service: Served, look: Look) -> None:
     """The second to write sees what the first changed, beside the own text, and chooses."""
     kv = service.store.kv("conflict")
     await kv.set("user", ALICE)
     first, second = await look("/ui/kv/conflict/user"), await look("/ui/kv/conflict/user")
-    for window in (first, second):
-        await reveal(window.page)
     await edit(first.page, "Basel", "Bern")
     await edit(second.page, "Alice", "Alison")
     await first.page.get_by_role("button", name="Write over version 1").click()
@@ -91,7 +114,6 @@ async def test_a_conflict_is_resolved_by_keeping_theirs_or_writing_mine(service:
     kv = service.store.kv("choice")
     await kv.set("n", 1)
     page = (await look("/ui/kv/choice/n")).page
-    await reveal(page)
     await edit(page, "1", "10")
     await kv.set("n", 2)
     await page.get_by_role("button", name="Write over version 1").click()
@@ -139,7 +161,6 @@ async def test_long_numbers_survive_an_edit(service: Served, look: Look) -> None
     kv = service.store.kv("exact")
     await kv.set("n", {"id": 12345678901234567890, "x": 1})
     page = (await look("/ui/kv/exact/n")).page
-    await reveal(page)
     await expect(page.locator(".json")).to_contain_text("12345678901234567890")
     await edit(page, '"x": 1', '"x": 2')
     await page.get_by_role("button", name="Write over version 1").click()
@@ -161,7 +182,6 @@ async def test_expiry_delete_and_restore(service: Served, look: Look) -> None:
     await kv.set("a", "text", semantics={"purpose": "config", "producer": "ci"})
     page = (await look("/ui/kv/steps/a")).page
     await expect(page.locator(".facts")).to_contain_text("config")
-    await reveal(page)
     compared = page.get_by_label("From the trash to now")
     await expect(compared.locator(".gone")).to_contain_text("older")
     await expect(compared.locator(".came")).to_contain_text("text")

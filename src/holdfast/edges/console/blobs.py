@@ -1,6 +1,7 @@
 """The blobs of a plugin, and one blob.
 
-Pages describe blobs. Their bytes come from `/v1`, and the page asks for them only after a reveal.
+Pages describe blobs. Their bytes come from `/v1`. The page asks for them after a reveal, or at once where the
+policy of the namespace is `open`.
 """
 
 from __future__ import annotations
@@ -44,16 +45,17 @@ async def blobs(visit: Visit) -> dict[str, Any]:
 
 
 async def blob(visit: Visit) -> dict[str, Any]:
-    """Return one blob; after a reveal also how its content can be shown."""
+    """Return one blob; if its content may be shown, also how."""
     plugin, name = visit.path["plugin"], visit.path["name"]
-    revealed = visit.query.get("reveal") == "1"
+    reveals = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
-    entry = await visit.call("blob", plugin, "reveal" if revealed else "head", key=name, why=why)
+    reveal = await visit.reveal_of("blob", plugin)
+    entry = await visit.call("blob", plugin, "reveal" if reveals else "head", key=name, why=why)
     if not entry["exists"]:
         raise KeyNotFound("there is no such blob", field="name")
     described = _described(plugin, name, entry)
-    reveal = await visit.reveal_of("blob", plugin)
-    shown = {"plugin": plugin, "blob": described, "reveal": reveal, "revealed": revealed}
+    revealed = reveals or visit.shows(reveal, "blob", plugin, "reveal", "get")
+    shown = {"plugin": plugin, "blob": described, **reveal, "revealed": revealed}
     return shown | {"preview": _preview(described)} if revealed else shown
 
 

@@ -1,8 +1,9 @@
 """The pages of keys: namespaces, the keys of one as a list and as a tree, an entry, and live changes.
 
-A value leaves this module only from `entry` with `reveal`, through the verb of that name, which the policy
-may refuse and the audit records. Everything else shows sizes. A page reads a bounded number of keys and
-changes, whatever a namespace holds, and says where it stopped.
+Where the policy of a namespace is `open`, pages show values unasked, to visitors who may use the verb
+`reveal`. Elsewhere a value leaves this module only from `entry` with `reveal`, through the verb of that name,
+which the policy may refuse and the audit records; everything else shows sizes. A page reads a bounded number
+of keys and changes, whatever a namespace holds, and says where it stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.clock import instant
 from holdfast.cursors import cursor_after
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.console.overview import measured
-from holdfast.edges.console.visits import UNKNOWN, family_of, how_revealed, href, owner_of, permitted
+from holdfast.edges.console.visits import beginning, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.families import has_keys
@@ -39,6 +40,8 @@ TREE_STEPS: Final = 40
 SKIPPED: Final = 2_000
 """Number of keys of a branch that are counted before the rest of it is skipped."""
 MOST_BRANCHES: Final = 500
+MOST_TEXT: Final = 100
+"""Number of bytes of a value that a list shows."""
 HISTORY: Final = 50
 """Number of changes that the page of an entry shows."""
 MOST_CHANGES: Final = 500
@@ -112,9 +115,13 @@ class KeyPlace(msgspec.Struct, frozen=True):
         """Return what the namespace holds, and how it reveals values, if the visitor may see that."""
         stats = await permitted(visit.call(*self.at, "stats"))
         if stats is None:
-            return {"held": None, "reveal": UNKNOWN}
+            return {"held": None, **how_revealed(self.namespace, None)}
         held = {name: stats[name] for name in ("keys", "bytes", "kept_bytes", "version", "changed_at")}
-        return {"held": held, "reveal": how_revealed(self.namespace, stats["policy"])}
+        return {"held": held, **how_revealed(self.namespace, stats["policy"])}
+
+    def shows(self, visit: Visit, limits: dict[str, Any]) -> bool:
+        """Return whether pages show values unasked."""
+        return visit.shows(limits, *self.at, "reveal")
 
 
 async def namespaces(visit: Visit) -> dict[str, Any]:
@@ -152,26 +159,29 @@ async def keys(visit: Visit) -> dict[str, Any]:
     sort = visit.query.get("sort") or "key"
     if sort not in SORTS:
         raise ValidationError(f"sort must be one of {', '.join(SORTS)}", field="sort")
+    limits = await place.limits(visit)
+    values = place.shows(visit, limits)
     if sort != "key":
-        rows = await _sorted(visit, place, sort)
+        rows = await _sorted(visit, place, sort, values=values)
     elif visit.query.get("filter"):
-        rows = await _filtered(visit, place)
+        rows = await _filtered(visit, place, values=values)
     else:
-        rows = await _listed(visit, place)
+        rows = await _listed(visit, place, values=values)
     about = place.shown() | {"prefix": place.prefix, "sort": sort, "filter": visit.query.get("filter", "")}
     if visit.query.get("cursor"):
         return about | rows
     tree = {"tree": await _tree(visit, place), "may": place.allowed_verbs(visit)}
-    return about | rows | tree | await place.limits(visit)
+    return about | rows | tree | limits
 
 
-def _row(place: KeyPlace, entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry as a row of a list, without its value."""
+def _row(place: KeyPlace, entry: dict[str, Any], *, values: bool) -> dict[str, Any]:
+    """Return an entry as a row of a list, and with `values` the beginning of its value."""
     semantics = entry.get("semantics") or {}
-    return {
+    text = bytes(entry["value"])
+    row = {
         "key": entry["key"],
         "name": entry["key"].removeprefix(place.root),
-        "size": len(bytes(entry["value"])),
+        "size": len(text),
         "version": entry["version"],
         "updated_at": entry["updated_at"],
         "expires_at": entry["expires_at"],
@@ -179,6 +189,7 @@ def _row(place: KeyPlace, entry: dict[str, Any]) -> dict[str, Any]:
         "purpose": semantics.get("purpose"),
         "producer": semantics.get("producer"),
     }
+    return row | {"text": beginning(text, MOST_TEXT)} if values else row
 
 
 def _list_fields(visit: Visit, place: KeyPlace) -> dict[str, Any]:
@@ -187,7 +198,7 @@ def _list_fields(visit: Visit, place: KeyPlace) -> dict[str, Any]:
     return {"prefix": place.root + place.prefix, **filters}
 
 
-async def _listed(visit: Visit, place: KeyPlace) -> dict[str, Any]:
+async def _listed(visit: Visit, place: KeyPlace, *, values: bool) -> dict[str, Any]:
     """Return rows in the order of their keys."""
     fields, cursor = _list_fields(visit, place), visit.query.get("cursor") or None
     limit = visit.number("limit", default=PAGE, most=STEP)
@@ -196,14 +207,14 @@ async def _listed(visit: Visit, place: KeyPlace) -> dict[str, Any]:
         page = await visit.ask(
             *place.at, "list", **fields, values=True, limit=limit - len(rows), cursor=cursor
         )
-        rows += [_row(place, entry) for entry in page["entries"]]
+        rows += [_row(place, entry, values=values) for entry in page["entries"]]
         cursor = page["cursor"]
         if cursor is None or len(rows) >= limit:
             break
     return {"rows": rows, "cursor": cursor, "looked": len(rows)}
 
 
-async def _filtered(visit: Visit, place: KeyPlace) -> dict[str, Any]:
+async def _filtered(visit: Visit, place: KeyPlace, *, values: bool) -> dict[str, Any]:
     """Return the rows whose keys contain the filter, whatever the case."""
     fields, cursor = _list_fields(visit, place), visit.query.get("cursor") or None
     limit, part = visit.number("limit", default=PAGE, most=STEP), visit.query["filter"].lower()
@@ -221,19 +232,20 @@ async def _filtered(visit: Visit, place: KeyPlace) -> dict[str, Any]:
                     break
         if cursor is None or len(matching) == limit:
             break
-    return {"rows": await _rows(visit, place, matching), "cursor": cursor, "looked": looked}
+    rows = await _rows(visit, place, matching, values=values)
+    return {"rows": rows, "cursor": cursor, "looked": looked}
 
 
-async def _rows(visit: Visit, place: KeyPlace, keys: list[str]) -> list[dict[str, Any]]:
+async def _rows(visit: Visit, place: KeyPlace, keys: list[str], *, values: bool) -> list[dict[str, Any]]:
     """Return the rows of keys; those that are gone by now are left out."""
     if not keys:
         return []
     entries = (await visit.ask(*place.at, "get_many", keys=keys))["results"]
     pairs = zip(keys, entries, strict=True)
-    return [_row(place, {"key": key, **entry}) for key, entry in pairs if entry.get("exists")]
+    return [_row(place, {"key": key, **entry}, values=values) for key, entry in pairs if entry.get("exists")]
 
 
-async def _sorted(visit: Visit, place: KeyPlace, sort: str) -> dict[str, Any]:
+async def _sorted(visit: Visit, place: KeyPlace, sort: str, *, values: bool) -> dict[str, Any]:
     """Return rows in another order than that of keys: of the first keys alone, if there are many."""
     fields, cursor = _list_fields(visit, place), None
     part = visit.query.get("filter", "").lower()
@@ -242,7 +254,7 @@ async def _sorted(visit: Visit, place: KeyPlace, sort: str) -> dict[str, Any]:
     for _ in range(SORTED_STEPS):
         page = await visit.ask(*place.at, "list", **fields, values=True, limit=STEP, cursor=cursor)
         looked += page["count"]
-        step = (_row(place, entry) for entry in page["entries"])
+        step = (_row(place, entry, values=values) for entry in page["entries"])
         rows += [row for row in step if part in row["name"].lower()]
         cursor = page["cursor"]
         if cursor is None:
@@ -294,14 +306,15 @@ async def _counted(visit: Visit, place: KeyPlace) -> dict[str, Any]:
 
 
 async def entry(visit: Visit) -> dict[str, Any]:
-    """Return an entry without its value, or with it if the visitor reveals it."""
+    """Return an entry, with its value if the visitor reveals it or the policy is `open`."""
     place = KeyPlace.of(visit)
     key = visit.path.get("key") or visit.query["key"]
     reveals = visit.query.get("reveal") == "1"
     fields = {"key": key, "why": visit.query.get("why") or None} if reveals else {"key": key}
-    stored = await visit.ask(*place.at, "reveal" if reveals else "get", **fields)
     limits = await place.limits(visit)
-    revealed = reveals and bool(stored["exists"])
+    stored = await visit.ask(*place.at, "reveal" if reveals else "get", **fields)
+    shows = reveals or place.shows(visit, limits)
+    revealed = shows and bool(stored["exists"])
     # A visitor who may not use `history` sees the entry without it.
     history = await permitted(visit.call(*place.at, "history", key=key, limit=HISTORY))
     return {
@@ -309,12 +322,12 @@ async def entry(visit: Visit) -> dict[str, Any]:
         **place.shown(),
         "key": key,
         "name": key.removeprefix(place.root),
-        "entry": _entry(stored, value=reveals),
+        "entry": _entry(stored, value=shows),
         "subject": f"{visit.parts.prefix}.{place.namespace.replace('/', '.')}.get",
         "history": None if history is None else history["changes"],
         "trashed": await _trashed(visit, place, key, value=revealed),
         "may": place.allowed_verbs(visit),
-        "reveal": limits["reveal"],
+        **{name: limits[name] for name in ("reveal", "recorded")},
         "revealed": revealed,
     }
 

@@ -143,8 +143,8 @@ async def _letters(visit: Visit, namespaces: Namespaces) -> Part:
     rows, more = [], len(namespaces) == MOST_NAMESPACES
     for one in namespaces:
         page = await visit.operators("deadletters", namespace=one["namespace"], limit=MOST_ROWS)
-        policy = await visit.reveal_of(family_of(one["namespace"]), owner_of(one["namespace"]))
-        rows += [_letter(one["namespace"], letter) | {"reveal": policy} for letter in page["letters"]]
+        reveal = await visit.reveal_of(family_of(one["namespace"]), owner_of(one["namespace"]))
+        rows += [_letter(one["namespace"], letter) | reveal for letter in page["letters"]]
         more = more or page["next"] is not None
     return sorted(rows, key=lambda row: instant(row["at"])), more
 

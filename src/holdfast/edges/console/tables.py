@@ -1,7 +1,8 @@
 """The pages of tables: the plugins that have some, the tables of one, items, and one item with its history.
 
-Items are shown by their keys, and other attributes by type and size. One item, and what its changes changed,
-is shown whole after a reveal. The journal has no index by item, so a bounded part of it is looked through.
+Where the policy of the namespace is `open`, items are shown as they are. Elsewhere they are shown by their
+keys, and other attributes by type and size; one item, and what its changes changed, is shown whole after a
+reveal. The journal has no index by item, so a bounded part of it is looked through.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.edges.console.visits import permitted
+from holdfast.edges.console.visits import beginning, permitted
 from holdfast.errors import HoldfastError, KeyNotFound, MissingField, ValidationError
 from holdfast.wire.payload import decode
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 MOST_TABLES: Final = 200
 """Number of tables that are described."""
 MOST_ITEMS: Final = 100
+MOST_TEXT: Final = 80
+"""Number of bytes of an attribute that a list shows."""
 MOST_NUMBER: Final = 40
 """Number of characters of a key that is a number."""
 SPAN: Final = 2_000
@@ -58,7 +61,9 @@ async def table(visit: Visit) -> dict[str, Any]:
     filters = {
         one: visit.query[one] for one in ("partition", "index", "value", "filter") if visit.query.get(one)
     }
-    shown = {"plugin": plugin, "table": about, "asked": filters}
+    reveal = await visit.reveal_of("table", plugin)
+    values = visit.shows(reveal, "table", plugin, "reveal_item")
+    shown = {"plugin": plugin, "table": about, "asked": filters, **reveal, "revealed": values}
     search = _search(about, filters)
     if search is None:
         return shown | {"items": [], "cursor": None}
@@ -74,21 +79,23 @@ async def table(visit: Visit) -> dict[str, Any]:
         cursor=visit.query.get("cursor") or None,
     )
     rows = zip(page["items"], page["versions"], page["expires_at"], strict=True)
-    return shown | {"items": [_masked(about, *row) for row in rows], "cursor": page["cursor"]}
+    return shown | {"items": [_shown(about, *row, values=values) for row in rows], "cursor": page["cursor"]}
 
 
 async def item(visit: Visit) -> dict[str, Any]:
-    """Return one item: its attributes masked, or all of it after a reveal."""
+    """Return one item: all of it after a reveal or where the policy is `open`, else its attributes masked."""
     plugin, name = visit.path["plugin"], visit.path["table"]
     about = await visit.call("table", plugin, "describe_table", table=name)
     key = _key(about, visit)
-    revealed = visit.query.get("reveal") == "1"
+    reveals = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
-    verb = "reveal_item" if revealed else "get_item"
-    stored = await visit.call("table", plugin, verb, table=name, **key, why=why if revealed else None)
+    reveal = await visit.reveal_of("table", plugin)
+    verb = "reveal_item" if reveals else "get_item"
+    stored = await visit.call("table", plugin, verb, table=name, **key, why=why if reveals else None)
     if stored["item"] is None:
         raise KeyNotFound("there is no such item", field="partition")
-    shown = _masked(about, stored["item"], stored["version"], stored["expires_at"])
+    revealed = reveals or visit.shows(reveal, "table", plugin, "reveal_item")
+    shown = _shown(about, stored["item"], stored["version"], stored["expires_at"], values=False)
     if revealed:
         shown |= {"value": stored["item"], "text": _text(stored["item"])}
     history = await _history(visit, plugin, about, key, version=stored["version"], values=revealed)
@@ -98,7 +105,7 @@ async def item(visit: Visit) -> dict[str, Any]:
         "key": key,
         "item": shown,
         "history": history,
-        "reveal": await visit.reveal_of("table", plugin),
+        **reveal,
         "revealed": revealed,
     }
 
@@ -153,17 +160,19 @@ def _condition(text: str | None) -> Any:
     return condition
 
 
-def _masked(
-    about: dict[str, Any], item: dict[str, Any], version: int, expires_at: str | None
+def _shown(
+    about: dict[str, Any], item: dict[str, Any], version: int, expires_at: str | None, *, values: bool
 ) -> dict[str, Any]:
-    """Return an item with its key, and of every other attribute its type and size."""
+    """Return an item: its key, the type and size of its other attributes and, with `values`, their text."""
     names = [about[key]["name"] for key in ("partition_key", "sort_key") if about[key] is not None]
     return {
         "key": {name: item.get(name) for name in names},
         "attributes": {
-            name: {"kind": _KINDS.get(type(attribute), "null"), "bytes": len(msgspec.json.encode(attribute))}
+            name: {"kind": _KINDS.get(type(attribute), "null"), "bytes": len(text)}
+            | ({"text": beginning(text, MOST_TEXT)} if values else {})
             for name, attribute in item.items()
             if name not in names
+            for text in [msgspec.json.encode(attribute)]
         },
         "version": version,
         "expires_at": expires_at,

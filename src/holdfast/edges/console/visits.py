@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.decide.policies import reveals_by
+from holdfast.decide.policies import audited_by, reveals_by
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.operators import CONSOLE
 from holdfast.edges.http.requests import place_of
@@ -179,10 +179,14 @@ class Visit:
             "filter": self.filter,
         }
 
-    async def reveal_of(self, family: str, owner: str) -> str:
-        """Return how a namespace reveals values to people: one of `REVEALS`."""
+    async def reveal_of(self, family: str, owner: str) -> dict[str, Any]:
+        """Return how a namespace reveals values to people, and what records a look; see `how_revealed`."""
         stats = await permitted(self.call(family, owner, "stats"))
-        return UNKNOWN if stats is None else how_revealed(f"{family}/{owner}", stats.get("policy") or {})
+        return how_revealed(f"{family}/{owner}", None if stats is None else stats.get("policy") or {})
+
+    def shows(self, reveal: Mapping[str, Any], family: str, owner: str, *verbs: str) -> bool:
+        """Return whether pages show values unasked: the policy is `open`, and the visitor has these verbs."""
+        return reveal["reveal"] == "open" and all(self.allows(family, owner, verb) for verb in verbs)
 
     @property
     def filter(self) -> str:
@@ -216,9 +220,26 @@ async def permitted(call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
         return None
 
 
-def how_revealed(namespace: str, policy: Mapping[str, Any]) -> str:
-    """Return how a namespace with this policy reveals values: one of `REVEALS`."""
-    return reveals_by(namespace, reveal=policy.get("reveal"), audit=policy.get("audit"))
+def how_revealed(namespace: str, policy: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return how a namespace with this policy reveals values, and what records who looked.
+
+    `reveal` is one of `REVEALS`. `recorded` is `audit` or `log`; where there is no audit, only the log of the
+    service has a line. Both are unknown if the visitor may not see the policy, which is then None.
+    """
+    if policy is None:
+        return {"reveal": UNKNOWN, "recorded": None}
+    audit = policy.get("audit")
+    return {
+        "reveal": reveals_by(namespace, reveal=policy.get("reveal"), audit=audit),
+        "recorded": "audit" if audited_by(namespace, audit) else "log",
+    }
+
+
+def beginning(text: bytes, most: int) -> str:
+    """Return the beginning of JSON text, for a list, with an ellipsis if there is more."""
+    if len(text) <= most:
+        return text.decode()
+    return text[:most].decode(errors="ignore") + "…"
 
 
 def family_of(namespace: str) -> str:

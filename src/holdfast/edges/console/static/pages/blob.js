@@ -1,4 +1,4 @@
-// One blob: its description, and after a reveal its content as an image or as text.
+// One blob: its description, and its content as an image or as text, at once or after a reveal.
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { Reveal } from "../parts/actions.js";
@@ -63,7 +63,7 @@ export default function Blob({ doc: masked, href }) {
     <//>
     <${Section} id="content" title="Content">
       ${!doc.revealed && html`<p class="muted">The content is hidden: ${bytes(blob.size)} of ${blob.content_type}.</p>`}
-      ${doc.revealed ? html`<${Content} doc=${doc} />` : html`<${Reveal} policy=${doc.reveal} href=${href} onShow=${setShown} what="content" />`}
+      ${doc.revealed ? html`<${Content} doc=${doc} />` : html`<${Reveal} policy=${doc.reveal} recorded=${doc.recorded} href=${href} onShow=${setShown} what="content" />`}
     <//>
   `;
 }

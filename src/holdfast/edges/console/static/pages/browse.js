@@ -54,6 +54,7 @@ function Row({ one, doc, now }) {
   const left = one.expires_at && (Date.parse(one.expires_at) - now) / 1000;
   return html`<div role="listitem" class="key-row" key=${one.key}>
     <a data-row class="key" href=${entryHref(doc.family, doc.owner, one.name)} title=${one.key}>${one.name}</a>
+    ${one.text != null && html`<span class="key-text" title=${one.text}>${one.text}</span>`}
     <span class="key-meta">
       ${one.purpose && html`<${Tag}>${one.purpose}<//>`}
       <span class="writer" title="last writer">${one.last_writer}</span>
@@ -240,6 +241,7 @@ export default function Browse({ doc, href, go, reload }) {
         ${rows.length
           ? html`<div class="key-row key-head" aria-hidden="true">
                 <span class="key">Key</span>
+                ${rows[0].text != null && html`<span class="key-text">Value</span>`}
                 <span class="key-meta">
                   <span class="writer">Writer</span><span class="num size">Size</span><span class="num">Written</span><span class="num">Expires</span>
                 </span>

@@ -1,9 +1,9 @@
-// One entry: its facts, its value once it is revealed, its history, and how to ask for it elsewhere.
+// One entry: its facts, its value (at once where the policy is open, else once it is revealed), its history, and how to ask for it elsewhere.
 
-import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { Diff } from "../parts/diff.js";
 import { Edit, Step } from "../parts/edit.js";
-import { bytes, number, time, withQuery } from "../parts/format.js";
+import { bytes, number, recordedBy, time, withQuery } from "../parts/format.js";
 import { parsed, pretty } from "../parts/json.js";
 import { Exact, page as fetchPage } from "../parts/net.js";
 import { Copy, Countdown, Dialog, Empty, Problem, Section, Tag, useEvery, When } from "../parts/ui.js";
@@ -83,7 +83,7 @@ function Masked({ doc, onReveal, error, busy }) {
   };
   return html`<form class="masked" onSubmit=${submit}>
     <p class="bullets" aria-hidden="true">•••••••• ••••• ••••••••••</p>
-    <p>The value is hidden: ${bytes(doc.entry.size)}, ${doc.entry.kind}.${asks && " Looking at it is recorded with your reason."}</p>
+    <p>The value is hidden: ${bytes(doc.entry.size)}, ${doc.entry.kind}.${asks && ` ${recordedBy(doc.recorded)}`}</p>
     <div class="row">
       ${asks && html`<div class="grow"><label for="why">Why do you need to see it?</label><input id="why" required maxlength="500" placeholder="OPS-12: wrong price on the page" value=${why} onInput=${(event) => setWhy(event.target.value)} /></div>`}
       <button type="submit" class="primary" disabled=${busy}>Reveal</button>
@@ -171,18 +171,30 @@ function Value({ text }) {
   </div>`;
 }
 
+/** The value that the page shows unasked, with its version; null where a person has to reveal it. */
+const unmasked = ({ entry, trashed }) =>
+  entry?.text == null ? null : { text: entry.text, version: entry.version, trashed: trashed?.text };
+
 export default function Entry({ doc, href, reload }) {
-  const [shown, setShown] = useState(null);
+  const [revealed, setRevealed] = useState(null);
   const [before, setBefore] = useState(null);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const [dialog, setDialog] = useState(null);
   const close = () => setDialog(null);
   useEvery(5000, () => !dialog && reload());
+  const open = unmasked(doc);
+  const shown = open ?? revealed;
+  const last = useRef(null);
   useEffect(() => {
-    setShown(null);
+    setRevealed(null);
     setBefore(null);
+    last.current = null;
   }, [doc.namespace, doc.key]);
+  useEffect(() => {
+    if (last.current && open && open.version !== last.current.version) setBefore(last.current);
+    last.current = open;
+  }, [doc.namespace, doc.key, open?.version]);
 
   const look = (why) => fetchPage(withQuery(href, { reveal: "1", why }));
 
@@ -190,9 +202,9 @@ export default function Entry({ doc, href, reload }) {
     setBusy(true);
     setError(null);
     try {
-      const revealed = await look(why);
+      const looked = await look(why);
       if (shown) setBefore(shown);
-      setShown(revealed.entry && { text: revealed.entry.text, version: revealed.entry.version, why, trashed: revealed.trashed?.text });
+      setRevealed(looked.entry && { ...unmasked(looked), why });
     } catch (refusal) {
       setError(refusal);
     }
@@ -201,10 +213,10 @@ export default function Entry({ doc, href, reload }) {
 
   /** Show what was just written: the one who wrote it knows it. What another wrote is revealed again. */
   function edited(written) {
-    if (written && shown) {
-      setBefore(shown);
-      setShown({ ...written, why: shown.why });
-    } else if (shown) reveal(shown.why);
+    if (written && revealed) {
+      setBefore(revealed);
+      setRevealed({ ...written, why: revealed.why });
+    } else if (revealed) reveal(revealed.why);
     reload();
   }
 
@@ -236,7 +248,7 @@ export default function Entry({ doc, href, reload }) {
       <${Section}
         title="Value"
         id="value-card"
-        aside=${shown && html`<span><span class="muted">version ${number(shown.version)}</span> <button type="button" class="quiet" onClick=${() => setShown(null)}>Hide</button></span>`}
+        aside=${shown && html`<span><span class="muted">version ${number(shown.version)}</span>${!open && html` <button type="button" class="quiet" onClick=${() => setRevealed(null)}>Hide</button>`}</span>`}
       >
         ${stale &&
         html`<p class="note-line" role="status">

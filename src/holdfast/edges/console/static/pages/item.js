@@ -1,4 +1,4 @@
-// One item of a table: its key and attributes, masked until it is revealed.
+// One item of a table: its key and attributes, masked until it is revealed where the policy wants that.
 
 import { html, useState } from "../vendor/preact.js";
 import { Reveal } from "../parts/actions.js";
@@ -73,7 +73,7 @@ export default function Item({ doc: masked, href }) {
                 )}
               </tbody>
             </table>
-            <div class="actions"><${Reveal} policy=${doc.reveal} href=${href} onShow=${setShown} what="item" /></div>`}
+            <div class="actions"><${Reveal} policy=${doc.reveal} recorded=${doc.recorded} href=${href} onShow=${setShown} what="item" /></div>`}
     <//>
     <${Section} id="history" title="History" aside=${!doc.revealed && html`<span class="muted">a reveal also shows what changed</span>`}>
       <${History} doc=${doc} />

@@ -1,4 +1,4 @@
-// The items of a table in a grid: keys are shown, other attributes are masked.
+// The items of a table in a grid. Where the policy wants a reason to look, attributes other than keys are masked.
 
 import { html } from "../vendor/preact.js";
 import { Choose, Filters, More, Rows } from "../parts/actions.js";
@@ -28,10 +28,12 @@ function columns(items) {
   return [...seen.keys()].sort((a, b) => seen.get(b) - seen.get(a) || (a < b ? -1 : 1));
 }
 
-const Masked = ({ held }) =>
-  held
+const Attribute = ({ held }) => {
+  if (held?.text != null) return html`<span class="key" title=${held.text}>${held.text}</span>`;
+  return held
     ? html`<span><span class="dots" aria-hidden="true" title=${`${held.kind}, ${bytes(held.bytes)}`}>••••</span><span class="unseen">hidden</span> <span class="muted hint">${held.kind}</span></span>`
     : html`<span class="muted">–</span>`;
+};
 
 function Grid({ doc }) {
   const { table, items } = doc;
@@ -52,7 +54,7 @@ function Grid({ doc }) {
                 ${position === 0 ? html`<a data-row href=${itemHref(doc, item)}>${String(item.key[name])}</a>` : String(item.key[name])}
               </td>`,
             )}
-            ${shown.map((name) => html`<td class="minor" key=${`a-${name}`}><${Masked} held=${item.attributes[name]} /></td>`)}
+            ${shown.map((name) => html`<td class="minor" key=${`a-${name}`}><${Attribute} held=${item.attributes[name]} /></td>`)}
             <td class="num">${item.version}</td>
             <td><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></td>
           </tr>`,
@@ -82,7 +84,7 @@ export default function Table({ doc, href, go }) {
     <${Section}
       id="items"
       title="Items"
-      aside=${html`<span class="muted">values are masked; open an item to reveal it</span>`}
+      aside=${!doc.revealed && html`<span class="muted">values are masked; open an item to reveal it</span>`}
     >
       ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${filters.index && !filters.value ? "Give the value to look up in the index." : Object.keys(filters).length ? "No item matches." : "The table is empty."}</p>`}
       <${More} href=${href} next=${doc.cursor} />

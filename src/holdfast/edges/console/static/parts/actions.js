@@ -1,7 +1,7 @@
 // Parts of pages that change something: a question before it, the refusal after it, and filters in the address.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { withQuery } from "./format.js";
+import { recordedBy, withQuery } from "./format.js";
 import { page } from "./net.js";
 import { announce, Dialog, Problem, useTyped } from "./ui.js";
 
@@ -92,7 +92,7 @@ export function Filters({ fields, values, href, go, reset = {}, children }) {
  * Asks for a reason, and gets the page with what it hides. The address stays as it is, so that neither a link nor
  * a reload reveals anything.
  */
-export function Reveal({ policy, href, onShow, what = "value" }) {
+export function Reveal({ policy, recorded, href, onShow, what = "value" }) {
   const [open, setOpen] = useState(false);
   const [run, error, busy] = useAction();
   if (policy === "never") {
@@ -116,7 +116,7 @@ export function Reveal({ policy, href, onShow, what = "value" }) {
       <form onSubmit=${send}>
         <label for="why">Why do you need to see it?</label>
         <input id="why" name="why" required maxlength="500" autocomplete="off" />
-        <p class="muted">Your name and this reason are recorded.</p>
+        <p class="muted">${recordedBy(recorded)}</p>
         <div class="actions">
           <button type="submit" class="primary">Reveal</button>
           <button type="button" onClick=${() => setOpen(false)}>Cancel</button>

@@ -57,6 +57,13 @@ export const ago = (at, now) => {
 export const time = (at) => (at == null ? "–" : moment.format(new Date(at)));
 export const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
 
+/** What keeps a record of who looks at a value, and why: `audit`, `log`, or null if the visitor may not know. */
+export const recordedBy = (recorded) =>
+  ({
+    audit: "The audit records your name and your reason.",
+    log: "This namespace has no audit: your name and your reason are written to the service's log alone.",
+  })[recorded] ?? "Your token does not show the policy: if this namespace has an audit, it records your name and your reason.";
+
 /** The address of an entry's page. A path can't hold the parts . and .., which browsers remove. */
 export function entryHref(family, owner, key) {
   const root = `/ui/${family}/${owner}`;
