@@ -160,7 +160,7 @@ async def test_a_blob_is_looked_at_and_downloaded(console: Console, enter: Enter
     page = await window.open("/ui/blobs/media/logo.png")
     await expect(page.locator("img.preview")).to_have_js_property("naturalWidth", 8)
     async with page.expect_download() as download:
-        await page.get_by_role("link", name="Download").click()
+        await page.get_by_role("button", name="Download").click()
     assert (await (await download.value).path()).read_bytes() == sample.PIXEL
     await console.store.set_policy("blob/media", {"audit": True})
     await window.open("/ui/blobs/media/reports/2026-11.csv")

@@ -68,10 +68,10 @@ async def test_a_new_entry_must_be_json_and_not_exist(service: Served, look: Loo
     await page.get_by_label("Value as JSON").fill("{oops")
     await expect(page.locator("#value-problem")).to_contain_text("This is not JSON")
     await page.get_by_label("Value as JSON").fill('{"a": 1}')
-    await page.get_by_role("button", name="Create the entry").click()
+    await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("alert")).to_contain_text("There is an entry with this key already")
     await page.get_by_label("Key", exact=True).fill("a/../b c")
-    await page.get_by_role("button", name="Create the entry").click()
+    await page.get_by_role("button", name="Save").click()
     await expect(page.locator("h1")).to_have_text("a/../b c")
     entry = await service.store.kv("fresh").get("a/../b c")
     assert entry is not None

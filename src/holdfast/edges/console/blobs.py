@@ -29,7 +29,12 @@ async def blob_plugins(visit: Visit) -> dict[str, Any]:
 
 
 async def blobs(visit: Visit) -> dict[str, Any]:
-    """Return a page of the blobs of a plugin."""
+    """Return a page of the blobs of a plugin.
+
+    With `key` in the query, return that blob: a path can't hold every name.
+    """
+    if "key" in visit.query:
+        return await blob(visit)
     plugin, prefix = visit.path["plugin"], visit.query.get("prefix", "")
     page = await visit.call(
         "blob",
@@ -41,12 +46,18 @@ async def blobs(visit: Visit) -> dict[str, Any]:
         cursor=visit.query.get("cursor") or None,
     )
     described = [_described(plugin, entry["key"], entry) for entry in page["entries"]]
-    return {"plugin": plugin, "prefix": prefix, "blobs": described, "cursor": page["cursor"]}
+    return {
+        "plugin": plugin,
+        "prefix": prefix,
+        "blobs": described,
+        "cursor": page["cursor"],
+        "may": visit.allowed_verbs("blob", plugin),
+    }
 
 
 async def blob(visit: Visit) -> dict[str, Any]:
     """Return one blob; if its content may be shown, also how."""
-    plugin, name = visit.path["plugin"], visit.path["name"]
+    plugin, name = visit.path["plugin"], visit.path.get("name") or visit.query["key"]
     reveals = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
     reveal = await visit.reveal_of("blob", plugin)
@@ -55,7 +66,14 @@ async def blob(visit: Visit) -> dict[str, Any]:
         raise KeyNotFound("there is no such blob", field="name")
     described = _described(plugin, name, entry)
     revealed = reveals or visit.shows(reveal, "blob", plugin, "reveal", "get")
-    shown = {"plugin": plugin, "blob": described, **reveal, "revealed": revealed}
+    shown = {
+        "page": "blob",
+        "plugin": plugin,
+        "blob": described,
+        "may": visit.allowed_verbs("blob", plugin),
+        **reveal,
+        "revealed": revealed,
+    }
     return shown | {"preview": _preview(described)} if revealed else shown
 
 
@@ -68,12 +86,19 @@ def _described(plugin: str, name: str, entry: dict[str, Any]) -> dict[str, Any]:
         "metadata": manifest.get("metadata") or {},
         "checksum": manifest["checksum"],
         **{one: entry.get(one) for one in _SHOWN},
-        "href": f"/v1/blob/{plugin}/{quote(name)}",
+        "href": None if _has_dots(name) else f"/v1/blob/{plugin}/{quote(name)}",
     }
+
+
+def _has_dots(name: str) -> bool:
+    """Return whether a name has a part `.` or `..`. Browsers shorten an address that has one."""
+    return not {".", ".."}.isdisjoint(name.split("/"))
 
 
 def _preview(described: dict[str, Any]) -> str | None:
     """Return how the content can be shown: as an image, as text, or not at all."""
+    if described["href"] is None:
+        return None
     kind = described["content_type"].partition(";")[0].strip().lower()
     if kind in IMAGES and described["size"] <= MOST_PREVIEW:
         return "image"

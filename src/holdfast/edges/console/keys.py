@@ -16,7 +16,6 @@ import msgspec
 
 from holdfast.clock import instant
 from holdfast.cursors import cursor_after
-from holdfast.edges.calls import FAMILIES
 from holdfast.edges.console.overview import measured
 from holdfast.edges.console.visits import beginning, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
@@ -107,10 +106,6 @@ class KeyPlace(msgspec.Struct, frozen=True):
         """Return what a page shows of the place."""
         return {"family": self.family, "owner": self.owner, "namespace": self.namespace, "root": self.root}
 
-    def allowed_verbs(self, visit: Visit) -> list[str]:
-        """Return the verbs that the visitor may use here."""
-        return [verb for verb in FAMILIES[self.family] if visit.allows(*self.at, verb)]
-
     async def limits(self, visit: Visit) -> dict[str, Any]:
         """Return what the namespace holds, and how it reveals values, if the visitor may see that."""
         stats = await permitted(visit.call(*self.at, "stats"))
@@ -170,7 +165,7 @@ async def keys(visit: Visit) -> dict[str, Any]:
     about = place.shown() | {"prefix": place.prefix, "sort": sort, "filter": visit.query.get("filter", "")}
     if visit.query.get("cursor"):
         return about | rows
-    tree = {"tree": await _tree(visit, place), "may": place.allowed_verbs(visit)}
+    tree = {"tree": await _tree(visit, place), "may": visit.allowed_verbs(*place.at)}
     return about | rows | tree | limits
 
 
@@ -326,7 +321,7 @@ async def entry(visit: Visit) -> dict[str, Any]:
         "subject": f"{visit.parts.prefix}.{place.namespace.replace('/', '.')}.get",
         "history": None if history is None else history["changes"],
         "trashed": await _trashed(visit, place, key, value=revealed),
-        "may": place.allowed_verbs(visit),
+        "may": visit.allowed_verbs(*place.at),
         **{name: limits[name] for name in ("reveal", "recorded")},
         "revealed": revealed,
     }

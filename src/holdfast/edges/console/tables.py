@@ -63,7 +63,8 @@ async def table(visit: Visit) -> dict[str, Any]:
     }
     reveal = await visit.reveal_of("table", plugin)
     values = visit.shows(reveal, "table", plugin, "reveal_item")
-    shown = {"plugin": plugin, "table": about, "asked": filters, **reveal, "revealed": values}
+    may = visit.allowed_verbs("table", plugin)
+    shown = {"plugin": plugin, "table": about, "asked": filters, "may": may, **reveal, "revealed": values}
     search = _search(about, filters)
     if search is None:
         return shown | {"items": [], "cursor": None}
@@ -105,6 +106,7 @@ async def item(visit: Visit) -> dict[str, Any]:
         "key": key,
         "item": shown,
         "history": history,
+        "may": visit.allowed_verbs("table", plugin),
         **reveal,
         "revealed": revealed,
     }

@@ -108,6 +108,10 @@ class Visit:
         """Return whether the visitor may use a verb. The owner of operators' verbs is empty."""
         return self.token is None or self.token.allows(family, owner, verb)
 
+    def allowed_verbs(self, family: str, owner: str) -> list[str]:
+        """Return the verbs of a namespace that the visitor may use."""
+        return [verb for verb in FAMILIES[family] if self.allows(family, owner, verb)]
+
     async def call(self, family: str, owner: str, verb: str, **fields: Any) -> dict[str, Any]:
         """Call a verb for the visitor, and return its reply as plain JSON; see `ask`."""
         plain: dict[str, Any] = decode(msgspec.json.encode(await self.ask(family, owner, verb, **fields)))

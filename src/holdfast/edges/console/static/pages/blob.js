@@ -2,8 +2,10 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { Reveal } from "../parts/actions.js";
+import { Step } from "../parts/edit.js";
 import { bytes, number, time } from "../parts/format.js";
 import { Copy, Countdown, Problem, Section } from "../parts/ui.js";
+import { Upload } from "../parts/upload.js";
 
 export const title = (doc) => (doc ? doc.blob.name : "Blob");
 export const crumbs = (doc) =>
@@ -33,21 +35,58 @@ function Text({ blob }) {
 
 function Content({ doc }) {
   const { blob, preview } = doc;
-  const name = blob.name.split("/").at(-1);
-  return html`
-    ${blob.size === 0 && html`<p class="muted">The blob has no bytes.</p>`}
-    ${blob.size > 0 && preview === "image" && html`<img class="preview" src=${blob.href} alt=${`Content of ${blob.name}`} />`}
-    ${blob.size > 0 && preview === "text" && html`<${Text} blob=${blob} />`}
-    ${blob.size > 0 && preview == null && html`<p class="muted">There is no preview of ${blob.content_type} of this size.</p>`}
-    <div class="actions"><a class="button" href=${blob.href} download=${name}>Download ${bytes(blob.size)}</a></div>
-  `;
+  if (blob.size === 0) return html`<p class="muted">The blob has no bytes.</p>`;
+  if (preview === "image") return html`<img class="preview" src=${blob.href} alt=${`Content of ${blob.name}`} />`;
+  if (preview === "text") return html`<${Text} blob=${blob} />`;
+  return html`<p class="muted">There is no preview of ${blob.content_type} of this size.</p>`;
 }
 
-export default function Blob({ doc: masked, href }) {
+/** A blob as a subject of edits. */
+const subjectOf = ({ plugin, blob }) => ({
+  noun: "blob",
+  name: blob.name,
+  version: blob.version,
+  family: "blob",
+  owner: plugin,
+  fields: { key: blob.name },
+  removes: "delete",
+});
+
+function download({ blob }) {
+  const link = Object.assign(document.createElement("a"), { href: blob.href, download: blob.name.split("/").at(-1) });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
+export default function Blob({ doc: masked, href, go, reload }) {
   const [shown, setShown] = useState(null);
+  const [dialog, setDialog] = useState(null);
   const doc = shown || masked;
   const { blob } = doc;
+  const may = (verb) => doc.may.includes(verb);
+  const close = () => setDialog(null);
+  const changed = () => {
+    setShown(null);
+    reload();
+  };
+  const fetched = (revealed) => {
+    setShown(revealed);
+    download(revealed);
+  };
+  const size = `Download ${bytes(blob.size)}`;
   return html`
+    <div class="actions top">
+      ${blob.href &&
+      doc.reveal !== "never" &&
+      may("reveal") &&
+      (doc.revealed
+        ? html`<button type="button" class="primary" onClick=${() => download(doc)}>${size}</button>`
+        : html`<${Reveal} policy=${doc.reveal} recorded=${doc.recorded} href=${href} onShow=${fetched} what="content" label=${size} />`)}
+      ${blob.href && may("put") && html`<button type="button" onClick=${() => setDialog("replace")}>Replace</button>`}
+      ${may("set_ttl") && html`<button type="button" onClick=${() => setDialog("ttl")}>Expiry</button>`}
+      ${may("delete") && html`<button type="button" class="danger" onClick=${() => setDialog("delete")}>Delete</button>`}
+    </div>
     <${Section} id="facts" title="Blob">
       <dl class="facts">
         <div><dt>Type</dt><dd>${blob.content_type}</dd></div>
@@ -65,5 +104,8 @@ export default function Blob({ doc: masked, href }) {
       ${!doc.revealed && html`<p class="muted">The content is hidden: ${bytes(blob.size)} of ${blob.content_type}.</p>`}
       ${doc.revealed ? html`<${Content} doc=${doc} />` : html`<${Reveal} policy=${doc.reveal} recorded=${doc.recorded} href=${href} onShow=${setShown} what="content" />`}
     <//>
+    ${dialog === "replace" && html`<${Upload} plugin=${doc.plugin} blob=${blob} onClose=${close} done=${changed} />`}
+    ${["ttl", "delete"].includes(dialog) &&
+    html`<${Step} subject=${subjectOf(doc)} kind=${dialog} onClose=${close} done=${dialog === "delete" ? () => go(`/ui/blobs/${doc.plugin}`, { replace: true }) : changed} />`}
   `;
 }

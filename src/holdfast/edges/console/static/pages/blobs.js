@@ -1,10 +1,11 @@
 // Blobs: the plugins that have some, and the blobs of one of them.
 
-import { html } from "../vendor/preact.js";
+import { html, useState } from "../vendor/preact.js";
 import { Filters, More, Rows } from "../parts/actions.js";
 import { bytes, entryHref } from "../parts/format.js";
 import { Plugins } from "../parts/plugins.js";
 import { Countdown, Empty, Section, When } from "../parts/ui.js";
+import { Upload } from "../parts/upload.js";
 
 export const title = (doc) => (doc?.plugin ? `Blobs of ${doc.plugin}` : "Blobs");
 export const crumbs = (doc) => (doc?.plugin ? [["Blobs", "/ui/blobs"]] : null);
@@ -18,11 +19,12 @@ function All({ doc, href, go }) {
   return html`<${Plugins} doc=${doc} path="/ui/blobs" counted="Blobs" href=${href} go=${go} />`;
 }
 
-export default function Blobs({ doc, href, go }) {
-  if (!doc.plugin) return html`<${All} doc=${doc} href=${href} go=${go} />`;
+function List({ doc, href, go }) {
+  const [uploading, setUploading] = useState(false);
+  const upload = doc.may.includes("put") && html`<button type="button" onClick=${() => setUploading(true)}>Upload</button>`;
   return html`
     <${Filters} fields=${[["prefix", "Name begins with", ""]]} values=${doc} href=${href} go=${go} reset=${{ cursor: null }} />
-    <${Section} id="blobs" title="Blobs">
+    <${Section} id="blobs" title="Blobs" aside=${upload}>
       ${!doc.blobs.length && html`<p class="muted">${doc.prefix ? "No blob matches." : "This plugin has no blob."}</p>`}
       ${doc.blobs.length > 0 &&
       html`<${Rows}><table>
@@ -42,5 +44,10 @@ export default function Blobs({ doc, href, go }) {
       </table><//>`}
       <${More} href=${href} next=${doc.cursor} />
     <//>
+    ${uploading && html`<${Upload} plugin=${doc.plugin} prefix=${doc.prefix} onClose=${() => setUploading(false)} done=${(name) => go(entryHref("blobs", doc.plugin, name))} />`}
   `;
+}
+
+export default function Blobs({ doc, href, go }) {
+  return doc.plugin ? html`<${List} doc=${doc} href=${href} go=${go} />` : html`<${All} doc=${doc} href=${href} go=${go} />`;
 }

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { Diff } from "../parts/diff.js";
-import { Edit, Step } from "../parts/edit.js";
+import { Edit, entryOf, Step } from "../parts/edit.js";
 import { bytes, number, recordedBy, time, withQuery } from "../parts/format.js";
 import { parsed, pretty } from "../parts/json.js";
 import { Exact, page as fetchPage } from "../parts/net.js";
@@ -268,8 +268,8 @@ export default function Entry({ doc, href, reload }) {
       <${Diff} before=${pretty(shown.trashed)} after=${pretty(shown.text)} label="From the trash to now" />
     <//>`}
     <${Section} title="History" id="history-card"><${History} doc=${doc} /><//>
-    ${dialog === "edit" && html`<${Edit} doc=${doc} seen=${shown} look=${look} onClose=${close} done=${edited} />`}
-    ${["ttl", "delete", "restore"].includes(dialog) && html`<${Step} doc=${doc} kind=${dialog} onClose=${close} done=${reload} />`}
+    ${dialog === "edit" && html`<${Edit} subject=${entryOf(doc)} seen=${shown} look=${async (why) => (await look(why)).entry} onClose=${close} done=${edited} />`}
+    ${["ttl", "delete", "restore"].includes(dialog) && html`<${Step} subject=${entryOf(doc)} trashed=${doc.trashed} kind=${dialog} onClose=${close} done=${reload} />`}
     ${dialog === "copy" && html`<${CopyAs} doc=${doc} onClose=${close} />`}
   `;
 }

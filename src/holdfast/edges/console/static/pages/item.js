@@ -1,19 +1,22 @@
 // One item of a table: its key and attributes, masked until it is revealed where the policy wants that.
 
 import { html, useState } from "../vendor/preact.js";
-import { Reveal } from "../parts/actions.js";
+import { Reveal, useAction } from "../parts/actions.js";
 import { Diff } from "../parts/diff.js";
-import { bytes, number } from "../parts/format.js";
-import { Copy, Countdown, Section, Tag, When } from "../parts/ui.js";
+import { Edit, itemOf, Step } from "../parts/edit.js";
+import { bytes, number, withQuery } from "../parts/format.js";
+import { page as fetchPage } from "../parts/net.js";
+import { Copy, Countdown, Problem, Section, Tag, When } from "../parts/ui.js";
 
 const root = (doc) => `/ui/tables/${encodeURIComponent(doc.plugin)}`;
+const tableHref = (doc) => `${root(doc)}/${encodeURIComponent(doc.table.table)}`;
 
 export const title = (doc) => (doc ? Object.values(doc.item.key).join(" · ") : "Item");
 export const crumbs = (doc) =>
   doc && [
     ["Tables", "/ui/tables"],
     [doc.plugin, root(doc)],
-    [doc.table.table, `${root(doc)}/${encodeURIComponent(doc.table.table)}`],
+    [doc.table.table, tableHref(doc)],
   ];
 
 const TONES = { set: "good", deleted: "bad", expired: "warn" };
@@ -47,12 +50,42 @@ function History({ doc }) {
   </table></div>`;
 }
 
-export default function Item({ doc: masked, href }) {
+export default function Item({ doc: masked, href, go, reload }) {
   const [shown, setShown] = useState(null);
-  const doc = shown || masked;
+  const [dialog, setDialog] = useState(null);
+  const [run, error] = useAction();
+  const doc = (!masked.revealed && shown) || masked;
   const { item } = doc;
   const text = item.text || "";
+  const may = (verb) => doc.may.includes(verb);
+  const close = () => setDialog(null);
+  const why = shown?.why;
+
+  const look = (reason) => fetchPage(withQuery(href, { reveal: "1", why: reason }));
+  const show = (revealed, reason) => setShown({ ...revealed, why: reason });
+
+  /** The item as an edit of it needs it: its text, and who wrote it last as far as the journal has that. */
+  async function theirs(reason) {
+    const { item: now, history } = await look(reason);
+    const last = history?.find((one) => one.version === now.version);
+    return { text: now.text, version: now.version, last_writer: last?.last_writer, updated_at: last?.at };
+  }
+
+  /** Get what is there now. Where a look needs a reason, this one has the reason of the one before. */
+  async function renew() {
+    await reload();
+    return shown ? run(async () => show(await look(why), why)) : true;
+  }
+
+  const edit = async () => (await renew()) && setDialog("edit");
+
   return html`
+    <div class="actions top">
+      ${may("put_item") && html`<button type="button" class="primary" onClick=${edit}>Edit</button>`}
+      ${doc.table.ttl_attribute && may("set_ttl") && html`<button type="button" onClick=${() => setDialog("ttl")}>Expiry</button>`}
+      ${may("delete_item") && html`<button type="button" class="danger" onClick=${() => setDialog("delete")}>Delete</button>`}
+    </div>
+    ${error && html`<${Problem} error=${error} />`}
     <${Section} id="facts" title="Item">
       <dl class="facts">
         ${Object.entries(item.key).map(([name, part]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${String(part)}</dd></div>`)}
@@ -60,7 +93,7 @@ export default function Item({ doc: masked, href }) {
         <div><dt>Expires</dt><dd><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></dd></div>
       </dl>
     <//>
-    <${Section} id="value" title="Value" aside=${doc.revealed && html`<${Copy} text=${text} />`}>
+    <${Section} id="value-card" title="Value" aside=${doc.revealed && html`<${Copy} text=${text} />`}>
       ${doc.revealed
         ? html`<pre class="json" tabindex="0">${text}</pre>`
         : html`<table>
@@ -73,10 +106,14 @@ export default function Item({ doc: masked, href }) {
                 )}
               </tbody>
             </table>
-            <div class="actions"><${Reveal} policy=${doc.reveal} recorded=${doc.recorded} href=${href} onShow=${setShown} what="item" /></div>`}
+            <div class="actions"><${Reveal} policy=${doc.reveal} recorded=${doc.recorded} href=${href} onShow=${show} what="item" /></div>`}
     <//>
     <${Section} id="history" title="History" aside=${!doc.revealed && html`<span class="muted">a reveal also shows what changed</span>`}>
       <${History} doc=${doc} />
     <//>
+    ${dialog === "edit" &&
+    html`<${Edit} subject=${itemOf(doc)} seen=${doc.revealed ? { text, version: item.version, why } : null} look=${theirs} onClose=${close} done=${renew} />`}
+    ${["ttl", "delete"].includes(dialog) &&
+    html`<${Step} subject=${itemOf(doc)} kind=${dialog} onClose=${close} done=${dialog === "delete" ? () => go(tableHref(doc), { replace: true }) : renew} />`}
   `;
 }

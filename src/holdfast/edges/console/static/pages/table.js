@@ -1,9 +1,12 @@
 // The items of a table in a grid. Where the policy wants a reason to look, attributes other than keys are masked.
 
-import { html } from "../vendor/preact.js";
-import { Choose, Filters, More, Rows } from "../parts/actions.js";
+import { html, useState } from "../vendor/preact.js";
+import { Choose, Filters, More, Rows, useAction } from "../parts/actions.js";
+import { Field, wrong } from "../parts/edit.js";
 import { bytes, withQuery } from "../parts/format.js";
-import { Countdown, Section, Tag } from "../parts/ui.js";
+import { parsed } from "../parts/json.js";
+import { requestId, WRITER, write } from "../parts/net.js";
+import { announce, Countdown, Dialog, Problem, Section, Tag } from "../parts/ui.js";
 
 export const title = (doc) => (doc ? doc.table.table : "Table");
 export const crumbs = (doc) =>
@@ -64,7 +67,52 @@ function Grid({ doc }) {
     ${names.length > shown.length && html`<p class="muted">${names.length - shown.length} more attributes are not shown as columns; open an item to see them.</p>`}`;
 }
 
+const BLANKS = { string: '""', number: "0", binary: '""' };
+
+/** A new item, which must not exist. The text begins with the key that the table wants. */
+function NewItem({ doc, onClose, done }) {
+  const { table, plugin } = doc;
+  const keys = [table.partition_key, table.sort_key].filter(Boolean);
+  const blank = `{\n${keys.map(({ name, type }) => `  ${JSON.stringify(name)}: ${BLANKS[type]}`).join(",\n")}\n}`;
+  const [text, setText] = useState(blank);
+  const [run, error, busy] = useAction();
+  const check = (typed) => {
+    const item = parsed(typed);
+    if (item === null || typeof item !== "object" || Array.isArray(item)) return "An item is an object.";
+    const missing = keys.find(({ name }) => !(name in item));
+    return missing ? `${missing.name} is part of the key, and is missing.` : null;
+  };
+  const save = async (event) => {
+    event.preventDefault();
+    const fields = { table: table.table, expected_version: 0, request_id: requestId(), last_writer: WRITER };
+    const stored = await run(async () => {
+      try {
+        return await write("table", plugin, "put_item", "item", text, fields);
+      } catch (refusal) {
+        throw refusal.code === "VERSION_CONFLICT" ? new Error("There is an item with this key already.") : refusal;
+      }
+    });
+    if (!stored) return;
+    announce(`Version ${stored.version} was saved`);
+    onClose();
+    const item = parsed(text);
+    done({ key: Object.fromEntries(keys.map(({ name }) => [name, item[name]])) });
+  };
+  const unfit = !text.trim() || wrong(text) || check(text);
+  return html`<${Dialog} wide title=${`New item in ${table.table}`} onClose=${onClose}>
+    <form onSubmit=${save}>
+      <${Field} text=${text} setText=${setText} label="Item as JSON" check=${check} />
+      ${error && html`<${Problem} error=${error} />`}
+      <div class="actions">
+        <button type="submit" class="primary" disabled=${busy || unfit}>Save</button>
+        <button type="button" onClick=${onClose}>Cancel</button>
+      </div>
+    </form>
+  <//>`;
+}
+
 export default function Table({ doc, href, go }) {
+  const [adding, setAdding] = useState(false);
   const { table, asked: filters, items } = doc;
   const indexes = [["", "no index"], ...table.indexes.map((one) => [one.name, `${one.name} (${one.key.name})`])];
   const fields = filters.index
@@ -84,7 +132,8 @@ export default function Table({ doc, href, go }) {
     <${Section}
       id="items"
       title="Items"
-      aside=${!doc.revealed && html`<span class="muted">values are masked; open an item to reveal it</span>`}
+      aside=${html`<span class="state">${!doc.revealed && html`<span class="muted">values are masked; open an item to reveal it</span>`}
+        ${doc.may.includes("put_item") && html`<button type="button" onClick=${() => setAdding(true)}>New item</button>`}</span>`}
     >
       ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${filters.index && !filters.value ? "Give the value to look up in the index." : Object.keys(filters).length ? "No item matches." : "The table is empty."}</p>`}
       <${More} href=${href} next=${doc.cursor} />
@@ -101,5 +150,6 @@ export default function Table({ doc, href, go }) {
         </dd></div>
       </dl>
     <//>
+    ${adding && html`<${NewItem} doc=${doc} onClose=${() => setAdding(false)} done=${(item) => go(itemHref(doc, item))} />`}
   `;
 }

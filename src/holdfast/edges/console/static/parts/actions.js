@@ -92,7 +92,7 @@ export function Filters({ fields, values, href, go, reset = {}, children }) {
  * Asks for a reason, and gets the page with what it hides. The address stays as it is, so that neither a link nor
  * a reload reveals anything.
  */
-export function Reveal({ policy, recorded, href, onShow, what = "value" }) {
+export function Reveal({ policy, recorded, href, onShow, what = "value", label }) {
   const [open, setOpen] = useState(false);
   const [run, error, busy] = useAction();
   if (policy === "never") {
@@ -100,7 +100,7 @@ export function Reveal({ policy, recorded, href, onShow, what = "value" }) {
   }
   const show = async (why) => {
     const doc = await run(() => page(withQuery(href, { reveal: "1", why })), `The ${what} is shown`);
-    if (doc) onShow(doc);
+    if (doc) onShow(doc, why);
   };
   const send = (event) => {
     event.preventDefault();
@@ -110,7 +110,7 @@ export function Reveal({ policy, recorded, href, onShow, what = "value" }) {
   const ask = () => (policy === "open" ? show("") : setOpen(true));
   return html`<div>
     ${error && html`<${Problem} error=${error} />`}
-    <button type="button" class="primary" disabled=${busy} onClick=${ask}>Reveal the ${what}</button>
+    <button type="button" class="primary" disabled=${busy} onClick=${ask}>${label || `Reveal the ${what}`}</button>
     ${open &&
     html`<${Dialog} title=${`Reveal the ${what}`} onClose=${() => setOpen(false)}>
       <form onSubmit=${send}>

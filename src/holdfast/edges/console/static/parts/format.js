@@ -49,6 +49,30 @@ export function span(amount, units = 2) {
     .join(" ");
 }
 
+const SIZES = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 };
+
+/** The seconds of a duration as the command line takes it: 90, 30m, 1h30m, 1d, 2w; null for any other text. */
+export function secondsOf(text) {
+  const plain = text.trim().toLowerCase();
+  const parts = [...plain.matchAll(/(\d+(?:\.\d+)?)([smhdw])/g)];
+  let total = 0;
+  if (/^\d+$/.test(plain)) total = Number(plain);
+  else if (parts.map(([part]) => part).join("") === plain) total = parts.reduce((sum, [, amount, unit]) => sum + amount * SIZES[unit], 0);
+  return total >= 1 && Number.isSafeInteger(total) ? total : null;
+}
+
+/** Seconds as a duration that can be typed, such as 1d or 1h30m. */
+export function durationOf(seconds) {
+  let left = seconds;
+  let text = "";
+  for (const [unit, size] of Object.entries(SIZES).reverse()) {
+    const whole = unit === "w" && left % size ? 0 : Math.floor(left / size);
+    if (whole) text += `${whole}${unit}`;
+    left -= whole * size;
+  }
+  return text || "0s";
+}
+
 export const ago = (at, now) => {
   const past = (now - Date.parse(at)) / 1000;
   return past < 1.5 ? "just now" : `${span(past, 1)} ago`;

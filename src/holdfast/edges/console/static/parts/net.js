@@ -63,10 +63,13 @@ export async function page(href, signal) {
   return answer(await reached(() => fetch(href, { headers, signal, cache: "no-store", redirect: "error" })));
 }
 
-/** Call `set` with a value that is JSON text, which is sent as it is: numbers stay exact. */
-export async function set(family, owner, text, fields) {
+/** The writer of what a person changes here. */
+export const WRITER = "console:edit";
+
+/** Call a verb whose field `name` is JSON text, which is sent as it is: numbers stay exact. */
+export async function write(family, owner, verb, name, text, fields) {
   const rest = JSON.stringify(fields).slice(1);
-  return post(`/v1/${family}/${owner}:set`, `{"value":${text}${rest === "}" ? "" : ","}${rest}`);
+  return post(`/v1/${family}/${owner}:${verb}`, `{"${name}":${text}${rest === "}" ? "" : ","}${rest}`);
 }
 
 /** An id for a write, with which a repeated request is done once. */

@@ -1,0 +1,176 @@
+"""Writes of items and blobs in a browser: created, edited with the version that was seen, and deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from playwright.async_api import expect
+
+from tests.browser import AXE
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from holdfast.handles.blobs import Blobs
+    from holdfast.handles.tables import Tables
+    from tests.console.conftest import Look
+    from tests.edges.http.ground import Served
+
+ITEM = "/ui/tables/{plugin}/scores/item?partition=chess&sort=7"
+LONG = 2**53 + 1
+
+
+async def scores(service: Served, plugin: str, **item: Any) -> Tables:
+    """Make a table with one item."""
+    tables = service.store.tables(plugin)
+    await tables.create_table(
+        "scores", partition_key=("game", "string"), sort_key=("at", "number"), ttl_attribute="until"
+    )
+    await tables.put_item("scores", {"game": "chess", "at": 7, **item}, writer="game")
+    return tables
+
+
+async def change(page: Page, old: str, new: str, label: str = "Item as JSON") -> None:
+    """Replace a part of the text that is edited."""
+    field = page.get_by_label(label)
+    await field.fill((await field.input_value()).replace(old, new))
+
+
+async def closed(page: Page) -> None:
+    """Wait until no dialog is open."""
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_an_item_is_created_edited_and_deleted(service: Served, look: Look) -> None:
+    """An item is made where there is none, keeps long numbers when it is edited, and is deleted."""
+    tables = await scores(service, "items", points=LONG)
+    window = await look("/ui/tables/items/scores")
+    page = window.page
+    await page.get_by_role("button", name="New item").click()
+    assert not AXE.exists() or await window.obstacles(within="dialog[open]") == []
+    await page.get_by_label("Item as JSON").fill('{"game": "chess"}')
+    await expect(page.locator("#value-problem")).to_contain_text("at is part of the key, and is missing")
+    await page.get_by_label("Item as JSON").fill('{"game": "chess", "at": 7, "points": 1}')
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("alert")).to_contain_text("There is an item with this key already")
+    await page.get_by_label("Item as JSON").fill('{"game": "chess", "at": 8, "points": 1}')
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("h1")).to_have_text("chess · 8")
+    await page.goto(service.url + ITEM.format(plugin="items"))
+    await page.get_by_role("button", name="Edit").click()
+    await change(page, '"at": 7', '"at": 9')
+    await expect(page.locator("#value-problem")).to_contain_text("at is part of the key")
+    await expect(page.get_by_role("button", name="Save")).to_be_disabled()
+    await change(page, '"at": 9', '"at": 7, "level": 3')
+    await page.get_by_role("button", name="Save").click()
+    await closed(page)
+    item = await tables.get_item("scores", "chess", 7)
+    assert item is not None
+    assert item.value == {"game": "chess", "at": 7, "level": 3, "points": LONG}
+    await expect(page.locator("tbody").last).to_contain_text("console:edit")
+    await page.get_by_role("button", name="Expiry").click()
+    await page.get_by_label("After").fill("soon")
+    await expect(page.get_by_role("button", name="Save")).to_be_disabled()
+    await page.get_by_label("After").fill("1d")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator(".facts")).to_contain_text("in 23 h")
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.locator("h1")).to_have_text("scores")
+    assert await tables.get_item("scores", "chess", 7) is None
+
+
+async def test_the_second_editor_of_an_item_is_told(service: Served, look: Look) -> None:
+    """Who saves an item that another has changed sees that change, and overwrites nothing unseen."""
+    tables = await scores(service, "rivals", points=1)
+    page = (await look(ITEM.format(plugin="rivals"))).page
+    await page.get_by_role("button", name="Edit").click()
+    await change(page, '"points": 1', '"points": 10')
+    await tables.put_item("scores", {"game": "chess", "at": 7, "points": 2, "by": "them"}, writer="rival")
+    await page.get_by_role("button", name="Save").click()
+    told = page.locator(".conflict")
+    await expect(told).to_contain_text("was written by rival")
+    await expect(told.get_by_label("What they changed")).to_contain_text('"by": "them"')
+    item = await tables.get_item("scores", "chess", 7)
+    assert item is not None
+    assert item.value["points"] == 2
+    await page.get_by_role("button", name="Continue from theirs").click()
+    await change(page, '"points": 2', '"points": 10')
+    await page.get_by_role("button", name="Save").click()
+    await closed(page)
+    item = await tables.get_item("scores", "chess", 7)
+    assert item is not None
+    assert item.value == {"game": "chess", "at": 7, "points": 10, "by": "them"}
+    await page.get_by_role("button", name="Delete").click()
+    await tables.put_item("scores", {"game": "chess", "at": 7, "points": 11})
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Press again to act on that version")
+    assert await tables.get_item("scores", "chess", 7) is not None
+
+
+async def test_an_edit_reveals_no_item_of_an_audited_table(service: Served, look: Look) -> None:
+    """Where a look needs a reason, an edit without one starts empty, and a conflict keeps theirs hidden."""
+    tables = await scores(service, "sealed", points="sealed-secret")
+    await service.store.set_policy("table/sealed", {"audit": True})
+    page = (await look(ITEM.format(plugin="sealed"))).page
+    await page.get_by_role("button", name="Edit").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("What you save replaces all of it")
+    await page.get_by_label("Item as JSON").fill('{"game": "chess", "at": 7, "mine": true}')
+    await tables.put_item("scores", {"game": "chess", "at": 7, "points": "sealed-too"})
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator(".conflict")).to_contain_text("Their value stays hidden")
+    assert "sealed-" not in await page.content()
+    assert (await service.store.audit("table/sealed").log(op="revealed")).records == []
+
+
+async def content(blobs: Blobs, name: str) -> bytes:
+    """The bytes of a blob."""
+    reader = await blobs.get(name)
+    assert reader is not None
+    return await reader.read()
+
+
+def a_file(name: str, text: bytes, kind: str = "text/plain") -> Any:
+    """A file to choose in a form."""
+    return {"name": name, "mimeType": kind, "buffer": text}
+
+
+async def test_a_blob_is_uploaded_replaced_and_deleted(service: Served, look: Look) -> None:
+    """A file becomes a blob of its name and type, is replaced by version, downloaded, and deleted."""
+    blobs = service.store.blobs("files")
+    await blobs.put("notes/old.txt", b"old", writer="robot")
+    window = await look("/ui/blobs/files?prefix=notes/")
+    page = window.page
+    await page.get_by_role("button", name="Upload").click()
+    assert not AXE.exists() or await window.obstacles(within="dialog[open]") == []
+    await page.get_by_label("File", exact=True).set_input_files(a_file("old.txt", b"mine"))
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("alert")).to_contain_text("was written by robot")
+    assert await content(blobs, "notes/old.txt") == b"old"
+    await page.get_by_label("Name", exact=True).fill("notes/../up")
+    await expect(page.get_by_role("dialog")).to_contain_text("has no address")
+    await page.get_by_label("Name", exact=True).fill("notes/né w.txt")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.locator("h1")).to_have_text("notes/né w.txt")
+    assert await content(blobs, "notes/né w.txt") == b"mine"
+    blob = await blobs.head("notes/né w.txt")
+    assert blob is not None
+    assert (blob.content_type, blob.last_writer) == ("text/plain", "console:edit")
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download").click()
+    assert (await (await download.value).path()).read_bytes() == b"mine"
+    await page.get_by_role("button", name="Replace").click()
+    await page.get_by_label("File", exact=True).set_input_files(
+        a_file("other.bin", b"x" * 600_000, "application/zip")
+    )
+    await blobs.put("notes/né w.txt", b"theirs", writer="robot")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("alert")).to_contain_text("was written by robot, with 6 B")
+    await page.get_by_role("button", name="Replace version").click()
+    await closed(page)
+    assert await content(blobs, "notes/né w.txt") == b"x" * 600_000
+    await expect(page.locator(".facts")).to_contain_text("application/zip")
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.locator("h1")).to_have_text("Blobs of files")
+    assert [one.name for one in (await blobs.list()).blobs] == ["notes/old.txt"]
