@@ -7,6 +7,7 @@ this module. Nothing else in the library reads the machine's time.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
@@ -191,8 +192,13 @@ class ManualClock:
         self._now += round(seconds * 1000)
 
 
+@lru_cache(maxsize=1024)
 def moment(ms: int) -> datetime:
-    """Return the datetime of a stored time, given in milliseconds since 1970."""
+    """Return the datetime of a stored time, given in milliseconds since 1970.
+
+    The entries of a group have the same times, and entries that are read often are read again. Making the two
+    datetimes of an entry took a fifth of the time of a get.
+    """
     if -_EXACT < ms < _EXACT:
         return datetime.fromtimestamp(ms / 1000, UTC)
     return EPOCH + timedelta(milliseconds=ms)
