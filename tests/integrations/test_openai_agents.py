@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -192,7 +193,8 @@ async def test_replacing_keeps_what_was_added_since(store: Store) -> None:
     with pytest.raises(holdfast.VersionConflict):
         await other.replace_items([item("second summary")], since=taken.head)
     assert texts(await other.get_items()) == ["summary", "3", "è" * 60_000]
-    assert len((await store.kv("desk").list("item/")).keys) == 3
+    assert len((await store.kv("desk").list("item/")).keys) == 1
+    assert len((await store.kv("desk").list("log/")).keys) == 2
     assert len((await store.blobs("desk").list()).blobs) == 1
 
 
@@ -232,9 +234,9 @@ async def test_runner_compacts_a_long_history(store: Store) -> None:
     assert len(await session.get_items()) == 2
     await Runner.run(agent, "second", session=session, run_config=quiet)
     assert texts(await session.get_items()) == ["4 items", "meanwhile"]
-    assert {entry.last_writer for entry in (await kv.list("item/", values=True)).entries or ()} == {
+    assert [entry.last_writer for entry in (await kv.list("item/", values=True)).entries or ()] == [
         "worker 1"
-    }
+    ]
 
 
 async def test_compaction_that_was_overtaken_changes_nothing(store: Store) -> None:
@@ -251,7 +253,7 @@ async def test_compaction_that_was_overtaken_changes_nothing(store: Store) -> No
     assert texts(await session.get_items()) == ["1"]
     await session.run_compaction({"force": True})
     assert await session.get_items() == []
-    assert (await kv.list("item/")).keys == []
+    assert (await kv.list()).keys == []
 
 
 async def test_workers_take_turns(store: Store) -> None:
@@ -282,3 +284,94 @@ async def test_workers_take_turns(store: Store) -> None:
         await turn.__aexit__(None, None, None)
     await taken.release()
     assert texts(await session.get_items()) == ["1"]
+
+
+async def test_session_of_an_earlier_version_goes_on(store: Store) -> None:
+    """Items that an earlier version has numbered itself are read, added to, popped and replaced."""
+    kv = store.kv("desk")
+
+    async def begun(name: str) -> HoldfastSession:
+        await kv.set(f"session/{name}", {"items": 2, "run": name, "pops": 1})
+        for number in range(2):
+            await kv.set(f"item/{name}/{number:012d}", item(number))
+        return HoldfastSession(name, kv)
+
+    session = await begun("popped")
+    assert texts(await session.get_items()) == ["0", "1"]
+    await session.add_items([item(2)])
+    assert texts(await session.get_items(2)) == ["1", "2"]
+    assert texts([await session.pop_item() for _ in range(2)]) == ["2", "1"]
+    await session.add_items([item(3)])
+    assert texts(await session.get_items()) == ["0", "3"]
+
+    session = await begun("replaced")
+    taken = await session.snapshot()
+    await session.add_items([item(2)])
+    await session.replace_items([item("summary")], since=taken.head)
+    assert texts(await HoldfastSession("replaced", kv).get_items()) == ["summary", "2"]
+
+    session = await begun("cleared")
+    await session.add_items([item(2)])
+    await session.clear_session()
+    assert await session.get_items() == []
+    assert not [key for key in (await kv.list()).keys if "cleared" in key]
+
+
+async def test_pop_takes_what_is_the_latest_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item that another worker adds while one is being popped is the one that is popped."""
+    kv = store.kv("desk")
+    session, added = HoldfastSession("s", kv), list[str]()
+    await session.add_items([item("first")])
+    await session.add_items([item("popped before")])
+    await session.pop_item()
+    change = session._change
+
+    async def late(*arguments: Any) -> int:
+        if not added:
+            added.append("late")
+            await HoldfastSession("s", kv).add_items([item("late")])
+        return await change(*arguments)
+
+    monkeypatch.setattr(session, "_change", late)
+    assert await session.pop_item() == item("late")
+    assert texts(await session.get_items()) == ["first"]
+
+
+async def test_cleared_session_is_not_read_in_part(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader during whose reading another worker clears the session sees none of the old items."""
+    kv = store.kv("desk")
+    session, cleared = HoldfastSession("s", kv), list[bool]()
+    await session.add_items([item(1), item(2)])
+    entries = session._entries
+
+    async def clearing(*arguments: Any) -> Any:
+        read = await entries(*arguments)
+        if not cleared:
+            cleared.append(True)
+            await HoldfastSession("s", kv).clear_session()
+            await HoldfastSession("s", kv).add_items([item(3)])
+        return read
+
+    monkeypatch.setattr(session, "_entries", clearing)
+    assert texts(await session.get_items()) == ["3"]
+
+
+async def test_large_item_stays_if_its_writer_dies(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blob of an item survives the sweep, also if its writer was killed right after the commit."""
+    kv, long = store.kv("desk"), "é" * 60_000
+
+    async def killed(*_: Any) -> None:
+        """Nothing more is written."""
+
+    for settles in (True, False):
+        with monkeypatch.context() as patch:
+            if not settles:
+                patch.setattr(overflow_values.OverflowValues, "settle", killed)
+            await HoldfastSession("s", kv).add_items([item(1), item(long)])
+    session = HoldfastSession("s", kv)
+    for _ in range(40):  # each of these looks at some records, from a random part of all
+        await session._values._sweep(datetime.now(UTC) + timedelta(hours=2))
+    assert texts(await session.get_items()) == ["1", long, "1", long]
+    await session.clear_session()
+    assert (await store.blobs("desk").list()).blobs == []
+    assert (await kv.list()).keys == []

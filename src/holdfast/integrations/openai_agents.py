@@ -1,23 +1,28 @@
 """A session of the OpenAI Agents SDK whose items are entries of a namespace.
 
-Several processes may use one session at once. Every change names the version of the session's head that
-it was computed from and is one atomic batch, so that no item is lost, doubled or out of place. Items that do
+Several processes may use one session at once. Items are appended to a log of the session, so writers do not
+wait for each other, and their order is the order of the commits. Whatever removes items names the version of
+the session's head that it was computed from, so that no item is lost, doubled or out of place. Items that do
 not fit into an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import sys
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import seams
 from holdfast.errors import OutcomeUnknown, Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, MOST_RACES, cut_by_size, get_all, pause_after
+from holdfast.integrations.entries import AT_ONCE, cut_by_size, get_all, pause_after
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import OverflowValues, Packed
 from holdfast.integrations.turns import Turn, fence_of, lock_name
+from holdfast.model import number_in
 
 with imported("openai-agents", "holdfast.integrations.openai_agents"):
     from agents.memory import SessionSettings
@@ -35,29 +40,38 @@ if TYPE_CHECKING:
 
 _HEADS: Final = KeyNames("session", parts=1)
 _ITEMS: Final = KeyNames("item", parts=2)
-_REQUESTS: Final = KeyNames("request", parts=2)
-_REMEMBERED: Final = 86_400
-"""Seconds for which a session knows the ids of the requests that have added items."""
+_LOGS: Final = KeyNames("log", parts=2)
 _UNANSWERED: Final = 3
 """Attempts at a call with a request id whose outcome is unknown."""
 _DIGITS: Final = 12
+_PAGE: Final = 10_000
 _log = logging.getLogger("holdfast.integrations")
 __all__ = ["HoldfastCompactionSession", "HoldfastSession", "SessionHead", "SessionSnapshot"]
 
 
 class SessionHead(NamedTuple):
-    """A state of a session: how many items it has, and which. Compare heads only for equality."""
+    """A state of a session. Compare heads only for equality.
 
-    version: int
-    items: int
-    run: str
-    """The prefix of the items' keys. It changes when a session is cleared or its items are replaced."""
-    pops: int = 0
-    """How many items were popped in this run."""
+    The session's items are those of the run, if it has one, and then those of the log after a number. Nothing
+    is stored of a head until items are removed or replaced for the first time.
+    """
 
-    def key(self, number: int) -> str:
-        """Return the key of an item."""
-        return _ITEMS.key(self.run, f"{number:0{_DIGITS}d}")
+    version: int = 0
+    """The version of the entry that has the rest; 0 if there is none."""
+    run: str | None = None
+    """The prefix of the items that have replaced older ones."""
+    after: int = 0
+    """The items of the log up to this number belong to the session no more."""
+    given: int = 0
+    """The largest number of an item that was popped or replaced. The log gives greater ones."""
+    newest: tuple[str, int] | None = None
+    """The key and the version of the newest item, in the head of a snapshot."""
+
+    @property
+    def value(self) -> dict[str, Any]:
+        """What is stored of it."""
+        numbers = {"after": self.after, "given": self.given}
+        return ({} if self.run is None else {"run": self.run}) | {k: v for k, v in numbers.items() if v}
 
 
 class SessionSnapshot(NamedTuple):
@@ -96,8 +110,11 @@ class HoldfastSession(SessionABC):
         self._kv = kv
         self._values = OverflowValues(kv, _stored)
         self._key = _HEADS.key(session_id)
+        self._items = _LOGS.prefix(session_id)
         self._lock = lock_name("session", session_id)
         self._owner = owner
+        self._known: SessionHead | None = None
+        """The head as it was last seen."""
 
     def turn(self, *, ttl: float = 30, wait: float | None = None) -> Turn:
         """Get the turn of this session, to run an agent in: another worker that asks for it waits.
@@ -128,17 +145,23 @@ class HoldfastSession(SessionABC):
     async def snapshot(self, limit: int | None = None) -> SessionSnapshot:
         """Get the items as `get_items` does, and the head that they belong to."""
         most = resolve_session_limit(limit, self.session_settings)
+        head = await self._head() if self._known is None else self._known
         while True:
-            head = await self._head()
-            first = 0 if most is None else max(0, head.items - max(0, most))
-            entries = await get_all(self._kv, [head.key(number) for number in range(first, head.items)])
+            # The newest item belongs to the head, also if no item was requested.
+            entries = await self._entries(head, None if most is None else max(1, most))
             read = await self._values.read_all(entries)
-            if None not in read or await self._head() == head:
-                return SessionSnapshot([one[1] for one in read if one is not None], head)
+            first = entries[:1]
+            state, *still = await get_all(self._kv, [self._key, *(entry.key for entry in first)])
+            seen, head = head, self._learn(state)
+            # A session that was cleared has no head either, but then its first item is gone.
+            if head.version == seen.version and (head.version or _versions(still) == _versions(first)):
+                items = [one[1] for one in read if one is not None]
+                newest = (entries[-1].key, entries[-1].version) if entries else None
+                return SessionSnapshot([] if most == 0 else items, head._replace(newest=newest))
             # Items were removed after the head was read.
 
     async def add_items(self, items: Sequence[TResponseInputItem], *, request_id: str | None = None) -> None:
-        """Add items at the end. Up to 999 of them, of 256 KB together, are added all or none.
+        """Add items at the end. Up to 1,000 of them, of 256 KB together, are added all or none.
 
         An item of more than 49,152 bytes becomes a blob. It counts as three items, of a few bytes.
 
@@ -153,10 +176,10 @@ class HoldfastSession(SessionABC):
             Fenced: Another worker has taken the turn that this call was made in.
         """
         packed = await self._values.pack_all(items)
-        for count, (start, stop) in enumerate(_parts(packed, beside=1 if request_id is None else 2)):
-            sent = None if request_id is None else _REQUESTS.key(self.session_id, f"{request_id} {count}")
+        for count, (start, stop) in enumerate(_parts(packed)):
+            once = None if request_id is None else _intention(self.session_id, request_id, count)
             try:
-                await self._append(packed[start:stop], sent)
+                await self._append(packed[start:stop], once)
             except (Refused, VersionConflict):
                 await self._values.drop([one.stored for one in packed[start:]])
                 raise
@@ -177,97 +200,125 @@ class HoldfastSession(SessionABC):
         Example:
             `await session.replace_items([summary], since=snapshot.head)`
         """
-        new = SessionHead(0, 0, seams.token(16))
+        last = self._last(since)
+        new = SessionHead(0, seams.token(16) if items else None, last, max(since.given, last))
         packed = await self._values.pack_all(items)
         try:
             # Nobody sees these items before the head names their run.
-            for start, stop in _parts(packed, beside=0):
+            for start, stop in _parts(packed):
                 checks = [check for item in packed[start:stop] for check in item.checks]
-                writes = _item_writes(new, start, packed[start:stop])
+                writes = _run_writes(new.run, start, packed[start:stop])
                 await self._kv.batch(checks=checks, writes=writes, **self._provenance)
-            await self._switch(new, len(packed), since)
+            there = [] if since.newest is None else [_check(*since.newest)]
+            await self._change(since, new, there, [])
         except (Refused, VersionConflict):
-            await self._values.delete_all(_ITEMS.prefix(new.run))
+            await self._remove(new.run, 0)
             raise
-        if since.version:
-            await self._values.delete_all(_ITEMS.prefix(since.run))
+        await self._remove(since.run, last)
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the latest item and return it; None if there is none. No two callers get the same item."""
-        lost, head = 0, await self._head()
-        while head.items:
-            last = head.key(head.items - 1)
-            read = await self._values.read(await self._kv.get(last))
-            stored = None if read is None else _stored(read[0])
-            writes = [{"key": last, "delete": True}, *self._values.dead(stored)]
+        lost, head = 0, await self._head() if self._known is None else self._known
+        while True:
+            entries = await self._entries(head, 1)
+            read = await self._values.read(entries[0]) if entries else None
+            if read is None:
+                seen, head = head, await self._head()
+                if head.version == seen.version:
+                    return None
+                continue
+            entry = read[0]
+            item: TResponseInputItem = read[1]
+            stored = _stored(entry)
+            given = max(head.given, self._last(head._replace(newest=(entry.key, entry.version))))
+            checks = [_check(entry.key, entry.version), _check(f"{self._items}{given + 1:0{_DIGITS}d}", 0)]
+            writes = [{"key": entry.key, "delete": True}, *self._values.dead(stored)]
             try:
-                await self._change(head, head._replace(items=head.items - 1, pops=head.pops + 1), [], writes)
+                await self._change(head, head._replace(given=given), checks, writes)
             except VersionConflict:
                 lost += 1
                 await pause_after(lost)
                 head = await self._head()
             else:
                 await self._values.drop([stored])
-                return None if read is None else read[1]
-        return None
+                return item
 
     async def clear_session(self) -> None:
         """Remove all items. Items that another process adds at the same time begin a new history."""
-        while (head := await self._head()).version:
+        while True:
+            head = await self._head()
+            newest = await self._listed(self._items, 1, reverse=True)
+            if not head.version and not newest:
+                return
+            last = max([head.after, *(_number(entry.key) for entry in newest)])
             try:
-                await self._kv.delete(self._key, expected_version=head.version, **self._provenance)
+                version = await self._change(head, SessionHead(0, None, last, max(head.given, last)), [], [])
             except VersionConflict:
                 continue
-            await self._values.delete_all(_ITEMS.prefix(head.run))
+            await self._remove(head.run, last)
+            with contextlib.suppress(VersionConflict):  # another worker has changed the head since
+                await self._kv.delete(self._key, expected_version=version, **self._provenance)
             return
 
-    async def _append(self, items: Sequence[Packed], sent: str | None) -> None:
+    async def _append(self, items: Sequence[Packed], once: str | None) -> None:
         checks = [check for item in items for check in item.checks]
-        remembered: list[dict[str, Any]] = []
-        if sent is not None:
-            checks.append({"key": sent, "version": 0})
-            remembered.append({"key": sent, "value": None, "ttl": _REMEMBERED})
-        lost = unanswered = 0
+        writes: list[dict[str, Any]] = [{"append": self._items[:-1], "value": item.stored} for item in items]
+        # The key of a blob's item is not known yet.
+        writes += [write for item in items for write in item.named(self._items)]
+        provenance = self._provenance if once is None else {**self._provenance, "once": once}
+        unanswered = 0
         while True:
-            head = await self._head()
-            writes = [*_item_writes(head, head.items, items), *remembered]
             try:
-                return await self._change(head, head._replace(items=head.items + len(items)), checks, writes)
-            except VersionConflict as conflict:
-                if sent is not None and any(failed.key == sent for failed in conflict.conflicts):
-                    return await self._values.drop([item.stored for item in items])
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+                result = await self._kv.batch(checks=checks, writes=writes, **provenance)
+                break
             except OutcomeUnknown:
                 unanswered += 1
-                if sent is None or unanswered == _UNANSWERED:
+                if once is None or unanswered == _UNANSWERED:
                     raise
+        for item, number in zip(items, result.numbers, strict=False):
+            await self._values.settle(item, f"{self._items}{number:0{_DIGITS}d}")
 
-    async def _switch(self, new: SessionHead, count: int, since: SessionHead) -> None:
-        """Let the head name another run, to which the items that were added since then are copied."""
-        lost, copied = 0, since.items
-        while True:
-            head = await self._head()
-            same = head.version == 0 if since.version == 0 else head.run == since.run
-            if not same or head.pops != since.pops or head.items < copied:
-                raise VersionConflict(f"items of session {self.session_id!r} were removed or replaced")
-            entries = await get_all(self._kv, [head.key(number) for number in range(copied, head.items)])
-            for entry in entries:
-                if entry is not None:
-                    packed = await self._values.pack((await self._values.read(entry) or (None, None))[1])
-                    writes = _item_writes(new, count, [packed])
-                    await self._kv.batch(checks=packed.checks, writes=writes, **self._provenance)
-                    count += 1
-            copied = head.items
-            try:
-                return await self._change(head, new._replace(items=count), [], [])
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+    async def _entries(self, head: SessionHead, most: int | None) -> list[Entry]:
+        """Read the newest items, the oldest first, of a head that may have changed since it was read."""
+        run = None if head.run is None else _ITEMS.prefix(head.run)
+        if most is None:
+            older = [] if run is None else await self._listed(run, None)
+            return older + await self._listed(self._items, None, after=head.after or None)
+        newest = await self._listed(self._items, most, reverse=True)
+        newest = [entry for entry in newest if _number(entry.key) > head.after]
+        if run is not None and len(newest) < most:
+            newest += await self._listed(run, most - len(newest), reverse=True)
+        return newest[::-1]
+
+    async def _listed(
+        self, prefix: str, most: int | None, *, reverse: bool = False, after: int | None = None
+    ) -> list[Entry]:
+        """List the entries below a prefix, or as many of them as are wanted."""
+        entries: list[Entry] = []
+        cursor = None
+        while most is None or len(entries) < most:
+            limit = _PAGE if most is None else min(_PAGE, most - len(entries))
+            page = await self._kv.list(
+                prefix, limit=limit, cursor=cursor, after=after, reverse=reverse, values=True
+            )
+            entries += page.entries or ()
+            cursor, after = page.cursor, None
+            if cursor is None:
+                break
+        return entries
+
+    def _last(self, head: SessionHead) -> int:
+        """Return the number of the newest item of the log, as the head of a snapshot knows it."""
+        if head.newest is None or not head.newest[0].startswith(self._items):
+            return head.after
+        return _number(head.newest[0])
+
+    async def _remove(self, run: str | None, last: int) -> None:
+        """Remove items that belong to the session no more: those of a run, and of the log up to a number."""
+        if run is not None:
+            await self._values.delete_all(_ITEMS.prefix(run))
+        if last:
+            await self._values.delete_all(self._items, until=f"{self._items}{last:0{_DIGITS}d}")
 
     @property
     def _provenance(self) -> dict[str, Any]:
@@ -276,38 +327,65 @@ class HoldfastSession(SessionABC):
 
     async def _change(
         self, head: SessionHead, new: SessionHead, checks: list[dict[str, Any]], writes: list[dict[str, Any]]
-    ) -> None:
-        """Write items together with the head, if the head is still the same."""
-        value = {"items": new.items, "run": new.run} | ({"pops": new.pops} if new.pops else {})
-        await self._kv.batch(
-            checks=[{"key": self._key, "version": head.version}, *checks],
-            writes=[*writes, {"key": self._key, "value": _HEADS.wrapped(value, self.session_id)}],
+    ) -> int:
+        """Write the head and more, if the head is still the same. Returns the head's new version."""
+        result = await self._kv.batch(
+            checks=[_check(self._key, head.version), *checks],
+            writes=[{"key": self._key, "value": _HEADS.wrapped(new.value, self.session_id)}, *writes],
             **self._provenance,
         )
+        version = result.versions[0]
+        assert version is not None
+        self._known = new._replace(version=version, newest=None)
+        return version
 
     async def _head(self) -> SessionHead:
-        entry = await self._kv.get(self._key)
+        return self._learn(await self._kv.get(self._key))
+
+    def _learn(self, entry: Entry | None) -> SessionHead:
+        """Return the head in its entry, and remember it."""
         if entry is None:
-            # A run of its own keeps what is left of a session that was cleared out of the new one.
-            return SessionHead(0, 0, seams.token(16))
-        value = _HEADS.unwrapped(self._key, entry.value)
-        return SessionHead(entry.version, value["items"], value["run"], value.get("pops", 0))
+            self._known = SessionHead()
+        else:
+            value = _HEADS.unwrapped(self._key, entry.value)
+            numbers = value.get("after", 0), value.get("given", 0)
+            self._known = SessionHead(entry.version, value.get("run"), *numbers)
+        return self._known
+
+
+def _versions(entries: Sequence[Entry | None]) -> list[int | None]:
+    """Return the versions of entries."""
+    return [None if entry is None else entry.version for entry in entries]
 
 
 def _stored(entry: Entry) -> Any:
     return entry.value
 
 
-def _parts(packed: Sequence[Packed], *, beside: int) -> list[tuple[int, int]]:
-    """Cut items into runs that fit into one batch each, with `beside` further writes."""
-    most = max(1, AT_ONCE - beside - sum(2 * len(one.checks) for one in packed))
+def _check(key: str, version: int) -> dict[str, Any]:
+    return {"key": key, "version": version}
+
+
+def _number(key: str) -> int:
+    return number_in(key) or 0
+
+
+def _intention(*names: object) -> str:
+    """Return an id for `once`, of a length that it may have."""
+    return f"add_items/{blake2b(json.dumps(names).encode(), digest_size=32).hexdigest()}"
+
+
+def _parts(packed: Sequence[Packed]) -> list[tuple[int, int]]:
+    """Cut items into runs that fit into one batch each."""
+    most = max(1, AT_ONCE - sum(2 * len(one.checks) for one in packed))
     return list(cut_by_size([one.size for one in packed], most))
 
 
-def _item_writes(head: SessionHead, start: int, items: Sequence[Packed]) -> list[dict[str, Any]]:
+def _run_writes(run: str | None, start: int, items: Sequence[Packed]) -> list[dict[str, Any]]:
+    assert run is not None
     writes: list[dict[str, Any]] = []
     for number, item in enumerate(items, start=start):
-        key = head.key(number)
+        key = _ITEMS.key(run, f"{number:0{_DIGITS}d}")
         writes += [{"key": key, "value": item.stored}, *item.named(key)]
     return writes
 

@@ -55,7 +55,10 @@ class Packed(NamedTuple):
     ttl: int | None = None
 
     def named(self, key: str) -> list[dict[str, Any]]:
-        """Return the writes that belong into that batch beside the entry's, whose key this is."""
+        """Return the writes that belong into that batch beside the entry's, whose key this is.
+
+        For an item that is appended it is the name of the log and a slash, until `OverflowValues.settle`.
+        """
         return [
             write
             for name in _names([self.stored])
@@ -221,17 +224,31 @@ class OverflowValues:
         assert version is not None
         return version
 
-    async def delete_all(self, prefix: str) -> int:
-        """Remove everything below a prefix and return how many keys there were."""
+    async def settle(self, packed: Packed, key: str) -> None:
+        """Record which item of a log names the blob of a value that was appended.
+
+        If the item has another value, because the value was appended before, its blob is removed.
+        """
+        for name in _names([packed.stored]):
+            entry = await self._kv.get(key)
+            if entry is None or self._part(entry) != packed.stored:
+                await self.drop([packed.stored])
+            else:
+                with suppress(HoldfastError):
+                    await self._kv.set(_NAMED + name, key, ttl=packed.ttl)
+
+    async def delete_all(self, prefix: str, *, until: str | None = None) -> int:
+        """Remove everything below a prefix, or up to a key, and return how many keys there were."""
         count, cursor = 0, None
         while True:
             page = await self._kv.list(prefix, values=True, limit=CHANGES, cursor=cursor)
-            entries = list(page.entries or ())
+            entries = [entry for entry in page.entries or () if until is None or entry.key <= until]
             gone = (
                 await self.replace([EntryChange(entry.key) for entry in entries], entries) if entries else []
             )
             count += sum(entry is not None for entry in gone)
-            if (cursor := page.cursor) is None:
+            cursor = page.cursor
+            if cursor is None or len(entries) < len(page.keys):
                 return count
 
     def dead(self, stored: Any) -> list[dict[str, Any]]:
@@ -302,8 +319,20 @@ class OverflowValues:
         return [
             record
             for record, entry in zip(old, entries, strict=True)
-            if entry is None or record.key.removeprefix(_NAMED) not in json.dumps(entry.value)
+            if not await self._is_named(record.key.removeprefix(_NAMED), record.value, entry)
         ]
+
+    async def _is_named(self, name: str, key: str, entry: Entry | None) -> bool:
+        """Return whether an entry names a blob, or an item of the log if that is all that its record says."""
+        if not key.endswith("/"):
+            return entry is not None and name in json.dumps(entry.value)
+        cursor = None
+        while True:
+            page = await self._kv.list(key, values=True, cursor=cursor)
+            if any(name in json.dumps(item.value) for item in page.entries or ()):
+                return True
+            if (cursor := page.cursor) is None:
+                return False
 
 
 def _blobs_beside(kv: KV) -> Blobs | None:

@@ -287,6 +287,7 @@ class SqliteEngine:
                 connection.close()
                 return False
             self._turn.join(alone=alone)
+            self._contended = not alone
         self._writer.use(connection)
         return True
 
