@@ -90,6 +90,8 @@ async def test_stored_scripts_are_shown_as_text(console: Console, enter: Enter) 
         "/ui/kv",
         "/ui/kv/attacker",
         "/ui/inbox?namespace=kv%2Fattacker",
+        "/ui/inbox?namespace=kv%2Fattacker&tab=expiring",
+        "/ui/inbox?namespace=kv%2Fattacker&tab=trash",
         "/ui/live?namespace=kv/attacker",
     )
     tables = ("/ui/tables/attacker/loot", "/ui/blobs/attacker", "/ui/policies/kv/attacker?try=1&ttl_min=1000")

@@ -80,6 +80,8 @@ async def test_an_entry_comes_back_from_the_trash(console: Console, enter: Enter
     await kv.set("lost", {"found": True})
     await kv.delete("lost")
     page = await (await enter()).open("/ui/inbox?namespace=kv%2Fbin")
+    await page.get_by_role("tab", name="Trash 1").click()
+    assert page.url.endswith("&tab=trash")
     await page.get_by_role("button", name="Restore").click()
     await page.get_by_text("Nothing was removed that can be restored.").wait_for()
     entry = await kv.get("lost")
@@ -90,7 +92,7 @@ async def test_an_entry_comes_back_from_the_trash(console: Console, enter: Enter
 async def test_locks_show_who_waits(console: Console, enter: Enter) -> None:
     """A lock shows its holder, its waiters and when its lease ends."""
     async with sample.locked(console.store):
-        page = await (await enter()).open("/ui/inbox?namespace=kv%2Ftrivia")
+        page = await (await enter()).open("/ui/inbox?namespace=kv%2Ftrivia&tab=locks")
         row = await page.get_by_role("row", name="lock/import/questions").inner_text()
     assert "importer-1" in row
     assert "in " in row

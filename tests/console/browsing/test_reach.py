@@ -28,6 +28,7 @@ PAGES: Final = {
     "project": "/ui/semantic/acme/search",
     "live": "/ui/live",
     "inbox": "/ui/inbox",
+    "trash": "/ui/inbox?tab=trash",
     "audit": "/ui/audit",
     "tables": "/ui/tables/arcade",
     "table": "/ui/tables/arcade/scores",
@@ -55,7 +56,10 @@ DIALOGS: Final = (
     ("/ui/kv/trivia?prefix=question:", ("New entry", "Delete below question:")),
     ("/ui/inbox", ("Look", "Drop")),
     ("/ui/tokens", ("Revoke",)),
-    ("/ui/blobs/media/logo.png", ("Reveal the content",)),
+    ("/ui/tables/arcade/scores/item?partition=asteroids&sort=4120", ("Edit", "Expiry", "Delete")),
+    ("/ui/tables/arcade/scores", ("New item",)),
+    ("/ui/blobs/media", ("Upload",)),
+    ("/ui/blobs/media/logo.png", ("Reveal the content", "Replace")),
     ("/ui/tables/arcade", ("?",)),
 )
 """Pages with the buttons that open a dialog, and the key of the help."""

@@ -1,4 +1,4 @@
-"""Writes of items and blobs in a browser: created, edited with the version that was seen, and deleted."""
+"""Writes in a browser: items and blobs by the version that was seen, and many rows at once."""
 
 from __future__ import annotations
 
@@ -174,3 +174,91 @@ async def test_a_blob_is_uploaded_replaced_and_deleted(service: Served, look: Lo
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(page.locator("h1")).to_have_text("Blobs of files")
     assert [one.name for one in (await blobs.list()).blobs] == ["notes/old.txt"]
+
+
+async def give_up(service: Served, plugin: str, *keys: str, **request: Any) -> None:
+    """Leave dead letters."""
+    for key in keys:
+        fields = {"key": key, "value": 1, "request_id": f"given-up-{plugin}-{key}", **request}
+        letter = {"verb": "set", "request": fields, "error_code": "BUSY", "message": "full", "attempts": 3}
+        answer = await service.client.post(f"/v1/kv/{plugin}:escalate", json=letter)
+        assert answer.status_code == 200, answer.text
+
+
+async def test_many_letters_are_retried(service: Served, look: Look) -> None:
+    """Letters that are chosen are sent again one by one; one that is refused again stays, with the reason."""
+    await give_up(service, "retried", "a", "b", "c")
+    await give_up(service, "retried", "taken", expected_version=0)
+    await service.store.kv("retried").set("taken", "before")
+    window = await look("/ui/inbox?namespace=kv/retried")
+    page = window.page
+    await expect(page.get_by_role("tab", name="Dead letters 4")).to_be_visible()
+    await page.get_by_label("Choose all letters").check()
+    await page.get_by_label("Choose c", exact=True).uncheck()
+    bar = page.get_by_role("region", name="Chosen rows")
+    await expect(bar).to_contain_text("3 chosen")
+    await bar.get_by_role("button", name="Retry").click()
+    await page.get_by_role("button", name="Retry 3 letters").click()
+    await expect(page.get_by_role("alert")).to_contain_text("taken")
+    await expect(page.get_by_role("dialog")).to_contain_text("2 of 3 letters are done")
+    assert not AXE.exists() or await window.obstacles(within="dialog[open]") == []
+    await page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    await expect(page.get_by_role("tab", name="Dead letters 2")).to_be_visible()
+    kv = service.store.kv("retried")
+    assert (await kv.list()).keys == ["a", "b", "taken"]
+    taken = await kv.get("taken")
+    assert taken is not None
+    assert taken.value == "before"
+
+
+async def test_many_letters_are_dropped_when_that_is_typed(service: Served, look: Look) -> None:
+    """Nothing is dropped until the action and the number of letters are typed."""
+    await give_up(service, "dropped", "a", "b", "c")
+    page = (await look("/ui/inbox?namespace=kv/dropped")).page
+    await page.get_by_label("Choose a", exact=True).check()
+    await page.get_by_role("button", name="Choose all").click()
+    await page.get_by_role("region", name="Chosen rows").get_by_role("button", name="Drop").click()
+    button = page.get_by_role("button", name="Drop 3 letters")
+    for wrong in ("", "drop", "drop 2", "delete 3"):
+        await page.get_by_label("Type drop 3 to confirm").fill(wrong)
+        await expect(button).to_be_disabled()
+        await page.keyboard.press("Enter")
+    assert len((await service.store.letters("kv/dropped").list()).letters) == 3
+    await page.get_by_label("Type drop 3 to confirm").fill("drop 3")
+    await button.click()
+    await page.get_by_text("There are no dead letters.").wait_for()
+    assert (await service.store.letters("kv/dropped").list()).letters == []
+
+
+async def test_many_keys_are_deleted_if_none_has_changed(service: Served, look: Look) -> None:
+    """Chosen keys are deleted by version: one that was written meanwhile stays, and the page says so."""
+    kv = service.store.kv("many")
+    await kv.set_many([{"key": f"k{number}", "value": number} for number in range(30)])
+    page = (await look("/ui/kv/many")).page
+    await page.get_by_label("Choose all keys").check()
+    await page.get_by_label("Choose k0", exact=True).uncheck()
+    await page.get_by_role("region", name="Chosen rows").get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("button", name="Delete 29 keys")).to_be_disabled()
+    await kv.set("k7", "new")
+    await page.get_by_label("Type delete 29 to confirm").fill("delete 29")
+    await page.get_by_role("button", name="Delete 29 keys").click()
+    await expect(page.get_by_role("alert")).to_contain_text("k7: changed since this list was read")
+    assert sorted((await kv.list()).keys) == ["k0", "k7"]
+
+
+async def test_many_items_and_blobs_are_deleted(service: Served, look: Look) -> None:
+    """Items and blobs are deleted in the same way, once the number is typed."""
+    tables = await scores(service, "bulky", points=1)
+    await tables.put_item("scores", {"game": "chess", "at": LONG})
+    blobs = service.store.blobs("bulky")
+    for name in ("a", "b"):
+        await blobs.put(name, b"1")
+    for path, noun in (("/ui/tables/bulky/scores", "items"), ("/ui/blobs/bulky", "blobs")):
+        page = (await look(path)).page
+        await page.get_by_label(f"Choose all {noun}").check()
+        await page.get_by_role("region", name="Chosen rows").get_by_role("button", name="Delete").click()
+        await page.get_by_label("Type delete 2 to confirm").fill("delete 2")
+        await page.get_by_role("button", name=f"Delete 2 {noun}").click()
+        await closed(page)
+    assert (await tables.scan("scores")).items == []
+    assert (await blobs.list()).blobs == []

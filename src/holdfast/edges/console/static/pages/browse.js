@@ -1,8 +1,9 @@
 // The keys of a namespace: a tree of their parts, and a list that stays smooth with a million of them.
 
 import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { Bulk, ChosenBar, Pick, PickAll, useChosen } from "../parts/bulk.js";
 import { ago, bytes, entryHref, number, span, withQuery } from "../parts/format.js";
-import { call, page as fetchPage } from "../parts/net.js";
+import { call, page as fetchPage, requestId, WRITER } from "../parts/net.js";
 import { announce, Dialog, Empty, Problem, Section, Tag, useTyped } from "../parts/ui.js";
 import { NewEntry } from "../parts/edit.js";
 
@@ -50,9 +51,10 @@ function Tree({ doc, href }) {
   </nav>`;
 }
 
-function Row({ one, doc, now }) {
+function Row({ one, doc, now, picks }) {
   const left = one.expires_at && (Date.parse(one.expires_at) - now) / 1000;
   return html`<div role="listitem" class="key-row" key=${one.key}>
+    ${picks && html`<${Pick} picks=${picks} row=${one} label=${one.name} />`}
     <a data-row class="key" href=${entryHref(doc.family, doc.owner, one.name)} title=${one.key}>${one.name}</a>
     ${one.text != null && html`<span class="key-text" title=${one.text}>${one.text}</span>`}
     <span class="key-meta">
@@ -186,6 +188,8 @@ export default function Browse({ doc, href, go, reload }) {
   const [looked, setLooked] = useState(doc.looked);
   const [failed, setFailed] = useState(null);
   const [dialog, setDialog] = useState(null);
+  const chosen = useChosen(rows, (one) => one.key);
+  const picks = doc.may?.includes("delete") ? chosen : null;
 
   useEffect(() => {
     setRows(doc.rows);
@@ -237,16 +241,18 @@ export default function Browse({ doc, href, go, reload }) {
           ${number(rows.length)} shown${doc.held && !doc.prefix && !filtering ? ` of ${number(doc.held.keys)}` : ""}
         </span>`}
       >
+        ${picks && html`<${ChosenBar} picks=${picks} actions=${[["Delete", () => setDialog(picks.chosen), true]]} />`}
         ${doc.partial && html`<p class="note-line">Only the first ${number(doc.looked)} keys were sorted. Narrow the prefix to sort all of them.</p>`}
         ${rows.length
-          ? html`<div class="key-row key-head" aria-hidden="true">
+          ? html`<div class="key-row key-head">
+                ${picks && html`<${PickAll} picks=${picks} label="keys" />`}
                 <span class="key">Key</span>
                 ${rows[0].text != null && html`<span class="key-text">Value</span>`}
                 <span class="key-meta">
                   <span class="writer">Writer</span><span class="num size">Size</span><span class="num">Written</span><span class="num">Expires</span>
                 </span>
               </div>
-              <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${doc.now} />`} />`
+              <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${doc.now} picks=${picks} />`} />`
           : html`<${Empty} title=${filtering ? "No key matches" : "There are no keys here"}>
               ${cursor ? `${number(looked)} keys were searched so far.` : filtering ? "Try another part of a key." : "Write one with set, or choose another prefix."}
             <//>`}
@@ -256,6 +262,19 @@ export default function Browse({ doc, href, go, reload }) {
       <//>
     </div>
     ${dialog === "new" && html`<${NewEntry} doc=${doc} onClose=${() => setDialog(null)} done=${(key) => go(entryHref(doc.family, doc.owner, key))} />`}
+    ${Array.isArray(dialog) &&
+    html`<${Bulk}
+      action="Delete"
+      noun="key"
+      destroys
+      rows=${dialog}
+      nameOf=${(one) => one.name}
+      act=${(one) => call(doc.family, doc.owner, "delete", { key: one.key, expected_version: one.version, request_id: requestId(), last_writer: WRITER })}
+      onClose=${() => setDialog(null)}
+      done=${reload}
+    >
+      <p>A key that was written since this list was read is left as it is.</p>
+    <//>`}
     ${dialog === "prefix" && html`<${PrefixDelete} doc=${doc} href=${href} onClose=${() => setDialog(null)} done=${reload} />`}
   `;
 }

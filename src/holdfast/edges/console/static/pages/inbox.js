@@ -1,8 +1,9 @@
-// The inbox: dead letters, locks, entries that expire soon, the trash and slow requests.
+// The inbox in tabs: dead letters, locks, entries that expire soon, the trash and slow requests.
 
 import { html, useState } from "../vendor/preact.js";
 import { Choose, Confirm, Rows, useAction } from "../parts/actions.js";
-import { entryHref, number } from "../parts/format.js";
+import { Bulk, ChosenBar, Pick, PickAll, useChosen } from "../parts/bulk.js";
+import { entryHref, number, withQuery } from "../parts/format.js";
 import { call } from "../parts/net.js";
 import { Countdown, Empty, Problem, Section, Tag, useEvery, When } from "../parts/ui.js";
 
@@ -28,13 +29,12 @@ function Key({ namespace, name }) {
 const Of = ({ name }) => html`<span class="unseen"> ${name}</span>`;
 
 function Part({ id, title, part, none, head, row, aside }) {
-  const count = html`<${Tag} tone=${part.rows.length && id === "letters" ? "bad" : ""}>${number(part.rows.length)}${part.more ? "+" : ""}<//>`;
-  return html`<${Section} id=${id} title=${title} aside=${aside || count}>
+  return html`<${Section} id=${id} title=${title} aside=${aside}>
     ${part.refused && html`<p class="muted">${part.refused}</p>`}
     ${!part.refused && !part.rows.length && html`<p class="fine"><span class="dot"></span>${none}</p>`}
     ${part.rows.length > 0 &&
     html`<${Rows}><table>
-      <thead><tr>${head.map((one) => html`<th key=${one} class=${one.startsWith("#") ? "num" : null}>${one.replace("#", "")}</th>`)}</tr></thead>
+      <thead><tr>${head.map((one) => (typeof one === "string" ? html`<th key=${one} class=${one.startsWith("#") ? "num" : null}>${one.replace("#", "")}</th>` : html`<th key="pick" class="pick">${one}</th>`))}</tr></thead>
       <tbody>${part.rows.map(row)}</tbody>
     </table><//>`}
     ${part.more && html`<p class="muted">There are more. Choose a namespace to see only its rows.</p>`}
@@ -69,10 +69,15 @@ function Request({ letter }) {
   `;
 }
 
+const letterName = (letter) => `${letter.namespace} ${letter.key} (${letter.number})`;
+
 function Letters({ part, now, reload }) {
+  const picks = useChosen(part.rows, letterName);
+  const [bulk, setBulk] = useState(null);
   const [looked, setLooked] = useState(null);
   const [dropped, setDropped] = useState(null);
   const [run, error, busy, clear] = useAction();
+  const begin = (action, verb, destroys) => setBulk({ action, verb, destroys, rows: picks.chosen });
   const about = (letter) => ({ namespace: letter.namespace, number: letter.number });
   const retry = async (letter) => {
     if (await run(() => call("admin", "", "deadletter_retry", about(letter)), "The request was retried")) reload();
@@ -85,13 +90,15 @@ function Letters({ part, now, reload }) {
   };
   return html`
     ${error && !dropped && html`<${Problem} error=${error} />`}
+    <${ChosenBar} picks=${picks} actions=${[["Retry", () => begin("Retry", "deadletter_retry", false)], ["Drop", () => begin("Drop", "deadletter_drop", true), true]]} />
     <${Part}
       id="letters"
       title="Dead letters"
       part=${part}
       none="There are no dead letters."
-      head=${["Key", "Verb", "Refused with", "#Attempts", "Writer", "When", ""]}
+      head=${[html`<${PickAll} picks=${picks} label="letters" />`, "Key", "Verb", "Refused with", "#Attempts", "Writer", "When", ""]}
       row=${(letter) => html`<tr key=${letter.namespace + letter.number}>
+        <td class="pick"><${Pick} picks=${picks} row=${letter} label=${letter.key} /></td>
         <td class="lead"><${Key} namespace=${letter.namespace} name=${letter.key} /></td>
         <td><code>${letter.verb}</code></td>
         <td><div><code>${letter.error_code}</code> <span class="block muted">${letter.message}</span></div></td>
@@ -108,6 +115,18 @@ function Letters({ part, now, reload }) {
     ${looked &&
     html`<${Confirm} title=${`Letter ${looked.number}`} action="Retry" onClose=${() => setLooked(null)} onYes=${() => (retry(looked), setLooked(null))}>
       <${Request} key=${looked.number} letter=${looked} />
+    <//>`}
+    ${bulk &&
+    html`<${Bulk}
+      ...${bulk}
+      key=${bulk.action}
+      noun="letter"
+      nameOf=${letterName}
+      act=${(letter) => call("admin", "", bulk.verb, about(letter))}
+      onClose=${() => setBulk(null)}
+      done=${reload}
+    >
+      <p>${bulk.destroys ? "These writes are then lost." : "Each write is sent again as its writer sent it. One that succeeds leaves the inbox."}</p>
     <//>`}
     ${dropped &&
     html`<${Confirm} title="Drop this letter?" action="Drop" error=${error} busy=${busy} onYes=${drop} onClose=${() => setDropped(null)}>
@@ -190,19 +209,55 @@ const Slow = ({ part, now }) => html`<${Part}
   </tr>`}
 />`;
 
+const TABS = [
+  ["letters", "Dead letters", Letters],
+  ["locks", "Locks", Locks],
+  ["expiring", "Expires soon", Expiring],
+  ["trash", "Trash", Trash],
+  ["slow", "Slow requests", Slow],
+];
+
+/** The tabs, each with how much is in it. The arrow keys go from one to the next. */
+function Tabs({ doc, tab, choose }) {
+  const pressed = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const names = TABS.map(([name]) => name);
+    const next = names[(names.indexOf(tab) + step + names.length) % names.length];
+    choose(next);
+    document.getElementById(`tab-${next}`).focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label="What waits" onKeyDown=${pressed}>
+    ${TABS.map(([name, label]) => {
+      const { rows, more, refused } = doc[name];
+      const tone = rows.length && name === "letters" ? "bad" : "";
+      return html`<button key=${name} type="button" role="tab" id=${`tab-${name}`} aria-controls="tab-panel" aria-selected=${tab === name} tabindex=${tab === name ? "0" : "-1"} onClick=${() => choose(name)}>
+        ${label} <${Tag} tone=${tone}>${refused ? "–" : `${number(rows.length)}${more ? "+" : ""}`}<//>
+      </button>`;
+    })}
+  </div>`;
+}
+
 export default function Inbox({ doc, href, go, reload }) {
-  useEvery(15_000, reload);
+  const asked = new URL(href, location.href).searchParams.get("tab");
+  const [tab, setTab] = useState(TABS.some(([name]) => name === asked) ? asked : "letters");
+  useEvery(15_000, () => !document.querySelector("dialog[open]") && reload());
+  const here = withQuery(href, { tab: tab === "letters" ? null : tab });
+  const choose = (name) => {
+    setTab(name);
+    history.replaceState(null, "", withQuery(href, { tab: name === "letters" ? null : name }));
+  };
   const names = [["", "all namespaces"], ...doc.namespaces.map((one) => [one, one])];
-  const shared = { now: doc.now, reload };
+  const [, , Shown] = TABS.find(([name]) => name === tab);
   return html`
     <div class="row filters">
-      <${Choose} label="Namespace" name="namespace" value=${doc.namespace} options=${names} href=${href} go=${go} first />
-      <${Choose} label="Expires within" name="within" value=${doc.within === 3600 ? "" : String(doc.within)} options=${SPANS} href=${href} go=${go} />
+      <${Choose} label="Namespace" name="namespace" value=${doc.namespace} options=${names} href=${here} go=${go} first />
+      ${tab === "expiring" &&
+      html`<${Choose} label="Expires within" name="within" value=${doc.within === 3600 ? "" : String(doc.within)} options=${SPANS} href=${here} go=${go} />`}
     </div>
-    <${Letters} part=${doc.letters} ...${shared} />
-    <${Locks} part=${doc.locks} ...${shared} />
-    <${Expiring} part=${doc.expiring} ...${shared} />
-    <${Trash} part=${doc.trash} ...${shared} />
-    <${Slow} part=${doc.slow} ...${shared} />
+    <${Tabs} doc=${doc} tab=${tab} choose=${choose} />
+    <div id="tab-panel" class="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>
+      <${Shown} key=${tab} part=${doc[tab]} now=${doc.now} reload=${reload} />
+    </div>
   `;
 }

@@ -2,10 +2,11 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { Choose, Filters, More, Rows, useAction } from "../parts/actions.js";
+import { Bulk, ChosenBar, Pick, PickAll, useChosen } from "../parts/bulk.js";
 import { Field, wrong } from "../parts/edit.js";
 import { bytes, withQuery } from "../parts/format.js";
 import { parsed } from "../parts/json.js";
-import { requestId, WRITER, write } from "../parts/net.js";
+import { call, requestId, WRITER, write } from "../parts/net.js";
 import { announce, Countdown, Dialog, Problem, Section, Tag } from "../parts/ui.js";
 
 export const title = (doc) => (doc ? doc.table.table : "Table");
@@ -25,6 +26,8 @@ export function itemHref(doc, item) {
   return withQuery(root, key);
 }
 
+const itemName = (item) => Object.values(item.key).join(" · ");
+
 function columns(items) {
   const seen = new Map();
   for (const item of items) for (const name of Object.keys(item.attributes)) seen.set(name, (seen.get(name) || 0) + 1);
@@ -38,13 +41,14 @@ const Attribute = ({ held }) => {
     : html`<span class="muted">–</span>`;
 };
 
-function Grid({ doc }) {
+function Grid({ doc, picks }) {
   const { table, items } = doc;
   const names = columns(items);
   const shown = names.slice(0, MOST_COLUMNS);
   const keys = [table.partition_key.name, table.sort_key?.name].filter(Boolean);
   return html`<${Rows}><table class="grid">
       <thead><tr>
+        ${picks && html`<th class="pick"><${PickAll} picks=${picks} label="items" /></th>`}
         ${keys.map((name) => html`<th key=${name}>${name} <span class="tag">key</span></th>`)}
         ${shown.map((name) => html`<th key=${`a-${name}`}>${name}</th>`)}
         <th class="num">Version</th><th>Expires</th>
@@ -52,6 +56,7 @@ function Grid({ doc }) {
       <tbody>
         ${items.map(
           (item) => html`<tr key=${itemHref(doc, item)}>
+            ${picks && html`<td class="pick"><${Pick} picks=${picks} row=${item} label=${itemName(item)} /></td>`}
             ${keys.map(
               (name, position) => html`<td class=${position === 0 ? "key lead" : "key"} key=${name}>
                 ${position === 0 ? html`<a data-row href=${itemHref(doc, item)}>${String(item.key[name])}</a>` : String(item.key[name])}
@@ -111,8 +116,18 @@ function NewItem({ doc, onClose, done }) {
   <//>`;
 }
 
-export default function Table({ doc, href, go }) {
+/** The fields that name an item in a call. */
+const keyFields = ({ table }, { key }) => ({
+  table: table.table,
+  partition_key: key[table.partition_key.name],
+  ...(table.sort_key ? { sort_key: key[table.sort_key.name] } : {}),
+});
+
+export default function Table({ doc, href, go, reload }) {
   const [adding, setAdding] = useState(false);
+  const [doomed, setDoomed] = useState(null);
+  const chosen = useChosen(doc.items, (item) => itemHref(doc, item));
+  const picks = doc.may.includes("delete_item") ? chosen : null;
   const { table, asked: filters, items } = doc;
   const indexes = [["", "no index"], ...table.indexes.map((one) => [one.name, `${one.name} (${one.key.name})`])];
   const fields = filters.index
@@ -135,7 +150,8 @@ export default function Table({ doc, href, go }) {
       aside=${html`<span class="state">${!doc.revealed && html`<span class="muted">values are masked; open an item to reveal it</span>`}
         ${doc.may.includes("put_item") && html`<button type="button" onClick=${() => setAdding(true)}>New item</button>`}</span>`}
     >
-      ${items.length ? html`<${Grid} doc=${doc} />` : html`<p class="muted">${filters.index && !filters.value ? "Give the value to look up in the index." : Object.keys(filters).length ? "No item matches." : "The table is empty."}</p>`}
+      ${picks && html`<${ChosenBar} picks=${picks} actions=${[["Delete", () => setDoomed(picks.chosen), true]]} />`}
+      ${items.length ? html`<${Grid} doc=${doc} picks=${picks} />` : html`<p class="muted">${filters.index && !filters.value ? "Give the value to look up in the index." : Object.keys(filters).length ? "No item matches." : "The table is empty."}</p>`}
       <${More} href=${href} next=${doc.cursor} />
     <//>
     <${Section} id="about" title="About this table">
@@ -150,6 +166,19 @@ export default function Table({ doc, href, go }) {
         </dd></div>
       </dl>
     <//>
+    ${doomed &&
+    html`<${Bulk}
+      action="Delete"
+      noun="item"
+      destroys
+      rows=${doomed}
+      nameOf=${itemName}
+      act=${(item) => call("table", doc.plugin, "delete_item", { ...keyFields(doc, item), expected_version: item.version, request_id: requestId(), last_writer: WRITER })}
+      onClose=${() => setDoomed(null)}
+      done=${reload}
+    >
+      <p>An item that was written since this list was read is left as it is.</p>
+    <//>`}
     ${adding && html`<${NewItem} doc=${doc} onClose=${() => setAdding(false)} done=${(item) => go(itemHref(doc, item))} />`}
   `;
 }
