@@ -70,7 +70,7 @@ async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes, monkeypatch: py
     url = nodes._servers.url(nodes.name, nodes.folder / "killed")
     async with holdfast.open(url, reap=False, audit_key=AUDIT_KEY, clock=clock) as again:
         assert last <= again.now()
-        kept = await engine_of(again).kept_line()
+        kept = await engine_of(again)._first.kept_line()
         assert kept is not None
         assert kept.counts_for(clock)
         monkeypatch.setattr("holdfast.seams.this_machine", lambda: "another one")
@@ -78,6 +78,24 @@ async def test_a_killed_node_goes_on_from_its_time(nodes: Nodes, monkeypatch: py
         assert elsewhere is not None
         assert elsewhere.earliest(0, clock, 0) == kept.at  # further ahead, it would not agree with others
     assert json.loads(dict(_meta(nodes.folder / "killed" / "shard-0.db"))["clock_line"])["open"] is False
+
+
+async def test_a_killed_node_is_not_further_ahead_than_the_others(nodes: Nodes) -> None:
+    """A node that is started after a kill begins no later than the latest time that it knows of any node."""
+    store = await nodes.open(0)
+    ahead = SystemClock(wall=lambda: time.time() + 30)
+    url = nodes._servers.url(nodes.name, nodes.folder / "1")
+    async with holdfast.open(url, reap=False, audit_key=AUDIT_KEY, clock=ahead) as other:
+        await other.kv("trivia").set("key", 1)
+        latest = other.now()
+        assert await store.kv("trivia").get("key") is not None
+    shutil.copytree(nodes.folder / "0", nodes.folder / "killed")
+    await store.aclose()
+    clock = SystemClock()
+    began = clock.ticks()
+    url = nodes._servers.url(nodes.name, nodes.folder / "killed")
+    async with holdfast.open(url, reap=False, audit_key=AUDIT_KEY, clock=clock) as again:
+        assert again.now() <= latest + (clock.ticks() - began) * 1000
 
 
 def _meta(path: Path) -> list[tuple[str, str]]:

@@ -509,6 +509,16 @@ def a_damaged_snapshot_is_installed(patch: Patches) -> None:
 # Loads, and the log itself
 
 
+@bug("tests/engines/test_cluster.py", "-k", "killed_node")
+def a_killed_node_starts_two_seconds_ahead(patch: Patches) -> None:
+    """A node that starts is not further ahead than the nodes that it knows."""
+
+    async def wrong(kept_line: Any, engine: ClusterEngine) -> Any:
+        return await engine._first.kept_line() or await kept_line(engine)
+
+    patch.wrap(ClusterEngine, "kept_line", wrong)
+
+
 @bug("tests/engines/cluster/test_moves.py")
 def the_clock_of_a_node_goes_back_with_a_load(patch: Patches) -> None:
     """A load never takes the clock of a node back."""

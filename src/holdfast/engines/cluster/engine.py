@@ -23,6 +23,7 @@ import logging
 import tempfile
 from collections import defaultdict
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
@@ -258,16 +259,19 @@ class ClusterEngine:
         return await first.remember(now)
 
     async def kept_line(self) -> KeptLine | None:
-        """See `LineKeeper.kept_line`: this node's own.
+        """See `LineKeeper.kept_line`: this node's own, as if it had been closed now.
 
-        Where the ticks tell nothing, it counts as closed: a node that started two seconds ahead to be sure
-        would differ too much from the other nodes to serve.
+        The node has answered with no later time than its line has now, if the ticks tell that. The times that
+        the log has brought are those of other nodes. To be sure, a store that was not closed would start two
+        seconds later than the latest of them, and would differ too much from the other nodes to serve.
         """
         kept = await self._first.kept_line()
         if kept is None:
             return KeptLine(machine=None, line=0.0, at=0, open=False)
-        same = kept.machine is not None and kept.machine == seams.this_machine()
-        return kept if same else msgspec.structs.replace(kept, open=False)
+        at = kept.at
+        if kept.open and kept.machine is not None and kept.machine == seams.this_machine():
+            at = max(at, ceil(seams.ticks() * 1000 + kept.line))
+        return msgspec.structs.replace(kept, at=at, open=False)
 
     async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
         """See `LineKeeper.agree_on_line`: this node's own."""
