@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engines.sql.layout import SCHEMA_REVISION, VERSION_TABLE
 from holdfast.engines.sql.migrate import downgrade_sqlite
+from holdfast.engines.sqlite import errors
 from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
 from tests.simulation.files import share_files
@@ -31,6 +32,11 @@ DRIFT: Final = 200e-6
 """By how much the clock of a machine may be too fast or too slow."""
 LATEST: Final = 2.0
 """The seconds after which a machine that was switched off is switched on again, if no fault has done it."""
+OWN_FAULTS: Final = {
+    *(0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERNAL, sqlite3.SQLITE_CONSTRAINT),
+    *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE),
+}
+"""The codes of SQLite's errors of calls that are wrong, or in a wrong order."""
 AGAIN: Final = 0.3
 """The seconds until a service that has stopped is started again."""
 
@@ -101,6 +107,16 @@ class Target:
             self.broken.append(Finding("internal error", text))
 
         InternalError.__init__ = wrong  # type: ignore[assignment, method-assign]
+        code_of = errors.primary_code
+
+        def judged(error: sqlite3.Error) -> int:
+            code = code_of(error)
+            if code in OWN_FAULTS:
+                text = f"{self.world.here.name}: {error!r}, which no failing disk explains"
+                self.broken.append(Finding("wrong statement", text))
+            return code
+
+        errors.primary_code = judged
 
     def _services(self) -> list[Machine]:
         return [self.world.machine(name) for name in _names("service", self.nodes)]
