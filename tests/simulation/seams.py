@@ -147,7 +147,7 @@ def _halt(shard: Shard, error: HoldfastError) -> None:
 def _connect(world: World, *args: Any, **fields: Any) -> sqlite3.Connection:
     """A connection whose thread may be interrupted before each statement."""
     connection: sqlite3.Connection = _real_connect(*args, **fields)
-    connection.set_trace_callback(world.before_statement)
+    world.disk.trace(connection, world.before_statement)
     return connection
 
 

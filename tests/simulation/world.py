@@ -500,7 +500,7 @@ class World(asyncio.AbstractEventLoop):
         self.soon(self.outside, lambda: self.crash(machine, power=power))
         self._hub.switch()  # it never comes back
 
-    def before_statement(self, sql: str) -> None:
+    def before_statement(self) -> None:
         """A thread is about to execute a statement: others may run before."""
         if current_thread() is not None and self.chance.random() < 0.3:
             self.park(self.chance.expovariate(1 / SLOW_STATEMENT))
