@@ -65,6 +65,14 @@ def has_keys(namespace: str) -> bool:
     return not namespace.startswith(("table/", "blob/"))
 
 
+def locks(namespace: str) -> str:
+    """Return the namespace that has the locks on which writes to a namespace may rely.
+
+    Locks are keys, so those of a plugin are among its keys, also for its tables and blobs.
+    """
+    return namespace if has_keys(namespace) else plain(owner(namespace))
+
+
 def owner(namespace: str) -> str:
     """Return the plugin that a namespace belongs to, or the tenant and the project."""
     return namespace.partition("/")[2]

@@ -163,6 +163,25 @@ async def test_a_new_node_makes_the_same_file_from_the_log(nodes: Nodes) -> None
     equal(nodes.folder, ["1", "2"])
 
 
+async def test_a_lock_in_another_shard_is_no_fence(nodes: Nodes) -> None:
+    """A fence whose lock is in another shard is refused as unsupported, and writes beside it are not."""
+    store = await nodes.open(1, shards=3)
+    engine, refused = engine_of(store), 0
+    for number in range(8):
+        plugin = f"plugin-{number}"
+        [token] = (await store.kv(plugin).batch(writes=[{"guard": "a"}])).versions
+        blobs, fence = store.blobs(plugin), {"lock": "a", "token": token}
+        apart = engine.shard_of(f"kv/{plugin}") != engine.shard_of(f"blob/{plugin}")
+        await blobs.put("b", b"")
+        fenced, plain = await asyncio.gather(
+            blobs.set_ttl("b", 60, fence=fence), blobs.copy("b", "c"), return_exceptions=True
+        )
+        assert isinstance(fenced, holdfast.Unsupported) is apart
+        assert not isinstance(plain, BaseException)
+        refused += apart
+    assert 0 < refused < 8
+
+
 async def test_a_node_that_vanishes_does_not_stop_the_others(nodes: Nodes) -> None:
     """When the node that holds the lease dies, another one writes as soon as the lease has ended."""
     one, other = await nodes.open(1), await nodes.open(2)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import asyncpg
 import pytest
 
+import holdfast
 from holdfast import errors
 from holdfast.audit.keyring import Keyring
 from holdfast.commands import Stored
@@ -353,6 +354,25 @@ class TestTransactions:
         (row,) = await engine.read([Address(NAMESPACE, KV, "a")], NOW)
         assert row is not None
         assert row.value == "17"
+
+    async def test_a_fence_of_a_blob_waits_for_who_takes_the_lock(self, pg_store_url: str, sql: Any) -> None:
+        """While somebody takes the lock, which is no blob, no write of an older holder to a blob commits."""
+        async with holdfast.open(pg_store_url) as store:
+            [token] = (await store.kv("trivia").batch(writes=[{"guard": "a"}])).versions
+            blobs, fence = store.blobs("trivia"), {"lock": "a", "token": token}
+            await blobs.put("b", b"old", fence=fence)
+            async with sql.transaction():
+                await sql.execute(
+                    "UPDATE holdfast_namespaces SET revision = revision + 1 WHERE name = 'kv/trivia'"
+                )
+                await sql.execute("UPDATE holdfast_rows SET version = version + 1 WHERE space = 'guard'")
+                late = asyncio.create_task(blobs.delete("b", fence=fence))
+                while not await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                    assert not late.done(), await late
+                    await asyncio.sleep(0.01)
+            with pytest.raises(errors.Fenced):
+                await late
+            assert await blobs.head("b") is not None
 
     async def test_reads_in_one_round_are_answered_each_for_itself(
         self, engine: PostgresEngine, verbs: Verbs

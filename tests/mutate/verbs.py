@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.commands import Append, Guard, Load, Restore, Set, Stored
 from holdfast.decide import decision, entries, keys, policies, upkeep
 from holdfast.decide import draft as drafts
 from holdfast.decide.decision import Decision
 from holdfast.decide.draft import Draft, Needs
+from holdfast.engines.postgres import sql
 from holdfast.errors import HoldfastError
 from holdfast.rows import GUARD, KV, TRASH, Address, Namespace, Overdue
 from tests.mutate.planting import bug
@@ -355,3 +356,15 @@ def a_live_fence_does_not_look_at_the_lease(patch: Patches) -> None:
         "_check_fence",
         lambda check, draft, fence: check(draft, _replace(fence, live=msgspec.UNSET)),
     )
+
+
+@bug("tests/conformance/test_memory.py", "-k", "fences_of")
+def a_fence_of_a_blob_looks_for_its_lock_among_the_blobs(patch: Patches) -> None:
+    """Writes to tables and blobs rely on locks among the plugin's keys."""
+    patch.set(families, "locks", lambda namespace: namespace)
+
+
+@bug("tests/engines/test_postgres.py", "-k", "fence")
+def the_namespace_of_a_fence_is_not_locked(patch: Patches) -> None:
+    """In PostgreSQL nobody takes a lock between the check of a fence and the commit."""
+    patch.set(sql, "share_namespace", lambda name: "SELECT 1")

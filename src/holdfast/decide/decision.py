@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from holdfast import rules
+from holdfast import families, rules
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.blobs.commands import Begun
 from holdfast.commands import (
@@ -98,9 +98,10 @@ def needs(commands: Iterable[Command]) -> Needs:
                 wanted.row(request_address(command), value=True)
             fence = command.origin.fence
             if fence is not None:
-                wanted.row(_guard_address(command.namespace, fence))
+                locks = families.locks(command.namespace)
+                wanted.row(_guard_address(locks, fence))
                 if fence.live is True:
-                    wanted.row(_lock_address(command.namespace, fence))
+                    wanted.row(_lock_address(locks, fence))
         _NEEDS[type(command)](wanted, command)
     need_audit(wanted)
     return wanted
@@ -205,7 +206,8 @@ def _apply_fenced(draft: Draft, command: WriteCommand) -> Result:
 
 
 def _check_fence(draft: Draft, fence: Fence) -> None:
-    guard = draft.row(_guard_address(draft.name, fence))
+    locks = families.locks(draft.name)
+    guard = draft.row(_guard_address(locks, fence))
     if guard is None:
         raise Fenced(f"lock {fence.lock!r} has never been taken", field="fence")
     if guard.version != fence.token:
@@ -215,7 +217,7 @@ def _check_fence(draft: Draft, fence: Fence) -> None:
             field="fence",
         )
     if fence.live is True:
-        held = draft.row(_lock_address(draft.name, fence))
+        held = draft.row(_lock_address(locks, fence))
         if held is None or not held.alive(draft.now):
             raise Fenced(
                 f"lock {fence.lock!r} is no longer held: it has expired or was released", field="fence"

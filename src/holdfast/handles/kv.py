@@ -365,7 +365,8 @@ class KV(KeyWrites):
       returned before anything else is looked at, and nothing is written.
     - `writer` becomes the `last_writer` of what is written.
     - `spec_ref` points to the document that governs the entry.
-    - `fence` is the lock that the write relies on, as `Lock.fence` gives it.
+    - `fence` is the lock that the write relies on, as `Lock.fence` gives it. Locks of a plugin's keys serve
+      its tables and blobs, too.
     - `timeout` is in seconds. If it passes before the write can be committed, nothing is written.
 
     Besides the errors of its own, every verb may raise `ValidationError` for an argument that breaks its rule

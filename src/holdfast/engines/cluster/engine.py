@@ -30,11 +30,12 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast import private, seams
+from holdfast import families, private, seams
 from holdfast.audit.keyring import Keyring
 from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.clock import KeptLine
+from holdfast.commands import WriteCommand
 from holdfast.engine import LATER, Capabilities
 from holdfast.engine.raw import CHANGED
 from holdfast.engines.cluster import moves, servers
@@ -45,7 +46,8 @@ from holdfast.engines.cluster.operators import NodeAnswers
 from holdfast.engines.cluster.replica import Replica, kept_epoch
 from holdfast.engines.cluster.shard import Shard
 from holdfast.engines.cluster.snapshots import SnapshotInstaller, SnapshotMaker, Snapshots
-from holdfast.errors import Busy, HoldfastError, PermissionDenied, Unavailable
+from holdfast.engines.cluster.write_queue import NOTHING
+from holdfast.errors import Busy, HoldfastError, PermissionDenied, Unavailable, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -138,7 +140,22 @@ class ClusterEngine:
 
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`. All commands must be for one namespace."""
-        return await self._of(commands[0].namespace).transact(commands, now)
+        namespace = commands[0].namespace
+        shard = self._of(namespace)
+        if families.has_keys(namespace) or self._of(families.locks(namespace)) is shard:
+            return await shard.transact(commands, now)
+        # A lock in another shard can't be checked as a write commits.
+        refusal = Unsupported(
+            "the plugin's locks are in another shard of this store than its tables or blobs, so that writes "
+            "to these can't have a fence",
+            field="fence",
+        )
+        rest = [command for command in commands if not _is_fenced(command)]
+        outcome = await shard.transact(rest, now) if rest else NOTHING
+        results = iter(outcome.results)
+        return msgspec.structs.replace(
+            outcome, results=[refusal if _is_fenced(command) else next(results) for command in commands]
+        )
 
     def glance(self, addresses: Sequence[Address], now: int) -> list[Row | None] | Later:
         """See `Engine.glance`: a node answers at once for the shards whose leases it holds."""
@@ -452,3 +469,7 @@ class ClusterEngine:
         self._rings[namespace].discard(ring)
         if not self._rings[namespace]:
             del self._rings[namespace]
+
+
+def _is_fenced(command: Command) -> bool:
+    return isinstance(command, WriteCommand) and command.origin.fence is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from holdfast import families
 from holdfast.audit.keyring import Keyring
 from holdfast.decide import needs
 from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later, no_hint
@@ -83,6 +84,10 @@ class PostgresEngine:
         """See `Engine.transact`. Commands of several namespaces share a transaction if they can."""
         wanted = needs(commands)
         if len(wanted.namespaces) > 1:
+            if not all(map(families.has_keys, wanted.namespaces)) and any(
+                at.namespace not in wanted.namespaces for at in wanted.rows
+            ):
+                raise CannotShareTransaction  # the lock of a fence is in a namespace that would not be locked
             shared = SharedGroup(commands, wanted, now, self.keys, self.defaults)
             outcome = await self._writes.run(partial(shared.run, marks=self._marks))
             if outcome is None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import asyncpg
 
-from holdfast import rules, seams
+from holdfast import families, rules, seams
 from holdfast.bounded import Bounded
 from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
 from holdfast.decide.weights import summed
@@ -158,6 +158,11 @@ class Group:
     ) -> None:
         self._wanted = needs(commands) if wanted is None else wanted
         (self.namespace,) = self._wanted.namespaces
+        self._locks = families.locks(self.namespace)
+        self._fences = Needs()
+        """What is loaded from the namespace that has the locks, if that is another one."""
+        if self._locks != self.namespace:
+            self._set_fences_apart()
         self._commands = commands
         self._now = now
         self._keys = keys
@@ -183,7 +188,7 @@ class Group:
         raise Busy("PostgreSQL is too slow for the deadlines of the callers")
 
     async def _attempt(self, connection: Connection, marks: Marks) -> Outcome:
-        if marks.alone(self.namespace) and not self._wanted.sums:
+        if marks.alone(self.namespace) and not self._wanted.sums and not self._fences.rows:
             outcome = await self._unlocked(connection, marks)
             if outcome is not None:
                 return outcome
@@ -214,6 +219,9 @@ class Group:
             marks.forget(self.namespace)
             return await self._locked(connection, marks)
         marks.found(self.namespace, found.mark)
+        if self._fences.rows:
+            guards = await self._load(connection, self._fences, self._locks)
+            found.loaded.rows.update({} if guards is None else guards.loaded.rows)
         await self._load_further(connection, found.loaded)
         now = self._now()
         if self._wanted.sums:
@@ -286,11 +294,18 @@ class Group:
         if _PLAIN.fullmatch(self.namespace):
             name = f"'{self.namespace}'"
             add = () if known else (sql.add_namespace(name, str(self._now())),)
-            await connection.execute("; ".join([sql.BEGIN, *add, sql.lock_namespace(name)]))
+            # Nobody locks these two in the other order: fences of keys name locks of their own namespace.
+            share = (sql.share_namespace(f"'{self._locks}'"),) if self._fences.rows else ()
+            await connection.execute("; ".join([sql.BEGIN, *add, sql.lock_namespace(name), *share]))
         else:
             await connection.execute(sql.BEGIN)
             await connection.execute(sql.add_namespace("$1", "$2"), self.namespace, self._now())
             await connection.execute(sql.lock_namespace("$1"), self.namespace)
+
+    def _set_fences_apart(self) -> None:
+        rows = self._wanted.rows
+        self._fences.rows = {at: value for at, value in rows.items() if at.namespace == self._locks}
+        self._wanted.rows = {at: value for at, value in rows.items() if at.namespace == self.namespace}
 
     async def _load_further(self, connection: Connection, loaded: Loaded) -> bool:
         """Load what else turned out to be needed. Return whether there was any."""
@@ -315,8 +330,11 @@ class Group:
             loaded.rows.update(also.loaded.rows)
         loaded.looked.update(wanted)
 
-    async def _load(self, connection: Connection, wanted: Needs) -> _Found | None:
-        """Load what is wanted. Return None if the namespace has no row."""
+    async def _load(
+        self, connection: Connection, wanted: Needs, namespace: str | None = None
+    ) -> _Found | None:
+        """Load what is wanted, all from one namespace. Return None if the namespace has no row."""
+        name = self.namespace if namespace is None else namespace
         kv = [address for address in wanted.rows if address.space == KV]
         others = [address for address in wanted.rows if address.space != KV]
         parts = [address for address in others if address.space.startswith(PARTS)]
@@ -328,11 +346,11 @@ class Group:
         alike = all(len(set(some)) <= 1 for some in shown)
         statement = sql.load(kv=bool(kv), others=bool(others), alike=alike, parts=bool(parts))
         wanted_values = [some[0] if alike and some else flags_text(some) for some in shown]
-        parameters = self._load_parameters(kv, others, *wanted_values)
+        parameters = _load_parameters(name, kv, others, *wanted_values)
         asked = [*kv, *others, *parts]
         if parts:
             spaces = [at.space for at in parts]
-            parameters += [self.namespace, spaces, keys_text(parts), len(kv) + len(others)]
+            parameters += [name, spaces, keys_text(parts), len(kv) + len(others)]
         found = await connection.fetch(statement, *parameters)
         rows: dict[Address, Row] = {}
         namespaces: dict[str, Namespace] = {}
@@ -344,7 +362,7 @@ class Group:
                 mark, clock, *numbers = numbers_of(answer[_ROW_END])
                 ahead = clock - self._now()
                 counters = dict(zip(COUNTERS, numbers, strict=True))
-                namespaces[self.namespace] = Namespace(name=self.namespace, policy=answer[1], **counters)
+                namespaces[name] = Namespace(name=name, policy=answer[1], **counters)
         return _Found(Loaded(namespaces, rows), mark, ahead) if namespaces else None
 
     async def _weigh(
@@ -380,16 +398,17 @@ class Group:
         )
         return Overdue(count=count, bytes=size, until=until or 0, envelope=envelope, names=names)
 
-    def _load_parameters(
-        self, kv: list[Address], others: list[Address], kv_shown: Any, others_shown: Any
-    ) -> list[Any]:
-        parameters: list[Any] = [self.namespace]
-        if kv:
-            parameters += [plugin_column(self.namespace), [address.key for address in kv], kv_shown]
-        if others:
-            spaces = [at.space for at in others]
-            parameters += [self.namespace, spaces, keys_text(others), others_shown, len(kv)]
-        return parameters
+
+def _load_parameters(
+    namespace: str, kv: list[Address], others: list[Address], kv_shown: Any, others_shown: Any
+) -> list[Any]:
+    parameters: list[Any] = [namespace]
+    if kv:
+        parameters += [plugin_column(namespace), [address.key for address in kv], kv_shown]
+    if others:
+        spaces = [at.space for at in others]
+        parameters += [namespace, spaces, keys_text(others), others_shown, len(kv)]
+    return parameters
 
 
 def _until(outcome: Outcome, found: _Found) -> int | None:

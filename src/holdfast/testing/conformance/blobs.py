@@ -15,6 +15,7 @@ import pytest
 from holdfast.blobs.manifest import GRACE, PART_BYTES, UPLOAD_IDLE
 from holdfast.errors import (
     Busy,
+    Fenced,
     InvalidPluginName,
     KeyNotFound,
     QuotaExceeded,
@@ -24,14 +25,16 @@ from holdfast.errors import (
 )
 from holdfast.handles.blobs import AHEAD, AT_ONCE
 from holdfast.model import KEEP
+from holdfast.testing.conformance.batches import take
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen
 from holdfast.testing.exact import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from holdfast.clock import ManualClock
     from holdfast.handles.blobs import BlobReader, Blobs
+    from holdfast.handles.kv import KV
     from holdfast.model import Blob
     from holdfast.store import Store
 
@@ -430,6 +433,32 @@ class BlobEntryRules(BlobRules):
                 break
         assert told == changes
         assert (await store.stats(NAME)).keys == 1
+
+    async def test_fences_of_blobs(self, blobs: Blobs, kv: KV) -> None:
+        """Every write to blobs is refused once a newer holder has taken the lock, a key of the plugin."""
+        await blobs.put("b", SMALL)
+        old, new = await take(kv), await take(kv)
+        calls: dict[str, Callable[[dict[str, Any]], Awaitable[object]]] = {
+            "put": lambda fence: blobs.put("b", content(PART_BYTES + 1), fence=fence),
+            "copy": lambda fence: blobs.copy("b", "c", fence=fence),
+            "set_ttl": lambda fence: blobs.set_ttl("b", 60, fence=fence),
+            "remove_ttl": lambda fence: blobs.remove_ttl("b", fence=fence),
+            "delete": lambda fence: blobs.delete("b", fence=fence),
+        }
+        for verb, call in calls.items():
+            with refusal(Fenced, field="fence", says="newer holder", about=verb):
+                await call(old)
+            with refusal(Fenced, field="fence", says="no longer held", about=verb):
+                await call(new | {"live": True})
+        assert await read(blobs, "b") == SMALL
+        for call in calls.values():
+            await call(new)
+        assert await blobs.get("b") is None
+        async with kv.lock("b") as lock:
+            await blobs.put("b", SMALL, fence=lock.fence | {"live": True})
+        with refusal(Fenced, field="fence", says="never been taken"):
+            await blobs.put("b", b"", fence={"lock": "other", "token": lock.token})
+        assert await read(blobs, "b") == SMALL
 
     async def test_an_audit_of_blobs(self, blobs: Blobs, store: Store) -> None:
         """Changes of blobs are audited where the policy asks for it."""

@@ -22,12 +22,14 @@ from holdfast.errors import (
 )
 from holdfast.tables.conditions import attr
 from holdfast.tables.updates import if_not_exists
+from holdfast.testing.conformance.batches import take
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen
 from holdfast.testing.exact import refusal, same
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from holdfast.handles.kv import KV
     from holdfast.handles.tables import Tables
     from holdfast.model import Item
     from holdfast.store import Store
@@ -542,6 +544,42 @@ class TableRules(Fixtures):
         await events(tables)
         assert (await tables.changes("events")).changes == []
         assert (await tables.changes("events", 10**9)).changes == []
+
+    async def test_fences_of_tables(self, tables: Tables, kv: KV) -> None:
+        """Every write to tables is refused once a newer holder has taken the lock, a key of the plugin."""
+        await events(tables, ttl_attribute="end")
+        await tables.put_item("events", {"user": "a", "at": 1})
+        old, new = await take(kv), await take(kv)
+        item = {"user": "a", "at": 1, "n": 2}
+        calls: dict[str, Callable[[dict[str, Any]], Awaitable[object]]] = {
+            "create_table": lambda fence: tables.create_table(
+                "other", partition_key=("user", "string"), fence=fence
+            ),
+            "put_item": lambda fence: tables.put_item("events", item, fence=fence),
+            "update_item": lambda fence: tables.update_item("events", "a", 1, add={"n": 1}, fence=fence),
+            "set_ttl": lambda fence: tables.set_ttl("events", "a", 1, 60, fence=fence),
+            "remove_ttl": lambda fence: tables.remove_ttl("events", "a", 1, fence=fence),
+            "batch_write_item": lambda fence: tables.batch_write_item(
+                "events", [{"put": {"item": item}}], fence=fence
+            ),
+            "transact_write": lambda fence: tables.transact_write(
+                [{"put": {"table": "events", "item": item}}], fence=fence
+            ),
+            "delete_item": lambda fence: tables.delete_item("events", "a", 1, fence=fence),
+            "drop_table": lambda fence: tables.drop_table("other", fence=fence),
+        }
+        for verb, call in calls.items():
+            with refusal(Fenced, field="fence", says="newer holder", about=verb):
+                await call(old)
+            with refusal(Fenced, field="fence", says="no longer held", about=verb):
+                await call(new | {"live": True})
+        assert there(await tables.get_item("events", "a", 1)).value == {"user": "a", "at": 1}
+        for call in calls.values():
+            await call(new)
+        assert await tables.get_item("events", "a", 1) is None
+        async with kv.lock("b") as lock:
+            await tables.put_item("events", item, fence=lock.fence | {"live": True})
+        assert (await tables.list_tables()) == ["events"]
 
     async def test_errors_of_other_kinds(self, tables: Tables) -> None:
         """A fence of a lock never taken is refused, and so is a ttl verb without a ttl attribute."""
