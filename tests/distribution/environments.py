@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -84,9 +85,20 @@ def clean(home: Path) -> dict[str, str]:
     return kept | {"XDG_DATA_HOME": str(home)}
 
 
-def pins() -> list[str]:
-    """Return every package of the lock file with its version."""
-    return _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+def pins(extras: str) -> list[str]:
+    """Return the packages of the lock file with their versions.
+
+    The lock overrides what some projects allow, see `pyproject.toml`. An environment with such a project gets
+    what it allows instead.
+    """
+    pinned = _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    if extras not in ("adk", "strands"):
+        return pinned
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    overridden = {one.partition(">")[0] for one in project["tool"]["uv"]["override-dependencies"]}
+    # What opentelemetry and mcp consist of have versions that belong together.
+    loose = (*overridden, "opentelemetry-", "mcp-")
+    return [pin for pin in pinned if not pin.startswith(loose)]
 
 
 def build(source: Path, folder: Path, *targets: str) -> list[Path]:
@@ -158,7 +170,7 @@ class Uv:
         made = self("venv", "--python", python, folder)
         assert made.returncode == 0, made.stderr
         file = folder / "pins.txt"
-        file.write_text("\n".join(pins()))
+        file.write_text("\n".join(pins(extras)))
         wanted = f"holdfast-kv{f'[{extras}]' if extras else ''} @ {wheel.as_uri()}"
         into = ("--python", folder / "bin" / "python", "--constraint", file)
         # What was installed before is there: versions are fixed, so that asking the registry tells nothing.

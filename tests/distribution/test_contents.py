@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "postgres", "server"}
 INTEGRATIONS: Final = {
     *(
+        "a2a",
+        "adk",
+        "agno",
         "django",
         "keyvalue",
         "langgraph",
@@ -29,6 +32,7 @@ INTEGRATIONS: Final = {
         "openfeature",
         "pydantic-ai",
         "starlette",
+        "strands",
     ),
 }
 PYTHON: Final = "Programming Language :: Python :: 3."

@@ -76,5 +76,14 @@ def test_a_page_needs_only_its_extra(install: Install, page: Path, extra: str, t
 def test_every_integration_has_its_page() -> None:
     """Each extra for another project is named by the page of that name, which is run here."""
     run = {one.values[0].stem: one.values[1] for one in pages()}
-    for extra in ("django", "keyvalue", "langgraph", "limits", "openai-agents", "openfeature", "starlette"):
+    for extra in (
+        "a2a",
+        "django",
+        "keyvalue",
+        "langgraph",
+        "limits",
+        "openai-agents",
+        "openfeature",
+        "starlette",
+    ):
         assert run[extra] == extra

@@ -43,7 +43,8 @@ RESULTS: dict[str, Any] = {
 
 @pytest.mark.unmeasured
 @pytest.mark.parametrize(
-    "store", ["HoldfastSaver with turn", "HoldfastGraphStore, aupdate", "append", "compaction"]
+    "store",
+    ["HoldfastSaver with turn", "HoldfastGraphStore, aupdate", "append", "compaction", "HoldfastTaskStore"],
 )
 async def test_our_stores_lose_nothing(store: str, tmp_path: Path) -> None:
     """Two workers at once, a stopped one, a killed one and writes sent twice lose and double nothing."""

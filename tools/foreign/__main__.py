@@ -34,6 +34,9 @@ class Suite(NamedTuple):
 
 
 SUITES: Final = {
+    "a2a": Suite(
+        ("tests/server/tasks/test_inmemory_task_store.py", "tests/server/tasks/test_database_task_store.py"),
+    ),
     "django": Suite(
         (
             *("tests/cache/tests.py", "tests/sessions_tests/tests.py", "-k"),

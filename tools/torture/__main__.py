@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.torture import ordeals, report
+from tools.torture import frameworks, ordeals, report
 from tools.torture.contestants import CONTESTANTS, Contestant
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def main() -> int:
     chosen = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with _servers(wanted=not chosen.quick) as server:
-        for contestant in CONTESTANTS:
+        for contestant in (*CONTESTANTS, *frameworks.CONTESTANTS):
             if chosen.only.lower() in contestant.name.lower() and (contestant.ours or not chosen.quick):
                 row = tortured(contestant, server, crowds=(2,) if chosen.quick else (2, 10))
                 rows += [] if row is None else [row]

@@ -194,8 +194,13 @@ class OverflowValues:
             return False
         return True
 
-    async def swap(self, change: EntryChange, before: Entry | None) -> int:
+    async def swap(self, change: EntryChange, before: Entry | None, **provenance: Any) -> int:
         """Make a change if the entry is still this one, and return the new version.
+
+        Args:
+            change: The change.
+            before: The entry that must be there; None if there must be none.
+            **provenance: `writer`, `once`, `fence` and `timeout`; see `KV`.
 
         Raises:
             VersionConflict: It is another one, or there is one and there should be none.
@@ -214,6 +219,7 @@ class OverflowValues:
                     *change.packed.named(change.key),
                     *dead,
                 ],
+                **provenance,
             )
         except (Refused, VersionConflict):
             await self.forget([change])

@@ -1,0 +1,152 @@
+"""Records: JSON values of any size, one in each entry, that several processes change by compare and set.
+
+Beside its value an entry has a few fields of it, so that a listing can choose records without reading the
+values of those that are blobs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.errors import ValidationError, VersionConflict
+from holdfast.integrations.entries import MOST_RACES, pause_after
+from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from holdfast.handles.kv import KV
+    from holdfast.integrations.key_names import KeyNames
+    from holdfast.model import Entry
+
+
+class Record(NamedTuple):
+    """A record as it was read."""
+
+    value: Any
+    version: int
+    entry: Entry
+
+
+class Listed(NamedTuple):
+    """A record of a listing, whose value was not read."""
+
+    parts: tuple[str, ...]
+    fields: dict[str, Any]
+    entry: Entry
+
+
+class Records:
+    """The records of one kind in a namespace.
+
+    Args:
+        kv: The namespace.
+        names: The names of their keys.
+        noun: What one of them is called, for messages.
+        fields: Returns what an entry shows beside the value.
+    """
+
+    def __init__(
+        self,
+        kv: KV,
+        names: KeyNames,
+        noun: str,
+        fields: Callable[[Any], dict[str, Any]] = lambda _: {},
+    ) -> None:
+        self._kv = kv
+        self._names = names
+        self._noun = noun
+        self._fields = fields
+        self._values = OverflowValues(kv, lambda entry: self._content(entry)["value"])
+
+    async def get(self, *parts: str) -> Record | None:
+        """Return a record, or None.
+
+        Raises:
+            ValidationError: The entry is no record, so something else has written it.
+        """
+        return await self.read(await self._kv.get(self._names.key(*parts)))
+
+    async def read(self, entry: Entry | None) -> Record | None:
+        """Return the record of an entry; a later one if it was replaced meanwhile."""
+        read = await self._values.read(entry)
+        return None if read is None else Record(read[1], read[0].version, read[0])
+
+    async def set(
+        self, *parts: str, value: Any, before: Entry | None, ttl: int | None = None, **provenance: Any
+    ) -> int:
+        """Set a record if its entry is still this one, and return the new version.
+
+        Raises:
+            VersionConflict: It is another one, or there is one and there should be none.
+        """
+        key = self._names.key(*parts)
+        packed = await self._values.pack(value, ttl=ttl)
+        content = {"fields": self._fields(value), "value": packed.stored}
+        change = EntryChange(key, packed, self._names.wrapped(content, *parts), ttl)
+        return await self._values.swap(change, before, **provenance)
+
+    async def update(
+        self, *parts: str, change: Callable[[Record | None], Any], ttl: int | None = None, **provenance: Any
+    ) -> tuple[Any, int]:
+        """Set a record to what a function makes of it, again if another writer was faster.
+
+        Args:
+            *parts: The name.
+            change: Takes the record and returns the new value. It may be called often, and raise to change
+                nothing. If it returns the very value that the record has, nothing is written.
+            ttl: Seconds until the record expires; None for never.
+            **provenance: `writer`, `once`, `fence` and `timeout`; see `KV`.
+
+        Returns:
+            The value and its version.
+        """
+        lost = 0
+        while True:
+            record = await self.get(*parts)
+            value = change(record)
+            if record is not None and value is record.value:
+                return record.value, record.version
+            before = None if record is None else record.entry
+            try:
+                version = await self.set(*parts, value=value, before=before, ttl=ttl, **provenance)
+            except VersionConflict:
+                lost += 1
+                if lost == MOST_RACES:
+                    raise
+                await pause_after(lost)
+                continue
+            return value, version
+
+    async def delete(self, *parts: str) -> bool:
+        """Remove a record and return whether it was there."""
+        [before] = await self._values.replace([EntryChange(self._names.key(*parts))])
+        return before is not None
+
+    async def delete_all(self, *parts: str) -> int:
+        """Remove all records whose names begin with these parts and return how many there were."""
+        return await self._values.delete_all(self._names.prefix(*parts))
+
+    async def list(self, *parts: str, reverse: bool = False) -> AsyncIterator[Listed]:
+        """List the records whose names begin with these parts, in the order of their keys."""
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(
+                self._names.prefix(*parts), values=True, limit=CHANGES, cursor=cursor, reverse=reverse
+            )
+            for entry in page.entries or ():
+                fields = self._content(entry)["fields"]
+                name = self._names.parts(entry.key, entry.value)
+                assert name is not None
+                yield Listed(name, fields, entry)
+            if (cursor := page.cursor) is None:
+                return
+
+    def _content(self, entry: Entry) -> dict[str, Any]:
+        try:
+            content = self._names.unwrapped(entry.key, entry.value)
+        except (KeyError, TypeError):
+            content = None
+        if not (isinstance(content, dict) and "value" in content and isinstance(content.get("fields"), dict)):
+            raise ValidationError(f"the entry {entry.key!r} is not {self._noun}", field="value")
+        return content
