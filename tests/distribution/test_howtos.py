@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.distribution.conftest import Install
 
 FOLDERS: Final = (ROOT / "docs" / "howto", ROOT / "docs" / "tutorial")
-INSTALLED: Final = re.compile(r"pip install '?holdfast-kv(?:\[([a-z,-]+)\])?'?$", re.MULTILINE)
+INSTALLED: Final = re.compile(r"pip install '?holdfast-kv(?:\[([a-z0-9,-]+)\])?'?$", re.MULTILINE)
 THE_READERS: Final = {
     "nats": "a bot has a client of NATS of its own",
     "pytest": "who tests has pytest",
