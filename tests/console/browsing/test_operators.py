@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from playwright.async_api import expect
 
-from tests.browser import NARROW
+from tests.browser import AXE, NARROW
 from tests.console import sample
 
 if TYPE_CHECKING:
@@ -261,3 +261,18 @@ async def test_settings_are_filtered(enter: Enter) -> None:
     await page.get_by_label("Filter").fill("no such words")
     await page.get_by_text("No setting matches.").wait_for()
     assert page.url.endswith("/ui/settings?given=1&filter=no+such+words")
+
+
+async def test_a_page_that_is_not_allowed_keeps_the_frame(console: Console, enter: Enter) -> None:
+    """A 403 has the rail of the visitor's own pages, says who asks, and leads to the login."""
+    made = await console.store.tokens().create(plugin="weather")
+    window = await enter(made.token)
+    page = await window.open("/ui/kv/trivia")
+    await expect(page.locator("h1")).to_have_text("Not allowed")
+    await expect(page.get_by_role("alert")).to_contain_text("You are here as weather")
+    await expect(page.get_by_role("navigation").get_by_role("link", name="Tokens")).to_have_count(0)
+    await expect(page.locator(".visitor")).to_contain_text("weather")
+    assert not AXE.exists() or await window.obstacles() == []
+    window.faults.clear()  # the browser reports the 403
+    await page.get_by_role("link", name="Log in with another token").click()
+    await expect(page.get_by_label("Token")).to_be_focused()

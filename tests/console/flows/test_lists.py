@@ -76,3 +76,29 @@ async def test_a_new_entry_must_be_json_and_not_exist(service: Served, look: Loo
     entry = await service.store.kv("fresh").get("a/../b c")
     assert entry is not None
     assert entry.value == {"a": 1}
+
+
+async def test_the_list_of_keys_shows_its_age_and_follows_changes(service: Served, look: Look) -> None:
+    """A list says when it was read and how many keys a prefix has, and shows what is written meanwhile."""
+    await fill(service, "fresh-list", "user:a", "user:b", "other")
+    page = (await look("/ui/kv/fresh-list?prefix=user:")).page
+    await expect(page.locator("main")).to_contain_text("2 shown of 2 below user:")
+    await expect(page.locator(".age")).to_contain_text("read")
+    await service.store.kv("fresh-list").set("user:c", 1)
+    await expect(page.get_by_role("link", name="user:c")).to_be_visible()
+    await expect(page.locator("main")).to_contain_text("3 shown of 3 below user:")
+    await page.get_by_label("Choose user:a").check()
+    await service.store.kv("fresh-list").set("user:d", 1)
+    await expect(page.locator(".age")).to_contain_text("changed since it was read")
+    await expect(page.get_by_label("Choose user:a")).to_be_checked()
+    await page.get_by_role("button", name="Refresh").click()
+    await expect(page.get_by_role("link", name="user:d")).to_be_visible()
+
+
+async def test_many_keys_below_a_prefix_are_counted_on_demand(service: Served, look: Look) -> None:
+    """A branch that is counted in part says so, and is counted whole when a person asks."""
+    await fill(service, "counted", *(f"big:{half}:{number}" for half in "ab" for number in range(2_600)))
+    page = (await look("/ui/kv/counted?prefix=big:")).page
+    await expect(page.locator(".age")).to_contain_text("+ below big:")
+    await page.get_by_role("button", name="Count").click()
+    await expect(page.locator(".age")).to_contain_text("of 5,200 below big:")

@@ -105,3 +105,45 @@ async def test_the_overview_says_what_needs_a_person(service: Served, look: Look
     await expect(page.locator(".chart")).to_have_count(6)
     await page.get_by_role("link", name="kv/full uses 100% of its quota of keys").click()
     await expect(page.locator("h1")).to_have_text("kv/full")
+
+
+async def test_a_press_on_a_change_filters_by_it(service: Served, look: Look) -> None:
+    """A press on the namespace, writer or kind of a change shows only such, and the rate is counted."""
+    kv = service.store.kv("pressed")
+    await kv.set("one", 1, writer="ann")
+    await kv.set("two", 1, writer="ben")
+    page = (await look("/ui/live")).page
+    await page.get_by_role("button", name="kv/pressed").first.click()
+    await page.wait_for_url("**/ui/live?namespace=kv%2Fpressed")
+    await page.get_by_role("button", name="ann", exact=True).click()
+    await expect(page.get_by_role("link", name="two")).to_have_count(0)
+    await expect(page.get_by_label("Writer contains")).to_have_value("ann")
+    await kv.delete("one", writer="ann")
+    await page.get_by_role("button", name="deleted", exact=True).click()
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.get_by_role("button", name="Show all").click()
+    await expect(page.get_by_role("link", name="two")).to_be_visible()
+    await expect(page.locator(".rate rect")).to_have_count(0)
+    await kv.set("three", 1)
+    await expect(page.locator(".rate rect")).to_have_count(1)
+
+
+async def test_a_page_that_is_not_there_keeps_the_frame(service: Served, look: Look) -> None:
+    """A 404 has the rail, the visitor and a way back, and shows nothing of the page before."""
+    await service.store.kv("framed").set("here", 1)
+    window = await look("/ui/blobs/framed/none")
+    page = window.page
+    window.faults.clear()  # the browser reports the 404
+    await expect(page.locator("h1")).to_have_text("Not found")
+    await expect(page.locator(".visitor")).to_contain_text("open mode")
+    await expect(page.get_by_role("alert")).to_contain_text("there is no such blob")
+    await page.get_by_role("link", name="Browse").click()
+    await page.get_by_role("link", name="kv/framed").click()
+    await expect(page.get_by_role("link", name="here", exact=True)).to_be_visible()
+    await page.evaluate("history.pushState(null, '', '/ui/nowhere/else')")
+    await page.evaluate("dispatchEvent(new PopStateEvent('popstate'))")
+    await expect(page.get_by_role("alert")).to_contain_text("the console has no such page")
+    await expect(page.get_by_role("link", name="here", exact=True)).to_have_count(0)
+    window.faults.clear()
+    await page.get_by_role("link", name="Overview").first.click()
+    await expect(page.locator("h1")).to_have_text("Overview")

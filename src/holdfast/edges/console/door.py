@@ -154,29 +154,27 @@ class ConsoleDoor:
         return await self._page(scope)
 
     async def _page(self, scope: Scope) -> Response:
-        """Answer the JSON of a page."""
+        """Answer the JSON of a page. A refusal also says who asks, so that a browser keeps the frame."""
         service = self.service
         if service is None:
             raise starting_or_stopping()
         token = await self._guard.token_of(scope)
-        located = page_at(scope["raw_path"])
-        if located is None:
-            raise InvalidSubject("the console has no such page")
-        page, path = located
-        visit = Visit(service, self._parts, token=token, path=path, query=_query(scope))
+        about = {"now": service.now(), "version": holdfast.__version__, "caller": caller(token)}
+        visit = None
         try:
+            located = page_at(scope["raw_path"])
+            if located is None:
+                raise InvalidSubject("the console has no such page")
+            page, path = located
+            visit = Visit(service, self._parts, token=token, path=path, query=_query(scope))
             shown = await page.view(visit)
         except HoldfastError as error:
-            if not visit.has_called:
-                raise
-            return _data(responses.problem(error))  # the service has recorded it
-        about = {
-            "page": page.name,
-            "now": service.now(),
-            "version": holdfast.__version__,
-            "caller": caller(token),
-        }
-        return _data(responses.plain(about | shown))
+            if visit is None or not visit.has_called:  # else the service has recorded it
+                service.refused(scope["path"], error)
+            refusal = responses.problem(error)
+            body = msgspec.json.encode(msgspec.json.decode(refusal.body) | about)
+            return _data(refusal._replace(body=body))
+        return _data(responses.plain({"page": page.name} | about | shown))
 
     async def _log_in(self, scope: Scope, receive: Receive) -> Response:
         """Open a session for a token or for the secret of a link."""

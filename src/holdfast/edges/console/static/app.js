@@ -18,11 +18,41 @@ async function moduleOf(name) {
 
 const here = () => location.pathname + location.search;
 
+const path = (href) => new URL(href, location.href).pathname;
+
 /** An address never reveals a value, since any link could then: only a person on the page does. */
 const masked = (href) => (/[?&](reveal|why)=/.test(href) ? withQuery(href, { reveal: null, why: null }) : href);
 
+const TITLES = { 400: "Wrong address", 403: "Not allowed", 404: "Not found" };
+
+/** A page that is refused or not there: why, who asks, and where else to go. */
+function Refused({ error, href, caller, retry }) {
+  const above = path(href).split("/").slice(0, -1).join("/") || "/";
+  const final = error.status in TITLES;
+  return html`<section class="card refused" role="alert">
+    <p><strong>${error.message}</strong></p>
+    <p class="muted"><code>${decoded(href)}</code>${error.code && html` <code>${error.code}</code>`}</p>
+    ${error.status === 403 && caller && html`<p>You are here as <strong>${caller.owner}</strong>. Another token may be allowed to see this.</p>`}
+    <div class="actions">
+      ${!final && html`<button type="button" class="primary" onClick=${retry}>Try again</button>`}
+      ${/^\/ui\/(kv|tables|blobs)(\/|$)/.test(above) && html`<a class="button" href=${above}>Go to ${decoded(above)}</a>`}
+      <a class="button" href="/">Overview</a>
+      ${error.status === 403 && caller?.kind !== "open" && html`<a class="button" href="/ui/login">Log in with another token</a>`}
+    </div>
+  </section>`;
+}
+
+/** An address as people write it; as it is if it can't be decoded. */
+function decoded(href) {
+  try {
+    return decodeURI(href);
+  } catch {
+    return href;
+  }
+}
+
 function App() {
-  const [state, setState] = useState({ doc: null, module: null, error: null, href: here() });
+  const [state, setState] = useState({ doc: null, module: null, error: null, href: here(), frame: null });
   const [busy, setBusy] = useState(true);
   const [help, setHelp] = useState(false);
   const under = useRef(null);
@@ -45,7 +75,12 @@ function App() {
         const module = await moduleOf("login");
         setState({ doc: null, module, error: null, href });
       } else {
-        setState((before) => ({ ...before, error, href }));
+        // What is shown stays if it could not be read again. Another page is not there, and nothing stands for it.
+        setState((before) => {
+          const again = before.doc && path(before.href) === path(href);
+          const frame = error.problem?.caller ? error.problem : before.doc ?? before.frame;
+          return { ...before, ...(again ? {} : { doc: null, module: null }), error, href, frame };
+        });
       }
     }
     if (under.current === control) setBusy(false);
@@ -88,9 +123,8 @@ function App() {
 
   useKeyboard(go, () => setHelp(true));
 
-  const { doc, module, error, href } = state;
-  const lost = error?.status === 404 && !doc;
-  const title = lost ? "Not found" : module?.title ? module.title(doc, href) : "";
+  const { doc, module, error, href, frame } = state;
+  const title = error && !doc ? (TITLES[error.status] ?? "Not available") : module?.title ? module.title(doc, href) : "";
   useEffect(() => {
     document.title = title ? `${title} · Holdfast` : "Holdfast";
   }, [title]);
@@ -99,13 +133,14 @@ function App() {
   const Shown = module?.default;
   const plain = module?.plain;
   const inside = html`
-    ${error && html`<${Problem} error=${error} retry=${lost ? null : () => load(here())} />`}
+    ${error && doc && html`<${Problem} error=${error} retry=${() => load(here())} />`}
+    ${error && !doc && html`<${Refused} error=${error} href=${href} caller=${frame?.caller} retry=${() => load(here())} />`}
     ${Shown && html`<${Shown} key=${doc?.page} doc=${doc} href=${href} go=${go} reload=${reload} />`}
     ${!Shown && !error && html`<p class="muted loading">Loading…</p>`}
   `;
   if (plain) return html`<main id="main" class="plain" tabindex="-1">${inside}</main>`;
   return html`
-    <${Frame} doc=${doc} title=${title} crumbs=${module?.crumbs?.(doc, href)} busy=${busy} onHelp=${() => setHelp(true)}>
+    <${Frame} doc=${doc ?? frame} title=${title} crumbs=${module?.crumbs?.(doc, href)} busy=${busy} onHelp=${() => setHelp(true)}>
       ${inside}
     <//>
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}

@@ -4,7 +4,7 @@ import { html, useCallback, useEffect, useLayoutEffect, useRef, useState } from 
 import { Bulk, ChosenBar, Pick, PickAll, useChosen } from "../parts/bulk.js";
 import { ago, bytes, entryHref, number, span, withQuery } from "../parts/format.js";
 import { call, page as fetchPage, requestId, WRITER } from "../parts/net.js";
-import { announce, Dialog, Empty, Problem, Section, Tag, useTyped } from "../parts/ui.js";
+import { announce, Dialog, Empty, Problem, Section, Tag, useEvery, useTyped } from "../parts/ui.js";
 import { NewEntry } from "../parts/edit.js";
 
 export const title = (doc) => doc?.namespace || "Browse";
@@ -108,36 +108,52 @@ function VirtualList({ rows, height, row, more, label }) {
   </div>`;
 }
 
+/** Counts all keys below the prefix of an address, part by part, once it is told to. */
+function useCount(href, begun) {
+  const [state, setState] = useState({ count: 0, counting: begun, error: null });
+  useEffect(() => {
+    if (!begun) return undefined;
+    const control = new AbortController();
+    (async () => {
+      let cursor = null;
+      let count = 0;
+      try {
+        do {
+          const part = await fetchPage(withQuery(href, { count: "1", cursor, filter: null, sort: null }), control.signal);
+          count += part.count;
+          cursor = part.cursor;
+          setState({ count, counting: Boolean(cursor), error: null });
+        } while (cursor);
+      } catch (error) {
+        if (!control.signal.aborted) setState({ count, counting: false, error });
+      }
+    })();
+    return () => control.abort();
+  }, [href, begun]);
+  return state;
+}
+
+/** How many keys are below the prefix: as the tree has counted them, and all of them on demand. */
+function Below({ doc, href }) {
+  const [begun, setBegun] = useState(false);
+  const { count, counting, error } = useCount(href, begun);
+  useEffect(() => setBegun(false), [href]);
+  if (!doc.prefix && doc.held) return html` of ${number(doc.held.keys)}`;
+  if (!doc.tree) return null;
+  if (begun && !error) return html` of ${number(count)}${counting ? "…" : ""} below <code>${doc.prefix}</code>`;
+  const { branches, leaves, whole } = doc.tree;
+  const known = branches.reduce((sum, one) => sum + one.count, leaves);
+  const exact = whole && !branches.some((one) => one.more);
+  return html` of ${number(known)}${exact ? "" : "+"}${doc.prefix && html` below <code>${doc.prefix}</code>`}
+    ${!exact && html` <button type="button" class="quiet" onClick=${() => setBegun(true)}>Count</button>`}`;
+}
+
 /** Deletes all keys below a prefix: first the count, then the prefix typed by hand. */
 function PrefixDelete({ doc, href, onClose, done }) {
-  const [count, setCount] = useState(0);
-  const [counting, setCounting] = useState(true);
+  const { count, counting, error: uncounted } = useCount(href, true);
   const [typed, setTyped] = useState("");
   const [gone, setGone] = useState(null);
   const [error, setError] = useState(null);
-
-  useEffect(() => {
-    let stopped = false;
-    (async () => {
-      let cursor = null;
-      let total = 0;
-      try {
-        do {
-          const part = await fetchPage(withQuery(href, { count: "1", cursor, filter: null, sort: null }));
-          total += part.count;
-          cursor = part.cursor;
-          if (stopped) return;
-          setCount(total);
-        } while (cursor);
-      } catch (refusal) {
-        setError(refusal);
-      }
-      setCounting(false);
-    })();
-    return () => {
-      stopped = true;
-    };
-  }, []);
 
   async function remove(event) {
     event.preventDefault();
@@ -169,17 +185,48 @@ function PrefixDelete({ doc, href, onClose, done }) {
         <strong>${number(count)}${counting && "…"} keys</strong> of <code>${doc.namespace}</code> begin with
         ${" "}<code>${doc.prefix}</code>. ${counting && "Still counting."}
       </p>
+      ${uncounted && html`<${Problem} error=${uncounted} />`}
       <label for="typed">Type the prefix to delete them</label>
       <input id="typed" class="mono" autocomplete="off" spellcheck="false" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
       ${error && html`<${Problem} error=${error} />`}
       <div class="actions">
-        <button type="submit" class="danger" disabled=${counting || typed !== doc.prefix || gone != null}>
+        <button type="submit" class="danger" disabled=${counting || uncounted || typed !== doc.prefix || gone != null}>
           ${gone == null ? `Delete ${number(count)} keys` : `${number(gone)} deleted…`}
         </button>
         <button type="button" onClick=${onClose}>Cancel</button>
       </div>
     </form>
   <//>`;
+}
+
+const LOOK = 5000;
+
+/**
+ * The time of the store, and whether the namespace has changed since the page was read. If it has, the page is read
+ * again, unless that would take rows away that someone has scrolled to or chosen: `still` is false then.
+ */
+function useFresh(doc, { still, reload }) {
+  const read = useRef(Date.now());
+  const [past, setPast] = useState(0);
+  const [stale, setStale] = useState(false);
+  useEffect(() => {
+    read.current = Date.now();
+    setPast(0);
+    setStale(false);
+  }, [doc]);
+  useEvery(1000, () => setPast(Date.now() - read.current));
+  useEvery(LOOK, async () => {
+    if (!doc.held) return; // the token does not allow stats
+    try {
+      const { version } = await call(doc.family, doc.owner, "stats");
+      if (version === doc.held.version) return;
+    } catch {
+      return; // the age says how old the page is
+    }
+    if (still && doc.tree?.whole) reload();
+    else setStale(true);
+  });
+  return { now: doc.now + past, stale, refresh: () => reload() };
 }
 
 export default function Browse({ doc, href, go, reload }) {
@@ -210,6 +257,8 @@ export default function Browse({ doc, href, go, reload }) {
     }
   }, [href, cursor]);
 
+  const { now, stale, refresh } = useFresh(doc, { still: !dialog && !chosen.chosen.length && rows.length === doc.rows.length, reload });
+
   const find = (text) => go(withQuery(href, { filter: text, cursor: null }), { replace: true, quiet: true });
   const [filter, typed] = useTyped(doc.filter, find);
   const sorted = (event) => go(withQuery(href, { sort: event.target.value === "key" ? null : event.target.value, cursor: null }), { replace: true });
@@ -237,8 +286,10 @@ export default function Browse({ doc, href, go, reload }) {
       <${Section}
         title="Keys"
         id="keys"
-        aside=${html`<span class="muted">
-          ${number(rows.length)} shown${doc.held && !doc.prefix && !filtering ? ` of ${number(doc.held.keys)}` : ""}
+        aside=${html`<span class="muted age">
+          <span>${number(rows.length)} shown${!filtering && html`<${Below} doc=${doc} href=${href} />`}</span>
+          <span class=${stale ? "warn-text" : ""}>${stale ? "changed since it was read" : "read"} ${ago(doc.now, now)}</span>
+          <button type="button" class="quiet" onClick=${refresh}>Refresh</button>
         </span>`}
       >
         ${picks && html`<${ChosenBar} picks=${picks} actions=${[["Delete", () => setDialog(picks.chosen), true]]} />`}
@@ -252,7 +303,7 @@ export default function Browse({ doc, href, go, reload }) {
                   <span class="writer">Writer</span><span class="num size">Size</span><span class="num">Written</span><span class="num">Expires</span>
                 </span>
               </div>
-              <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${doc.now} picks=${picks} />`} />`
+              <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${now} picks=${picks} />`} />`
           : html`<${Empty} title=${filtering ? "No key matches" : "There are no keys here"}>
               ${cursor ? `${number(looked)} keys were searched so far.` : filtering ? "Try another part of a key." : "Write one with set, or choose another prefix."}
             <//>`}

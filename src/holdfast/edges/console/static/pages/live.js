@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { Choose } from "../parts/actions.js";
 import { clock, entryHref, number, withQuery } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
-import { Empty, Section, Tag, useTyped } from "../parts/ui.js";
+import { Empty, Section, Tag, useEvery, useTyped } from "../parts/ui.js";
 
 export const title = () => "Live";
 
@@ -35,7 +35,29 @@ function Filters({ doc, href, go }) {
     <${Choose} label="Change" name="op" value=${filters.op} options=${[["", "all"], ...OPS.map((op) => [op, op])]} href=${href} go=${go} />
     <${Typed} ...${shared} name="prefix" label="Key begins with" first />
     <${Typed} ...${shared} name="writer" label="Writer contains" />
+    ${Object.values(filters).some(Boolean) && html`<button type="button" onClick=${() => go(location.pathname)}>Show all</button>`}
   </div>`;
+}
+
+const MINUTE = 60;
+const RECENT = 10;
+
+/** How many changes came in each of the last seconds, as bars, and how many a second of late. */
+function Rate({ counts, begun }) {
+  const [now, setNow] = useState(Date.now());
+  useEvery(1000, () => setNow(Date.now()));
+  const second = Math.floor(now / 1000);
+  const bars = Array.from({ length: MINUTE }, (_, past) => counts.current.get(second - MINUTE + past) ?? 0);
+  const span = Math.max(1, Math.min(RECENT, second - Math.floor(begun.current / 1000)));
+  const rate = bars.slice(-span).reduce((sum, one) => sum + one, 0) / span;
+  const most = Math.max(1, ...bars);
+  const text = `${rate >= 10 ? number(Math.round(rate)) : number(Number(rate.toFixed(1)))} / s`;
+  return html`<span class="rate" title=${`changes a second in the last ${span} s; at most ${number(most)} in the last minute`}>
+    <svg viewBox="0 0 60 16" role="img" aria-label="Changes in each second of the last minute">
+      ${bars.map((one, x) => one > 0 && html`<rect key=${x} x=${x} y=${16 - (one / most) * 16} width="1" height=${(one / most) * 16} />`)}
+    </svg>
+    <strong>${text}</strong>
+  </span>`;
 }
 
 /** The key without what all keys of a project begin with. */
@@ -56,9 +78,19 @@ export default function Live({ doc, href, go }) {
   const [lost, setLost] = useState(null);
   const since = useRef(doc.since);
   const under = useRef(false);
+  const counts = useRef(new Map());
+  const begun = useRef(Date.now());
 
   const take = (answer, fresh) => {
     since.current = answer.since;
+    const second = Math.floor(Date.now() / 1000);
+    if (fresh) {
+      counts.current = new Map();
+      begun.current = Date.now();
+    } else if (answer.changes.length) {
+      counts.current.set(second, (counts.current.get(second) ?? 0) + answer.changes.length);
+      for (const past of counts.current.keys()) if (past < second - MINUTE) counts.current.delete(past);
+    }
     const gaps = answer.gaps.map((namespace) => ({ gap: true, namespace, version: `gap ${Date.now()}`, at: new Date().toISOString() }));
     setRows((before) => [...answer.changes.toReversed(), ...gaps, ...(fresh ? [] : before)].slice(0, KEPT));
   };
@@ -97,6 +129,11 @@ export default function Live({ doc, href, go }) {
     };
   }, [paused, href]);
 
+  /** A part of a change that shows only such changes when it is pressed. */
+  const only = (name, text, shown = text) =>
+    doc.filters[name] === text
+      ? shown
+      : html`<button type="button" class="only" title=${`Show only ${text}`} onClick=${() => go(withQuery(href, { [name]: text, since: null }))}>${shown}</button>`;
   const count = `${rows.length === KEPT ? "The last " : ""}${number(rows.length)} changes`;
   const [tone, word] = lost ? ["bad", "not connected"] : paused ? ["warn", "paused"] : ["good", "live"];
   return html`
@@ -104,7 +141,7 @@ export default function Live({ doc, href, go }) {
     <${Section}
       title=${rows.length ? count : "Changes"}
       id="changes"
-      aside=${html`<span class="state"><${Tag} tone=${tone}>${word}<//> <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button></span>`}
+      aside=${html`<span class="state"><${Rate} counts=${counts} begun=${begun} /> <${Tag} tone=${tone}>${word}<//> <button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? "Resume" : "Pause"}</button></span>`}
     >
       ${lost && html`<p class="note-line" role="status">${lost.message} Trying again.</p>`}
       ${paused && !lost && html`<p class="note-line" role="status">Changes wait at the service. Resume shows all of them.</p>`}
@@ -117,10 +154,10 @@ export default function Live({ doc, href, go }) {
                   ? html`<tr key=${one.version}><td colspan="6" class="bad-text">Changes of ${one.namespace} are missing here: the journal no longer has them.</td></tr>`
                   : html`<tr key=${`${one.namespace} ${one.version}`}>
                       <td class="at" title=${one.at}>${clock(one.at)}</td>
-                      <td><${Tag} tone=${TONES[one.op]}>${one.op}<//></td>
-                      <td class="key muted">${one.namespace}</td>
+                      <td>${only("op", one.op, html`<${Tag} tone=${TONES[one.op]}>${one.op}<//>`)}</td>
+                      <td class="key muted">${only("namespace", one.namespace)}</td>
                       <td class="key what"><a data-row href=${target(one)} title=${one.key}>${ownKey(one)}</a></td>
-                      <td class="key by">${one.last_writer}</td>
+                      <td class="key by">${one.last_writer && only("writer", one.last_writer)}</td>
                       <td class="num">${number(one.version)}</td>
                     </tr>`,
               )}

@@ -73,8 +73,9 @@ export function durationOf(seconds) {
   return text || "0s";
 }
 
+/** How long ago a moment was, which is text or milliseconds. */
 export const ago = (at, now) => {
-  const past = (now - Date.parse(at)) / 1000;
+  const past = (now - (typeof at === "number" ? at : Date.parse(at))) / 1000;
   return past < 1.5 ? "just now" : `${span(past, 1)} ago`;
 };
 
