@@ -369,7 +369,7 @@ async def test_a_session_ends_with_its_token(
                             pass
                     await asyncio.gather(*named("holdfast mcp notifications"), return_exceptions=True)
                 assert (await stays.call("put", key="a", value=1))["success"]
-        assert not here.mcp._sessions["kv/trivia"].users
+        assert not here.mcp._sessions["kv/trivia", False].users
 
 
 def named(name: str) -> list[asyncio.Task[Any]]:
@@ -453,7 +453,7 @@ async def test_plugins_without_sessions_make_room(here: Served, monkeypatch: pyt
     for number in range(5):
         async with agent(here, await token_for(here, f"plugin{number}")) as one:
             assert (await one.call("put", key="a", value=number))["success"]
-    assert here.mcp._sessions.keys() == {"kv/held", "kv/plugin4"}
+    assert here.mcp._sessions.keys() == {("kv/held", False), ("kv/plugin4", False)}
     assert held.status_code == 200
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,14 @@ import holdfast
 from holdfast.edges.cli import run
 from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.memory import TOOLS, MemoryHandlers
-from tests.edges.mcp.agents import Agent
+from tests.edges.http.ground import served
+from tests.edges.mcp.agents import REVISIONS, Agent
+from tests.edges.mcp.http_agents import agent, token_for
 from tests.edges.mcp.test_stdio import command
+from tests.nats import lasting_nats_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from holdfast.store import Store
@@ -42,7 +46,7 @@ async def memory(store: Store, name: str = "tester", *, read_only: bool = False)
     """Connect a client to a memory."""
     caller = StoreCaller(store, store.kv("notes"), read_only=read_only)
     info = Implementation(name=name, version="1")
-    async with Client(MemoryHandlers(caller).server(), client_info=info) as client:
+    async with Client(MemoryHandlers(lambda ctx: caller).server(), client_info=info) as client:
         yield Agent(client)
 
 
@@ -150,6 +154,84 @@ async def test_read_only_memory_offers_what_reads(store: Store) -> None:
         assert "names is not what open_nodes takes" in wrong.content[0].text
         long: Any = await agent.result("search_nodes", query="x" * 3_000)
         assert "2048 characters" in long.content[0].text
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[str]:
+    """The address of a NATS server."""
+    with lasting_nats_server() as url:
+        yield url
+
+
+async def learn_together(agents: list[Agent], turns: int = 4) -> None:
+    """Let clients add observations to one entity at once; each must be there afterwards."""
+    await agents[0].call("create_entities", entities=[ADA])
+
+    async def learn(agent: Agent, number: int) -> None:
+        for turn in range(turns):
+            addition = {"entityName": "Ada", "contents": [f"{number}.{turn}"]}
+            await agent.call("add_observations", observations=[addition])
+
+    await asyncio.gather(*(learn(agent, number) for number, agent in enumerate(agents)))
+    [entity] = (await agents[-1].call("open_nodes", names=["Ada"]))["entities"]
+    wanted = ["likes plums", *(f"{number}.{turn}" for number in range(len(agents)) for turn in range(turns))]
+    assert sorted(entity["observations"]) == sorted(wanted)
+
+
+async def test_memory_over_http(bus: str, tmp_path: Path) -> None:
+    """Clients over HTTP share the memory of their token's plugin; the history says which wrote what."""
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(served(tmp_path / "state.db", bus, open_mode=False))
+        token = await token_for(here, "notes")
+        agents = []
+        for number in range(4):
+            info = Implementation(name=f"client-{number}", version="1")
+            mode = REVISIONS[number % len(REVISIONS)]
+            client = agent(here, token, path="/mcp/memory", mode=mode, client_info=info)
+            agents.append(await stack.enter_async_context(client))
+        assert {tool.name for tool in (await agents[0].client.list_tools()).tools} == TOOLS.keys()
+        await learn_together(agents)
+        changes = await here.store.kv("notes").history("entity/Ada")
+        assert Counter(change.last_writer for change in changes) == {
+            **{f"client-{number}": 4 for number in range(1, 4)},
+            "client-0": 5,
+        }
+        operator = await token_for(here, operator=True)
+        async with agent(here, operator, path="/mcp/memory/kv/notes/mcp") as one:
+            assert len((await one.call("read_graph"))["entities"]) == 1
+        async with agent(here, token) as plain:  # the catalogue is at its own path
+            assert (await plain.call("get", key="entity/Ada"))["exists"]
+
+
+async def test_token_that_only_reads_a_memory(bus: str, tmp_path: Path) -> None:
+    """A token without the verb that writes is shown the tools that read, and may use no others."""
+    async with served(tmp_path / "state.db", bus, open_mode=False) as here:
+        token = await token_for(here, "notes", verbs=["get", "get_many", "list"])
+        async with agent(here, token, path="/mcp/memory") as one:
+            names = {tool.name for tool in (await one.client.list_tools()).tools}
+            assert names == {"read_graph", "search_nodes", "open_nodes"}
+            assert await one.call("read_graph") == {"entities": [], "relations": []}
+            assert (await one.result("create_entities", entities=[ADA])).is_error
+        bearer = f"Bearer {await token_for(here, 'other')}"
+        refused = await here.ask("POST", "/mcp/memory/kv/notes", {}, authorization=bearer)
+        assert refused.status_code == 403
+        assert (await here.ask("POST", "/mcp/memory/x", {}, authorization=bearer)).status_code == 404
+
+
+@pytest.mark.unmeasured
+async def test_memory_of_many_processes_on_one_file(tmp_path: Path) -> None:
+    """Several servers over stdio, each a process, share the memory in one SQLite file and lose nothing."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(60))
+        agents = []
+        for number in range(3):
+            words = ("--memory", "--plugin", "notes", "--url", "state.db", "--writer", f"agent-{number}")
+            client = await stack.enter_async_context(Client(command(tmp_path, *words)))
+            agents.append(Agent(client))
+        await learn_together(agents)
+    async with holdfast.open(tmp_path / "state.db") as store:
+        changes = await store.kv("notes").history("entity/Ada")
+    assert Counter(change.last_writer for change in changes) == {"agent-0": 5, "agent-1": 4, "agent-2": 4}
 
 
 @pytest.mark.unmeasured

@@ -3,6 +3,7 @@
     /mcp                               the plugin or project of the caller's token
     /mcp/kv/{plugin}                   this plugin, for operators and, in open mode, for this machine
     /mcp/semantic/{tenant}/{project}   this project, for the same
+    /mcp/memory, /mcp/memory/kv/…      the same as a memory of entities, relations and observations
 
 Clients may write slashes at both ends, and append `/mcp` to the address of a server that they were given.
 
@@ -62,6 +63,7 @@ LISTEN: Final = "subscriptions/listen"
 """The method whose answer is a stream."""
 _EVENTS: Final = b"text/event-stream"
 _WELL_KNOWN: Final = "/.well-known/"
+_MEMORY: Final = "memory"
 _PARTS: Final = {"kv": 2, "semantic": 3}
 """The number of parts of the path of each family, after `/mcp`."""
 _SDK: Final = "holdfast.edges.mcp.sessions"
@@ -82,7 +84,8 @@ class McpDoor:
         self.service: RequestService | None = None
         self._guard = guard
         self._store = store
-        self._sessions: dict[str, Sessions] = {}
+        self._sessions: dict[tuple[str, bool], Sessions] = {}
+        """The sessions, by namespace and whether it is used as a memory."""
         self._held = HeldTokens(guard)
         self._looking: asyncio.Task[None] | None = None
         self._closings: set[asyncio.Task[None]] = set()
@@ -108,7 +111,7 @@ class McpDoor:
         began = False
         try:
             caller = await self._caller(service, scope)
-            sessions = await self._of(caller)
+            sessions = await self._of(caller, memory=_is_memory(scope["path"]))
             sessions.in_use += 1
             answer = _Answer(scope, send, caller, self._held)
             try:
@@ -168,28 +171,28 @@ class McpDoor:
             raise PermissionDenied(f"this token is for {token.owner}")
         return ServedCaller(service, self._store, place, token)
 
-    async def _of(self, caller: ServedCaller) -> Sessions:
-        """Return the sessions of a caller's plugin or project.
+    async def _of(self, caller: ServedCaller, *, memory: bool) -> Sessions:
+        """Return the sessions of a caller's plugin or project, or of its memory.
 
         Raises:
             Unsupported: The SDK is not installed.
             Busy: Too many plugins and projects have sessions.
         """
-        namespace = caller.kv.namespace
-        if namespace not in self._sessions:
+        name = caller.kv.namespace, memory
+        if name not in self._sessions:
             with extras.needed("mcp", "the path /mcp"):
                 # It takes a second, for which other requests must not wait.
                 sdk: Any = await seams.aside(importlib.import_module, _SDK)
             if self.service is None:
                 raise Unavailable("the service is stopping", retry_after=1.0)
-            if namespace not in self._sessions:  # another request may have been faster
+            if name not in self._sessions:  # another request may have been faster
                 unused = self._make_room()
-                self._sessions[namespace] = sdk.Sessions(self.most_body)
+                self._sessions[name] = sdk.Sessions(self.most_body, memory=memory)
                 if self._looking is None or self._looking.done():
                     self._looking = asyncio.create_task(self._look(), name="holdfast mcp tokens")
                 if unused is not None:
                     self._closing(unused)
-        return self._sessions[namespace]
+        return self._sessions[name]
 
     def _make_room(self) -> Sessions | None:
         """Forget the plugin or project that has used no session for longest, if there are too many.
@@ -421,16 +424,31 @@ def _trimmed(scope: Scope) -> Scope:
     return {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
 
 
+def _parts(path: str) -> list[str]:
+    """Return the parts of a path after `/mcp`."""
+    return f"/{path.strip('/')}".removeprefix(MCP).strip("/").split("/")
+
+
+def _is_memory(path: str) -> bool:
+    """Return whether a path names a memory."""
+    return _parts(path)[0] == _MEMORY
+
+
 def _named(path: str) -> PathOwner | None:
     """Return what a path names; None if it leaves that to the token."""
-    parts = f"/{path.strip('/')}".removeprefix(MCP).strip("/").split("/")
+    parts = _parts(path)
+    if parts[0] == _MEMORY:
+        parts = parts[1:] or [""]
     if parts[-1] == MCP[1:] and len(parts) == _PARTS.get(parts[0], 0) + 1:
         parts.pop()  # a client has appended it
     family, *owner = parts or [""]
     if not family:
         return None
     if family not in _PARTS:
-        raise InvalidSubject("the path must be /mcp, /mcp/kv/<plugin> or /mcp/semantic/<tenant>/<project>")
+        raise InvalidSubject(
+            "the path must be /mcp, /mcp/kv/<plugin> or /mcp/semantic/<tenant>/<project>, or one of these "
+            "that begins with /mcp/memory"
+        )
     return place_of(family, "/".join(owner))
 
 

@@ -23,15 +23,20 @@ from msgspec import field
 import holdfast
 from holdfast import seams
 from holdfast.edges.mcp.server import client_name
-from holdfast.errors import HoldfastError, KeyNotFound, PermissionDenied, ValidationError, VersionConflict
+from holdfast.errors import (
+    DatabaseError,
+    HoldfastError,
+    KeyNotFound,
+    PermissionDenied,
+    ValidationError,
+    VersionConflict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from holdfast.edges.mcp.callers import ToolCaller
     from holdfast.edges.mcp.server import Context
-    from holdfast.handles.kv import KV
-    from holdfast.model import Entry
 
 INSTRUCTIONS: Final = (
     "This is a memory that you share with other agents: entities with observations about them, and relations "
@@ -91,13 +96,13 @@ class KnowledgeGraph:
     """The graph in a namespace.
 
     Args:
-        kv: The namespace.
+        caller: The caller of the tools, who reads and writes the namespace.
         writer: The name of the client, for the entries that it writes.
     """
 
-    def __init__(self, kv: KV, writer: str | None = None) -> None:
-        self._kv = kv
-        self._provenance: dict[str, Any] = {} if writer is None else {"writer": writer}
+    def __init__(self, caller: ToolCaller, writer: str | None = None) -> None:
+        self._caller = caller
+        self._provenance: dict[str, Any] = {} if writer is None else {"last_writer": writer}
 
     async def create_entities(self, entities: list[Entity]) -> list[dict[str, Any]]:
         """Store the entities whose names are new, and return them."""
@@ -260,33 +265,33 @@ class KnowledgeGraph:
 
     async def _entries(self, prefix: str) -> dict[str, dict[str, Any]]:
         """Return the values below a prefix by their keys, the oldest first."""
-        entries: list[Entry] = []
+        entries: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            page = await self._kv.list(prefix, values=True, cursor=cursor)
-            entries += page.entries or ()
-            if (cursor := page.cursor) is None:
+            page = await self._caller.call("list", {"prefix": prefix, "values": True, "cursor": cursor})
+            entries += page["entries"]
+            if (cursor := page["cursor"]) is None:
                 break
-        entries.sort(key=lambda entry: entry.created_at)
-        return {entry.key: entry.value for entry in entries}
+        entries.sort(key=lambda entry: entry["created_at"])
+        return {entry["key"]: entry["value"] for entry in entries}
 
     async def _change(self, keys: Iterable[str], change: Callable[[Known], tuple[Writes, T]]) -> T:
         """Write what a function makes of entries, all or none, and anew if another client was faster."""
         wanted, lost = list(dict.fromkeys(keys)), 0
         while True:
-            entries = await self._kv.get_many(wanted) if wanted else []
+            reply = await self._caller.call("get_many", {"keys": wanted}) if wanted else {"results": []}
             known: dict[str, Any] = {}
             checks = []
-            for key, entry in zip(wanted, entries, strict=True):
-                if isinstance(entry, HoldfastError):
-                    raise entry
-                known[key] = None if entry is None else entry.value
-                checks.append({"key": key, "version": 0 if entry is None else entry.version})
+            for key, entry in zip(wanted, reply["results"], strict=True):
+                if not entry["success"]:
+                    raise DatabaseError(entry["message"])
+                known[key] = entry["value"] if entry["exists"] else None
+                checks.append({"key": key, "version": entry["version"] if entry["exists"] else 0})
             writes, result = change(known)
             if not writes:
                 return result
             try:
-                await self._kv.batch(checks=checks, writes=writes, **self._provenance)
+                await self._caller.call("batch", {"checks": checks, "writes": writes, **self._provenance})
             except VersionConflict:
                 lost += 1
                 if lost == _MOST_RACES:
@@ -419,10 +424,17 @@ TOOLS: Final = {
 
 
 class MemoryHandlers:
-    """The handlers of a server with the tools of the memory alone."""
+    """The handlers of a server with the tools of the memory alone.
 
-    def __init__(self, caller: ToolCaller) -> None:
-        self._caller = caller
+    Args:
+        caller_of: Returns the caller of a request.
+    """
+
+    def __init__(self, caller_of: Callable[[Context], ToolCaller]) -> None:
+        self._caller = caller_of
+
+    def close(self) -> None:
+        """End what is left open, which is nothing here."""
 
     def server(self) -> Server[Any]:
         """Return the server."""
@@ -438,22 +450,20 @@ class MemoryHandlers:
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        tools = [_shown(name, tool) for name, tool in TOOLS.items() if self._allows(tool)]
+        caller = self._caller(ctx)
+        tools = [_shown(name, tool) for name, tool in TOOLS.items() if _allows(caller, tool)]
         return types.ListToolsResult(tools=tools)
-
-    def _allows(self, tool: MemoryTool) -> bool:
-        return not tool.writes or self._caller.allows("batch")
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = TOOLS.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:60]!a}")
-        caller = self._caller
+        caller = self._caller(ctx)
         try:
-            if not self._allows(tool):
-                raise PermissionDenied("this server was started with --read-only")
+            if not _allows(caller, tool):
+                raise PermissionDenied("this memory may be read but not changed by you")
             payload = caller.bypass.arguments(params.arguments or {})
-            graph = KnowledgeGraph(caller.kv, caller.writer or client_name(ctx))
+            graph = KnowledgeGraph(caller, caller.writer or client_name(ctx))
             answer = await _called(graph, params.name, tool, payload)
         except HoldfastError as error:
             content = types.TextContent(text=error.message)
@@ -464,6 +474,10 @@ class MemoryHandlers:
             text = json.dumps(answer, indent=2, ensure_ascii=False)
             structured = {tool.result: answer} if tool.result else answer
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=structured)
+
+
+def _allows(caller: ToolCaller, tool: MemoryTool) -> bool:
+    return not tool.writes or caller.allows("batch")
 
 
 def _called(graph: KnowledgeGraph, name: str, tool: MemoryTool, payload: bytes) -> Awaitable[Any]:

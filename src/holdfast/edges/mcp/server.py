@@ -102,6 +102,10 @@ class Handlers:
         self._caller = caller_of
         self.subscriptions = Subscriptions()
 
+    def close(self) -> None:
+        """End all subscriptions."""
+        self.subscriptions.close()
+
     def server(self) -> Server[Any]:
         """Return the server."""
         return Server(

@@ -18,6 +18,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from holdfast import seams
+from holdfast.edges.mcp.memory import MemoryHandlers
 from holdfast.edges.mcp.server import Handlers
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ class Sessions:
 
     Args:
         most_body: Maximum size of a request's body in bytes.
+        memory: Whether the tools are those of a memory.
     """
 
-    def __init__(self, most_body: int) -> None:
-        self._handlers = Handlers(_caller)
+    def __init__(self, most_body: int, *, memory: bool = False) -> None:
+        self._handlers = MemoryHandlers(_caller) if memory else Handlers(_caller)
         self._manager = StreamableHTTPSessionManager(
             self._handlers.server(),
             session_idle_timeout=IDLE_SECONDS,
@@ -62,7 +64,7 @@ class Sessions:
 
     async def aclose(self) -> None:
         """End all sessions and streams."""
-        self._handlers.subscriptions.close()
+        self._handlers.close()
         self._stop.set()
         await asyncio.gather(self._task, return_exceptions=True)
 

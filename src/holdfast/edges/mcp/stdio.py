@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio import wrap_file
 from mcp.server.stdio import stdio_server
 
+from holdfast.edges.mcp.memory import MemoryHandlers
 from holdfast.edges.mcp.server import Handlers
 
 if TYPE_CHECKING:
@@ -24,19 +25,18 @@ if TYPE_CHECKING:
 
     from holdfast.edges.mcp.bypass import SdkBypass
     from holdfast.edges.mcp.callers import ToolCaller
-    from holdfast.edges.mcp.memory import MemoryHandlers
 
 _IN: Final = 0
 _OUT: Final = 1
 _ERRORS: Final = 2
 
 
-async def serve_stdio(caller: ToolCaller, handlers: MemoryHandlers | None = None) -> int | None:
+async def serve_stdio(caller: ToolCaller, *, memory: bool = False) -> int | None:
     """Serve one caller until its client closes stdin, or until SIGINT or SIGTERM.
 
     Args:
         caller: The caller.
-        handlers: What answers it; the tools of the catalogue if not given.
+        memory: Whether the tools are those of a memory, instead of those of the catalogue.
 
     Returns:
         The signal, if there was one. The caller must then end the process with `os._exit`: a thread still
@@ -46,7 +46,8 @@ async def serve_stdio(caller: ToolCaller, handlers: MemoryHandlers | None = None
     stopped: asyncio.Future[int] = loop.create_future()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, stopped, number)
-    server = (handlers or Handlers(lambda ctx: caller)).server()
+    handlers = MemoryHandlers if memory else Handlers
+    server = handlers(lambda ctx: caller).server()
     serving = asyncio.create_task(_serve(server, caller.bypass), name="holdfast mcp stdio")
     await asyncio.wait((serving, stopped), return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():

@@ -57,7 +57,7 @@ async def mcp(
 
     An MCP client starts this command; --print-config prints what to put into its settings. A running service
     offers the same over HTTP at /mcp. With --memory the plugin is a memory of entities, relations and
-    observations, with the nine tools of server-memory.
+    observations, with the nine tools of server-memory; a running service offers that at /mcp/memory.
 
     Parameters
     ----------
@@ -82,18 +82,18 @@ async def mcp(
         # late: optional package, which takes a second to import
         from holdfast.edges.mcp.bypass import SdkBypass
         from holdfast.edges.mcp.callers import StoreCaller
-        from holdfast.edges.mcp.memory import KnowledgeGraph, MemoryHandlers
+        from holdfast.edges.mcp.memory import KnowledgeGraph
         from holdfast.edges.mcp.stdio import serve_stdio
     async with target.look() if read_only else target.open() as store:
         keys = target.keys(store)
         if import_file is not None:
             lines = import_file.read_text().splitlines()  # noqa: ASYNC240 - nothing else runs meanwhile
-            entities, relations = await KnowledgeGraph(keys, writer).import_lines(lines)
+            entities, relations = await KnowledgeGraph(StoreCaller(store, keys), writer).import_lines(lines)
             say(f"new entities: {entities}, new relations: {relations}")
             return
         caller = StoreCaller(store, keys, read_only=read_only, writer=writer, bypass=SdkBypass())
         say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
-        signal = await serve_stdio(caller, MemoryHandlers(caller) if memory else None)
+        signal = await serve_stdio(caller, memory=memory)
     if signal is not None:
         os._exit(128 + signal)  # see serve_stdio; the store is closed by now
 
@@ -117,7 +117,7 @@ def print_block(name: str, target: Target, *, read_only: bool, writer: str | Non
     server: dict[str, Any]
     if target.address.startswith(("http://", "https://")):
         headers = {"Authorization": f"Bearer {client.variable % TOKEN}"}
-        server = {"type": "http", "url": _mcp_url(target), "headers": headers}
+        server = {"type": "http", "url": _mcp_url(target, memory=memory), "headers": headers}
         say(f"set {TOKEN} to the token of holdfast token create {' '.join(arguments)}")
     else:
         options = [*(["--memory"] if memory else []), *(["--read-only"] if read_only else [])]
@@ -156,7 +156,8 @@ def _url(target: Target) -> str:
     return address if "://" in address else str(Path(address).absolute())
 
 
-def _mcp_url(target: Target) -> str:
+def _mcp_url(target: Target, *, memory: bool) -> str:
     address = urlsplit(target.address)
     host = address.netloc.rpartition("@")[2]
-    return urlunsplit((address.scheme, host, f"{address.path.rstrip('/')}/mcp", "", ""))
+    path = f"{address.path.rstrip('/')}/mcp{'/memory' if memory else ''}"
+    return urlunsplit((address.scheme, host, path, "", ""))
