@@ -284,6 +284,7 @@ async def test_workers_take_turns(store: Store) -> None:
         await turn.__aexit__(None, None, None)
     await taken.release()
     assert texts(await session.get_items()) == ["1"]
+    await session.add_items([item(3)])  # a task whose turn is over writes without one
 
 
 async def test_session_of_an_earlier_version_goes_on(store: Store) -> None:
@@ -317,13 +318,18 @@ async def test_session_of_an_earlier_version_goes_on(store: Store) -> None:
     assert not [key for key in (await kv.list()).keys if "cleared" in key]
 
 
-async def test_pop_takes_what_is_the_latest_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_pop_takes_what_is_the_latest_then(
+    store: Store, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
     """An item that another worker adds while one is being popped is the one that is popped."""
     kv = store.kv("desk")
     session, added = HoldfastSession("s", kv), list[str]()
     await session.add_items([item("first")])
     await session.add_items([item("popped before")])
     await session.pop_item()
+    if replaced:
+        await session.replace_items([item("first")], since=(await session.snapshot()).head)
     change = session._change
 
     async def late(*arguments: Any) -> int:

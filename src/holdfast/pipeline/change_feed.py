@@ -134,9 +134,12 @@ class ChangeFeed:
 
     async def _catch_up(self, engine: Engine) -> None:
         while self._behind:
-            name = next(iter(self._behind))
-            await self._read(engine, name)
-            self._behind.pop(name, None)
+            name, _ = self._behind.popitem()  # a commit during the read puts it back
+            try:
+                await self._read(engine, name)
+            except BaseException:
+                self._behind[name] = None
+                raise
 
     async def _read(self, engine: Engine, name: str) -> None:
         """Pass on what the journal of a namespace has after what was passed on."""

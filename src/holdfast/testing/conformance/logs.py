@@ -291,6 +291,12 @@ class LogRules(Fixtures):
         assert await numbers(copy) == [2, 3]
         assert (await copy.append("log", 3, keep=2)).number == 4
         assert await numbers(copy) == [3, 4]
+        await store.load("kv/other", [items[0]], keep_versions=True)
+        other = store.kv("other")
+        await other.delete(items[0].key)
+        assert (
+            await other.append("log", 1)
+        ).number == 2  # the number of an item that is gone is not given again
 
     async def test_a_log_refuses_items_after_the_last_number(self, kv: KV, store: Store) -> None:
         """A log whose numbers are used up refuses items, and says so."""
