@@ -75,6 +75,7 @@ from holdfast.model import (
 )
 from holdfast.registry import open, register_engine
 from holdfast.store import Store
+from holdfast.tracing import record_spans, traced
 
 if TYPE_CHECKING:
     from holdfast import sync
@@ -154,9 +155,11 @@ __all__ = [
     "attr",
     "if_not_exists",
     "open",
+    "record_spans",
     "register_engine",
     "request_id",
     "sync",
+    "traced",
 ]
 
 __version__ = "0.1.0"

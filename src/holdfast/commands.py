@@ -347,7 +347,7 @@ class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
 
     @property
     def asked(self) -> "WriteCommand":
-        """This command as its request id is remembered, without deadline and principal."""
+        """This command as its request id is remembered, without deadline, principal and trace."""
         return msgspec.structs.replace(self, origin=self.origin.asked)
 
 

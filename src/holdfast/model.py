@@ -224,6 +224,7 @@ class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A slow request of a service. It has no value, and only the first of several keys.
 
     `plugin` is the caller: a plugin, `tenant/project`, or `OPERATOR`. `error_code` is None for a success.
+    `trace_id` is None if the request belongs to no trace.
     """
 
     number: int
@@ -234,6 +235,7 @@ class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
     milliseconds: float
     error_code: str | None
     request_id: str | None
+    trace_id: str | None = None
 
 
 class SlowPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.tracing import Trace
+
 
 class Fence(msgspec.Struct, frozen=True, gc=False):
     """A condition of a write: `token` must be the newest token of the lock.
@@ -26,7 +28,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     the id names an intention: it is True or unset, and whoever comes again with the id gets the first reply,
     whatever else the command says. `deadline` is a time
     of the store in milliseconds, after which the command must not take effect. `principal` is the
-    authenticated caller; if unset, the program that has opened the store. A retry may carry others of both.
+    authenticated caller; if unset, the program that has opened the store. `trace` is the trace that the call
+    belongs to. A retry may carry others of these three.
     """
 
     writer: str
@@ -37,13 +40,15 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline: int | msgspec.UnsetType = msgspec.UNSET
     principal: str | msgspec.UnsetType = msgspec.UNSET
     once: bool | msgspec.UnsetType = msgspec.UNSET
+    trace: Trace | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def asked(self) -> Origin:
-        """This origin without deadline and principal, for a command's parts and for remembered requests."""
-        if self.deadline is msgspec.UNSET and self.principal is msgspec.UNSET:
+        """This origin for a command's parts and for remembered requests: what a retry may change is unset."""
+        unset = msgspec.UNSET
+        if self.deadline is unset and self.principal is unset and self.trace is unset:
             return self
-        return msgspec.structs.replace(self, deadline=msgspec.UNSET, principal=msgspec.UNSET)
+        return msgspec.structs.replace(self, deadline=unset, principal=unset, trace=unset)
 
 
 def origin_fields(origin: Origin) -> dict[str, Any]:

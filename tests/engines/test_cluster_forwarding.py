@@ -7,9 +7,12 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import holdfast
-from holdfast import seams
+from holdfast import seams, tracing
 from holdfast.bus.connection import Connection
 from holdfast.commands import Delete, Deleted
 from holdfast.decide import Outcome
@@ -117,6 +120,27 @@ def test_groups_in_one_message_get_their_own_records() -> None:
     assert [record.key for record in first.journal] == ["old", "a"]
     assert [record.key for record in second.journal] == ["b"]
     assert (first.results, second.results) == ([Deleted(version=2)], [Deleted(version=1)])
+
+
+async def test_a_forwarded_write_keeps_its_trace(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both nodes record what they do for a write in one trace, and the audit names it."""
+    monkeypatch.setattr(tracing, "spans", None)
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.set_policy("kv/trivia", Policy(audit=True))
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    holdfast.record_spans(provider)
+    with holdfast.traced("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"):
+        await other.kv("trivia").set("key", 2)
+    spans = {span.context.span_id: span for span in exporter.get_finished_spans() if span.context}
+    [commit] = [span for span in spans.values() if span.name == "commit"]
+    engines = [span for span in spans.values() if span.name == "engine"]
+    assert all(span.parent and spans[span.parent.span_id] is commit for span in engines)
+    assert sorted(bool((span.attributes or {})["holdfast.forwarded"]) for span in engines) == [False, True]
+    [record] = (await one.audit("kv/trivia").log(trace_id="4bf92f3577b34da6a3ce929d0e0e4736")).records
+    assert record.key == "key"
 
 
 async def test_a_node_without_callers_gives_up_the_shard(nodes: Nodes) -> None:

@@ -10,13 +10,13 @@ import json
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
+import holdfast
 from tests import postgres_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import holdfast
-
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 RECORDS = 6
 """How many changes of one key an audit tells of at the beginning of a test."""
 COLUMNS = "value, created_at, updated_at, version, last_writer"
@@ -107,9 +107,12 @@ class Ground:
         self.table = Table(url, kv.namespace)
 
     async def fill(self) -> None:
-        """Make the records."""
+        """Make the records. Every other request belongs to a trace."""
         for number in range(RECORDS):
-            await self.kv.set("k", number, writer="alice", spec_ref="doc", semantics={"purpose": "config"})
+            with holdfast.traced(None if number % 2 else PARENT):
+                await self.kv.set(
+                    "k", number, writer="alice", spec_ref="doc", semantics={"purpose": "config"}
+                )
 
     async def found(self, **noted: Any) -> tuple[int | None, str]:
         """Where the audit is broken, and how."""

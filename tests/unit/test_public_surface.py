@@ -18,6 +18,7 @@ from holdfast.verbs.fields import Provenance
 
 NAMES: Final = {
     *("KEEP", "KV", "Store", "open", "register_engine", "request_id", "sync"),
+    *("record_spans", "traced"),
     *("Item", "ItemChange", "ItemChanges", "ItemConflict", "ItemPage", "ReaperHandle", "Tables"),
     *("attr", "if_not_exists"),
     *("AuditEntry", "AuditPage", "TrashEntry", "TrashPage", "Verdict"),
@@ -106,13 +107,13 @@ FIELDS: Final = {
     ),
     "AuditEntry": (
         "number at writer op key version_before version purpose request_id spec_ref before after signed_by "
-        "previous signature principal form"
+        "previous signature principal form trace_id"
     ),
     "AuditPage": "records next",
     "TrashEntry": "key op at by version purpose expires_at purged_at value",
     "TrashPage": "entries truncated cursor",
     "SlowPage": "requests next slow instance",
-    "SlowRequest": "number at plugin verb key milliseconds error_code request_id",
+    "SlowRequest": "number at plugin verb key milliseconds error_code request_id trace_id",
     "Verdict": "whole records head broken_at reason",
     "Compared": "whole entries unrecorded expired found",
     "Discrepancy": "key what number reason",

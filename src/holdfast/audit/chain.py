@@ -99,7 +99,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_un
     """A change and its author. `before` and `after` are keyed hashes of the value; None where there was none.
 
     `writer` is the author that the request names, `principal` the authenticated caller. Records of earlier
-    versions lack the form and the principal; their signatures don't cover these fields.
+    versions lack the form and the principal; their signatures don't cover these fields. `trace_id` is that of
+    the trace that the request belongs to, if it belongs to one.
     """
 
     form: int | msgspec.UnsetType = msgspec.UNSET
@@ -113,6 +114,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_un
     version: int
     purpose: str | None
     request_id: str | None
+    trace_id: str | msgspec.UnsetType = msgspec.UNSET
     spec_ref: str | None
     before: str | None
     after: str | None

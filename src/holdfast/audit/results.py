@@ -11,7 +11,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One record of the audit: who changed what, and when.
 
     `writer` is the writer that the request names, and `principal` the authenticated caller. Records of
-    earlier versions have no `principal` and no `form`.
+    earlier versions have no `principal` and no `form`. `trace_id` names the trace that the request belongs
+    to, if it belongs to one.
 
     `before` and `after` are keyed hashes (HMAC-SHA-256) of the values, None where there was none. `signature`
     is that of the record, made with the key named `signed_by`; `previous` is that of the record before it.
@@ -34,6 +35,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signature: str
     principal: str | None = None
     form: int | None = None
+    trace_id: str | None = None
 
 
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):

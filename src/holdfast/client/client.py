@@ -30,6 +30,7 @@ from holdfast.pipeline.caller import Service
 from holdfast.pipeline.write_log import report
 from holdfast.replies import StatsReply
 from holdfast.stored import entry_of
+from holdfast.tracing import current
 from holdfast.wire.blobs import (
     FIELDS,
     HEADER,
@@ -265,7 +266,7 @@ class Client(Service):
         else:
             payload = dialect.request(fields)
         reply = await self.transport.ask(
-            subject, payload, seconds=seconds, late=late, repeat=repeat, fields=text
+            subject, payload, seconds=seconds, late=late, repeat=repeat, fields=text, trace=current()
         )
         if HEADER in reply.head:
             return {**decode((reply.header(FIELDS) or "").encode()), "data": reply.data}

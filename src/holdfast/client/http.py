@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holdfast import masking, seams
 from holdfast.bus.address import seconds_in
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from holdfast.client.transport import Late
+    from holdfast.tracing import Trace
     from holdfast.wire.dialects import Dialect
 
 MOST_HEAD: Final = 65_536
@@ -141,12 +143,13 @@ class Broken(Exception):
 
 
 class HttpRequest(NamedTuple):
-    """A request. `told` is the header line for a body that is not JSON but bytes."""
+    """A request. `told` is the header line for a body that is not JSON but bytes, `more` are other lines."""
 
     method: str
     path: str
     body: bytes | None = None
     told: str = ""
+    more: str = ""
 
 
 class HttpReply(NamedTuple):
@@ -255,7 +258,7 @@ class HttpConnection:
 
     def _send(self, asked: HttpRequest) -> None:
         body = asked.body
-        head = f"{asked.method} {asked.path} HTTP/1.1\r\n{self._head}"
+        head = f"{asked.method} {asked.path} HTTP/1.1\r\n{self._head}{asked.more}"
         if body is not None:
             kind = asked.told + "Content-Type: application/octet-stream" if asked.told else JSON
             head += f"{kind}\r\nContent-Length: {len(body)}\r\n"
@@ -380,6 +383,7 @@ class HttpTransport(ServiceTime):
         late: Late,
         repeat: bool = False,
         fields: str | None = None,
+        trace: Trace | UnsetType = UNSET,
     ) -> HttpAnswer:
         """Post a request to a path and wait for the reply, as the plugin dialect of NATS would spell it.
 
@@ -390,6 +394,7 @@ class HttpTransport(ServiceTime):
             late: Makes the error to raise if the reply does not arrive in time.
             repeat: Whether the request may be sent again after a lost connection. Never set it for a write.
             fields: The fields of the request, if its body is bytes.
+            trace: The trace that the request belongs to.
 
         Raises:
             Unavailable: The service can't be reached.
@@ -399,7 +404,7 @@ class HttpTransport(ServiceTime):
         if len(payload) > MOST_PAYLOAD:
             raise ValueTooLarge(f"the request has {len(payload)} bytes, more than {MOST_PAYLOAD}")
         reply = await self.exchange(
-            "POST", subject, payload, seconds=seconds, late=late, repeat=repeat, fields=fields
+            "POST", subject, payload, seconds=seconds, late=late, repeat=repeat, fields=fields, trace=trace
         )
         return self._understood(subject, reply, repeat=repeat)
 
@@ -413,6 +418,7 @@ class HttpTransport(ServiceTime):
         late: Late,
         repeat: bool,
         fields: str | None = None,
+        trace: Trace | UnsetType = UNSET,
     ) -> HttpReply:
         """Send a request and return the response; see `ask`."""
         if self._closed:
@@ -422,7 +428,7 @@ class HttpTransport(ServiceTime):
         try:
             async with asyncio.timeout(seconds):
                 return await self._attempts(
-                    HttpRequest(method, path, payload, _headed(fields)), repeat=repeat
+                    HttpRequest(method, path, payload, _headed(fields), _lines(trace)), repeat=repeat
                 )
         except TimeoutError:
             raise late() from None
@@ -586,6 +592,13 @@ def _trouble(body: bytes) -> str:
 def _headed(told: str | None) -> str:
     """Return the header that tells the fields of a body that is bytes."""
     return "" if told is None else f"{FIELDS}: {in_ascii(told)}\r\n"
+
+
+def _lines(trace: Trace | UnsetType) -> str:
+    """Return the header lines that name a trace."""
+    if isinstance(trace, UnsetType):
+        return ""
+    return "".join(f"{name}: {value}\r\n" for name, value in trace.headers.items())
 
 
 def _length(headers: dict[str, str]) -> int:

@@ -14,6 +14,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec import UNSET, UnsetType
+
 from holdfast import seams
 from holdfast.bus.address import nats_address
 from holdfast.bus.connection import Connection
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.bus.connection import Subscription
     from holdfast.bus.protocol import Message
     from holdfast.client.transport import Late
+    from holdfast.tracing import Trace
     from holdfast.wire.dialects import Dialect
 
 AGAIN_SECONDS: Final = 0.1
@@ -121,6 +124,7 @@ class NatsTransport(ServiceTime):
         repeat: bool = False,
         served: bool = False,
         fields: str | None = None,
+        trace: Trace | UnsetType = UNSET,
     ) -> Message:
         """Send a request and wait for the reply.
 
@@ -132,6 +136,7 @@ class NatsTransport(ServiceTime):
             repeat: Whether the request may be resent after a lost connection. Never set it for a write.
             served: Whether a service is known to run, so that a missing responder means a denied subject.
             fields: The fields of the request, if its body is bytes.
+            trace: The trace that the request belongs to.
 
         Raises:
             PermissionDenied: The server does not let this user send to the subject.
@@ -144,7 +149,10 @@ class NatsTransport(ServiceTime):
         if not self._client.is_connected:
             reason = "" if self._refused is None else f": {self._refused}"
             raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}{reason}")
-        head = b"" if fields is None else block({FIELDS: fields})
+        head = b""
+        if fields is not None or not isinstance(trace, UnsetType):
+            headers = {} if isinstance(trace, UnsetType) else trace.headers
+            head = block(headers if fields is None else {FIELDS: fields, **headers})
         if len(head) + len(payload) > self._client.max_payload:
             size = len(head) + len(payload)
             raise ValueTooLarge(f"the request has {size} bytes, more than the NATS server accepts")
@@ -167,7 +175,14 @@ class NatsTransport(ServiceTime):
         await self._require_service(subject, seconds)
         # The request was not delivered, so it is safe to resend: a service may have started meanwhile.
         return await self.ask(
-            subject, payload, seconds=seconds, late=late, repeat=repeat, served=True, fields=fields
+            subject,
+            payload,
+            seconds=seconds,
+            late=late,
+            repeat=repeat,
+            served=True,
+            fields=fields,
+            trace=trace,
         )
 
     async def _require_service(self, subject: str, seconds: float) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from msgspec import UNSET
+
 from holdfast import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msgspec import UnsetType
+
     from holdfast.errors import HoldfastError
+    from holdfast.tracing import Trace
 
     Late: TypeAlias = Callable[[], HoldfastError]
     """Makes the error to raise if no reply arrives in time."""
@@ -41,8 +46,12 @@ class Transport(Protocol):
         late: Late,
         repeat: bool = False,
         fields: str | None = None,
+        trace: Trace | UnsetType = UNSET,
     ) -> Reply:
-        """Send a request and wait for the reply. `fields` are those of a payload that is bytes."""
+        """Send a request and wait for the reply.
+
+        `fields` are those of a payload that is bytes. `trace` is the trace that the request belongs to.
+        """
         ...
 
     def listen(self, subject: str, heard: Callable[[Any], None]) -> Subscription:

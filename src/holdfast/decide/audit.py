@@ -63,6 +63,7 @@ def add_record(
             version=record.version,
             purpose=record.purpose,
             request_id=record.request_id,
+            trace_id=_trace_id(draft, record),
             spec_ref=spec_ref,
             before=_hash(secret, before),
             after=_hash(secret, after),
@@ -107,6 +108,15 @@ def _principal(draft: Draft, record: Record) -> str:
     if record.op == "expired" or not isinstance(command, WriteCommand):
         return HOLDFAST
     return EMBEDDED if command.origin.principal is msgspec.UNSET else command.origin.principal
+
+
+def _trace_id(draft: Draft, record: Record) -> str | msgspec.UnsetType:
+    """Return the id of the trace that the current command belongs to. An expiry belongs to none."""
+    command = draft.command
+    if record.op == "expired" or not isinstance(command, WriteCommand):
+        return msgspec.UNSET
+    trace = command.origin.trace
+    return msgspec.UNSET if isinstance(trace, msgspec.UnsetType) else trace.trace_id
 
 
 def _rotated(draft: Draft, head: Head, name: str, secret: bytes) -> Head:

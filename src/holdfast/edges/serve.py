@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
-from holdfast import seams
+from holdfast import seams, tracing
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
@@ -102,7 +102,8 @@ async def serve(
         _log.warning(ignored)
     stop = _stop_signal()
     try:
-        await _serve_until(stop, config, sources=sources or {}, say=say)
+        with tracing.exported(config.trace_exporter):
+            await _serve_until(stop, config, sources=sources or {}, say=say)
     except StoppedEarly as early:
         _log.info("%s", early.message)
     _log.info("stopped")

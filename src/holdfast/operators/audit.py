@@ -81,6 +81,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True):
     op: str | None = None
     purpose: str | None = None
     request_id: str | None = None
+    trace_id: str | None = None
     since: int | None = None
     until: int | None = None
 
@@ -108,6 +109,7 @@ class Audit:
         op: str | None = None,
         purpose: str | None = None,
         request_id: str | None = None,
+        trace_id: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
     ) -> AuditPage:
@@ -125,6 +127,7 @@ class Audit:
             op: What happened, such as `set`.
             purpose: The purpose in the entry's semantics.
             request_id: The id of the request.
+            trace_id: The id of the trace that the request belongs to.
             since: Time of the earliest record, as a `datetime` or ISO 8601 text; UTC if it has no zone.
             until: Time before which the records were made.
 
@@ -146,6 +149,7 @@ class Audit:
             op=None if op is None else rules.identity(op, field="op"),
             purpose=None if purpose is None else rules.identity(purpose, field="purpose"),
             request_id=None if request_id is None else rules.identity(request_id, field="request_id"),
+            trace_id=None if trace_id is None else rules.identity(trace_id, field="trace_id"),
             since=None if since is None else rules.time(since, field="since"),
             until=None if until is None else rules.time(until, field="until"),
         )
@@ -378,6 +382,7 @@ def _fields(namespace: str, query: AuditQuery) -> dict[str, Any]:
         "op": query.op,
         "purpose": query.purpose,
         "request_id": query.request_id,
+        "trace_id": query.trace_id,
         "since": None if query.since is None else moment(query.since),
         "until": None if query.until is None else moment(query.until),
     }
@@ -385,8 +390,10 @@ def _fields(namespace: str, query: AuditQuery) -> dict[str, Any]:
 
 def _entry(record: AuditRecord) -> AuditEntry:
     fields = msgspec.structs.asdict(record)
-    form, principal = (None if one is msgspec.UNSET else one for one in (record.form, record.principal))
-    return AuditEntry(**fields | {"at": moment(record.at), "form": form, "principal": principal})
+    known: dict[str, Any] = {
+        name: None if field is msgspec.UNSET else field for name, field in fields.items()
+    }
+    return AuditEntry(**known | {"at": moment(record.at)})
 
 
 def _fits(record: AuditRecord, query: AuditQuery) -> bool:
@@ -396,6 +403,7 @@ def _fits(record: AuditRecord, query: AuditQuery) -> bool:
         and query.op in (None, record.op)
         and query.purpose in (None, record.purpose)
         and query.request_id in (None, record.request_id)
+        and query.trace_id in (None, record.trace_id)
         and (query.since is None or record.at >= query.since)
         and (query.until is None or record.at < query.until)
     )

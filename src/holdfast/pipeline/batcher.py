@@ -25,8 +25,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UnsetType
 
-from holdfast import seams
+from holdfast import seams, tracing
 from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.engine import CannotShareTransaction
 from holdfast.errors import HoldfastError, InternalError, Unavailable
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from holdfast.commands import Command, Result
     from holdfast.engine import Sharer
+    from holdfast.tracing import Spans
 
 _log = logging.getLogger("holdfast")
 
@@ -241,6 +243,8 @@ class Batcher:
         """
         if self._closed:
             raise Unavailable("the store is closed")
+        if tracing.spans is not None:
+            command, tell = _traced(tracing.spans, command, tell)
         touched, unsettled = touched_by(command), self._unsettled
         for address in touched:
             unsettled[address] = unsettled.get(address, 0) + 1
@@ -489,6 +493,24 @@ class Carriers:
                 self._owner.drop(lane)
             elif not self.add(lane):
                 self._owner.drain_alone(lane)
+
+
+def _traced(
+    spans: Spans, command: Command, tell: Callable[[Any], None]
+) -> tuple[Command, Callable[[Any], None]]:
+    """Begin the span of a command from its submission to its outcome, around what the engine does."""
+    origin = command.origin if isinstance(command, WriteCommand) else None
+    if origin is None or isinstance(origin.trace, UnsetType) or not origin.trace.sampled:
+        return command, tell
+    span = spans.begin("commit", origin.trace)
+    if span is None:
+        return command, tell
+
+    def ended(result: Any) -> None:
+        span.end(result.code if isinstance(result, HoldfastError) else None)
+        tell(result)
+
+    return msgspec.structs.replace(command, origin=msgspec.structs.replace(origin, trace=span.trace)), ended
 
 
 def touched_by(command: Command) -> Sequence[tuple[str, str | None]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET
 
+from holdfast import seams, tracing
 from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Many, WriteCommand
 from holdfast.decide import Outcome
@@ -75,6 +76,7 @@ class Executor:
         late = too_late(commands, self._clock.now())
         if late:
             return await self._run_the_rest(commands, late)
+        began = 0 if tracing.spans is None else seams.wall_ns()
         try:
             try:
                 outcome = await self._engine.transact(commands, self._clock.now)
@@ -88,6 +90,9 @@ class Executor:
                 self._report(commands, [error] * len(commands))
                 raise
             outcome = await self._one_by_one(commands, error)
+        finally:
+            if tracing.spans is not None:
+                tracing.spans.record_engine(commands, began)
         if any(map(_may_be_full, set(map(type, outcome.results)))):
             outcome = await self._after_sweeping(commands, outcome)
         return GroupDone(outcome.results, partial(self._tell_of, commands, outcome))

@@ -14,6 +14,8 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UnsetType
+
 from holdfast import rules
 from holdfast.commands import (
     Append,
@@ -124,6 +126,7 @@ def _fields_of(command: Command) -> dict[str, Any]:
         "directive": writer.partition(":")[2] or writer,
         "last_writer": writer,
         "request_id": command.origin.request_id,
+        **({} if isinstance(command.origin.trace, UnsetType) else command.origin.trace.fields),
     }
 
 

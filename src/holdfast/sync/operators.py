@@ -42,6 +42,7 @@ class Audit(Facade, of=async_audit.Audit):
         op: str | None = None,
         purpose: str | None = None,
         request_id: str | None = None,
+        trace_id: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
     ) -> AuditPage:
@@ -56,6 +57,7 @@ class Audit(Facade, of=async_audit.Audit):
                 op=op,
                 purpose=purpose,
                 request_id=request_id,
+                trace_id=trace_id,
                 since=since,
                 until=until,
             )

@@ -12,6 +12,7 @@ from holdfast import rules, seams
 from holdfast.cursors import last_seen
 from holdfast.errors import ValidationError
 from holdfast.origin import Origin
+from holdfast.tracing import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,6 +162,7 @@ class NamespaceCaller:
                 request_id=self._new_id(),
                 deadline=UNSET if deadline is None else deadline,
                 principal=self._principal,
+                trace=current(),
             )
         if once is not None:
             if request_id is not None:
@@ -177,6 +179,7 @@ class NamespaceCaller:
             fence=None if fence is None else rules.fence(fence),
             deadline=UNSET if deadline is None else deadline,
             principal=self._principal,
+            trace=current(),
         )
 
     def command(self, kind: type[C], **fields: Any) -> C:

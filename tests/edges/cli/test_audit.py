@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 
 ON = ("--tenant", "acme", "--project", "web")
 WEB = "semantic/acme/web"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
 @pytest.fixture
 def filled(url: str) -> str:
-    """A store in which a project has four records, a second apart."""
+    """A store in which a project has four records, a second apart. The second belongs to a trace."""
 
     async def fill() -> None:
         clock = ManualClock()
         async with holdfast.open(url, clock=clock, reap=False) as store:
             kv = store.semantic("acme", "web")
             for number in range(3):
-                await kv.set(f"k{number}", number, writer="alice", semantics={"purpose": "config"})
+                with holdfast.traced(f"00-{TRACE}-00f067aa0ba902b7-01" if number == 1 else None):
+                    await kv.set(f"k{number}", number, writer="alice", semantics={"purpose": "config"})
                 clock.advance(1)
             await kv.delete("k1", writer="bob", request_id="gone")
 
@@ -72,6 +74,10 @@ def test_log(cli: Cli, filled: str) -> None:
     assert [one["number"] for one in documents] == [1, 2, 3, 4]
     assert documents[3]["before"] == documents[1]["after"]
     assert documents[3]["previous"] == documents[2]["signature"]
+    assert [one.get("trace_id") for one in documents] == [None, TRACE, None, None]
+    [traced] = cli.did("audit", "log", WEB, "--json", "--trace-id", TRACE).jsons
+    assert traced == documents[1]
+    assert cli.did("audit", "log", WEB, "--trace-id", TRACE[::-1]).out == ""
 
 
 @pytest.mark.parametrize(

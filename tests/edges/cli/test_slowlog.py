@@ -35,7 +35,7 @@ def _look(cli: Cli, url: str) -> None:
         ["jobs", "set", '"a\\u001b[2J"'],
     ]
     [long] = [row.split("\t") for row in cli.did("slowlog", "-l", "-p", "jobs", *on).out.splitlines()]
-    assert long[5:] == ["-", "r1", "1"]
+    assert long[5:] == ["-", "r1", "-", "1"]
     shown = cli.did("slowlog", "--slowest", "--limit", "2", "--json", *on).json
     times = [one["milliseconds"] for one in shown["requests"]]
     assert times == sorted(times, reverse=True)

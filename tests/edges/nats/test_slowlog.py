@@ -45,6 +45,7 @@ async def test_what_is_kept_of_a_slow_request(nats_server: NatsServer) -> None:
         "key": "k",
         "error_code": None,
         "request_id": "r1",
+        "trace_id": None,
     }
     full = "tenant/acme/project/web/jobs/1"
     assert (conflict["plugin"], conflict["key"], conflict["error_code"]) == (

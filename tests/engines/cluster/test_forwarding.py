@@ -14,6 +14,7 @@ from holdfast.engines.cluster import forwarding
 from holdfast.errors import Busy, OutcomeUnknown, QuotaExceeded, Unavailable, ValidationError, VersionConflict
 from holdfast.origin import Origin
 from holdfast.rows import Record
+from holdfast.tracing import Trace
 from holdfast.upkeep_commands import Expire
 from tests.cluster import at_one_place
 from tests.engines.cluster.test_shard import shard_of, value_of
@@ -73,6 +74,17 @@ def test_a_group_arrives_as_it_was_sent() -> None:
     """Commands keep their fields, and the sender says how far it knows the log."""
     commands = [
         Set(namespace="kv/a", key="k", value="1", size=1, origin=Origin(writer="w", request_id="r")),
+        Set(
+            namespace="kv/a",
+            key="k",
+            value="1",
+            size=1,
+            origin=Origin(
+                writer="w",
+                request_id="t",
+                trace=Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "vendor=1"),
+            ),
+        ),
         Get(namespace="kv/a", key="k"),
         Incr(namespace="kv/a", key="n", by=-(2**63), origin=Origin(writer="w", request_id="s")),
     ]

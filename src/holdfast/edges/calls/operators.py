@@ -242,6 +242,7 @@ class AuditFields(NamespaceFields, kw_only=True):
     op: Annotated[Identity | UnsetType, Meta(description="Only changes of this kind.")] = UNSET
     purpose: Purpose | UnsetType = UNSET
     request_id: Annotated[Identity | UnsetType, Meta(description="Only changes by this request.")] = UNSET
+    trace_id: Annotated[Identity | UnsetType, Meta(description="Only changes of this trace.")] = UNSET
     since: Annotated[
         Timestamp | UnsetType, Meta(description="Only changes from this time on, in ISO 8601.")
     ] = UNSET
@@ -287,6 +288,7 @@ async def _audit(store: "Store", fields: Mapping[str, Any]) -> dict[str, Any]:
         op=fields.get("op"),
         purpose=fields.get("purpose"),
         request_id=fields.get("request_id"),
+        trace_id=fields.get("trace_id"),
         since=fields.get("since"),
         until=fields.get("until"),
     )

@@ -50,6 +50,7 @@ RECORD_FILTERS: Final = {
     "purpose": "purpose",
     "op": "op",
     "request_id": "request_id",
+    "trace_id": "trace_id",
     "since": "since",
     "until": "until",
 }

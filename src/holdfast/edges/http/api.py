@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import seams
 from holdfast.edges.calls import FAMILIES
@@ -42,12 +43,14 @@ from holdfast.errors import (
     ValidationError,
     ValueTooLarge,
 )
+from holdfast.tracing import of_headers
 from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msgspec import UnsetType
     from starlette.types import Receive, Scope, Send
 
     from holdfast.edges.calls import Verb
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.edges.intake.requests import Answer, Back, Request
     from holdfast.edges.intake.service import RequestService
     from holdfast.store import Store
+    from holdfast.tracing import Trace
 
 WATCHED: Final = "changes"
 """The verb that a watch needs."""
@@ -98,6 +102,7 @@ class Api:
                 await self._transfer(service, target, user=user, scope=scope, receive=receive, send=send)
                 return
             call = HttpCall(scope, target, user)
+            call.trace = of_headers(scope["headers"])
             if call.watches:
                 response = await self._watch(service, call, scope, receive, send)
                 if response is not None:
@@ -127,9 +132,11 @@ class Api:
 
         async def ask(route: Route, payload: bytes, verb: Verb) -> dict[str, Any]:
             await self.guard.admit(scope, target)  # anew: the token may have ended since the last step
-            return await service.ask(route, payload, verb=verb, endpoint=self._endpoint, user=user)
+            return await service.ask(
+                route, payload, verb=verb, endpoint=self._endpoint, user=user, trace=trace
+            )
 
-        place = target.place
+        place, trace = target.place, of_headers(scope["headers"])
         steps = BlobSteps(place, ask, deadline_fields(scope))
         verbs = self._store.pipeline.verbs(place.namespace, writer=place.owner)
         transfer = transfer_of(scope, target.key or "", steps, verbs)
@@ -187,6 +194,7 @@ class Api:
             writes=call.target.verb is not None and call.target.verb.in_order,
             user=call.user,
             back=back,
+            trace=call.trace,
         )
         service.accept(request)
 
@@ -233,6 +241,7 @@ class HttpCall:
         self._method: str = scope["method"]
         self.target = target
         self.user = user
+        self.trace: Trace | UnsetType = UNSET
         self.request: Request | None = None
         fields = header_fields(scope["headers"]) if fields is None else fields
         self._known: str | None = None
@@ -450,7 +459,7 @@ class FastPath:
         method = parser.get_method().decode()
         if method == "HEAD" or not parser.should_keep_alive() or parser.get_http_version() != "1.1":
             return None
-        said, host, fielded = None, None, False
+        said, host, fielded, traced = None, None, False, False
         for name, value in headers:
             if name == b"host":
                 if host is not None or not self._known(value):
@@ -467,6 +476,8 @@ class FastPath:
                 fielded = True
             elif name in _USUAL:
                 return None
+            elif name == b"traceparent":
+                traced = True
         if host is None:
             return None
         try:
@@ -480,6 +491,8 @@ class FastPath:
                 return None
             scope = {"method": method, "raw_path": path, "query_string": b"", "headers": headers}
             call = HttpCall(scope, target, user, None if fielded else {})
+            if traced:
+                call.trace = of_headers(headers)
         except HoldfastError:
             return None  # the application refuses it
         return FastRequest(self._api, service, connection, call)

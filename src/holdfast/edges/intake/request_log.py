@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
+from msgspec import UnsetType
 
 from holdfast import rules, seams
 from holdfast.clock import moment
@@ -116,6 +117,7 @@ class SlowLog:
                 milliseconds=round(seconds * 1000, 3),
                 error_code=None if error is None else error.code,
                 request_id=fields["request_id"],
+                trace_id=fields.get("trace_id"),
             )
         )
 
@@ -315,7 +317,7 @@ def _took(request: Request, seconds: float) -> dict[str, object]:
 
 
 def log_fields(request: Request) -> dict[str, Any]:
-    """Return the plugin, verb, key and request id of a request, and the TTL if it sets one; never a value.
+    """Return the plugin, verb, key, request id and trace of a request, and its TTL if any; never a value.
 
     The request is decoded for this, so it is called only when a line about it is written.
     """
@@ -327,6 +329,8 @@ def log_fields(request: Request) -> dict[str, Any]:
         "key": request.key,
         "request_id": None,
     }
+    if not isinstance(request.trace, UnsetType):
+        line |= request.trace.fields
     if len(request.payload) > MOST_READ and not request.head:
         return line
     payload, count = _shortened(request.payload)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.errors import Timeout, ValidationError, ValueTooLarge
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
+    from msgspec import UnsetType
+
     from holdfast.edges.calls import Verb
     from holdfast.errors import HoldfastError
+    from holdfast.tracing import OpenSpan, Trace
     from holdfast.wire.subjects import Route
 
     Answer: TypeAlias = tuple[dict[str, Any], HoldfastError | None]
@@ -68,7 +72,8 @@ class Request(msgspec.Struct, gc=False):
     that the request was executed before and gets the same answer again. `user` is the user of the caller's
     connection, or its token. `back` takes the request, the fields of its answer and the error, and returns
     the error that the caller receives; it is None if nobody waits for an answer. `head` are the headers of a
-    NATS message, kept where fields may be in them.
+    NATS message, kept where fields may be in them. `trace` is the trace that the request belongs to, and
+    `span` its span, if spans are recorded.
     """
 
     queue: str
@@ -86,6 +91,8 @@ class Request(msgspec.Struct, gc=False):
     warning: str = ""
     back: Back | None = None
     head: bytes = b""
+    trace: Trace | UnsetType = UNSET
+    span: OpenSpan | None = None
 
 
 def hand_back(

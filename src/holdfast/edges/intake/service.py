@@ -13,6 +13,7 @@ A door decides who is asking and how an answer is sent; what a request means is 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import logging
 from collections import deque
@@ -20,9 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from holdfast import seams
+from holdfast import seams, tracing
 from holdfast.bounded import Bounded
 from holdfast.declare import missing
 from holdfast.edges.calls import FAMILIES, keys
@@ -36,7 +37,15 @@ from holdfast.edges.intake.requests import (
     require_fitting,
 )
 from holdfast.engine import Later
-from holdfast.errors import Busy, HoldfastError, InternalError, InvalidSubject, Unavailable
+from holdfast.errors import (
+    Busy,
+    Defect,
+    HoldfastError,
+    InternalError,
+    InvalidSubject,
+    OutcomeUnknown,
+    Unavailable,
+)
 from holdfast.handles.kv import KV
 from holdfast.pace import COMPANY_SECONDS, IN_A_GROUP, IN_COMPANY, OWN_STARTED, STARTED, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
@@ -55,6 +64,7 @@ if TYPE_CHECKING:
     from holdfast.handles.tables import Tables
     from holdfast.rows import Row
     from holdfast.store import Store
+    from holdfast.tracing import Trace
     from holdfast.wire.subjects import Route
     from holdfast.wire.writes import Write
 
@@ -135,6 +145,9 @@ class RequestScheduler:
         self._most = limits.under_way  # current limit for one plugin
         self._company_until = 0.0
         self._idle: asyncio.Event | None = None
+        # Requests start in a context of their own: whoever made a turn necessary may be part of a trace.
+        self._context = contextvars.Context()
+        self._context.run(tracing.CURRENT.set, UNSET)
 
     @property
     def waiting(self) -> int:
@@ -211,7 +224,7 @@ class RequestScheduler:
             self._turns.append(queue)
         if self._turns and not self._scheduled and self._under_way < self._limits.all_under_way:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+            asyncio.get_running_loop().call_soon(self._pump, context=self._context)
 
     def _pump(self) -> None:
         """Start requests within the limits, one of each plugin in turn.
@@ -256,7 +269,7 @@ class RequestScheduler:
         turns.extend(held)
         self._scheduled = bool(turns) and self._under_way < all_most
         if self._scheduled:
-            asyncio.get_running_loop().call_soon(self._pump)
+            asyncio.get_running_loop().call_soon(self._pump, context=self._context)
 
     def _leave(self, owner: str) -> None:
         """Forget a plugin that has no requests left."""
@@ -372,11 +385,23 @@ class RequestService:
 
     def accept(self, request: Request) -> None:
         """Queue a request, or refuse it. This does no other work, so that a door goes on reading."""
+        if tracing.spans is not None:
+            name = "unknown" if request.verb is None else request.route.verb
+            request.span = tracing.spans.begin(name, request.trace, server=True)
+            if request.span is not None:
+                request.trace = request.span.trace
         if (self._rated and not self._admitted(request)) or not self._scheduler.take(request):
             self._refuse(request)
 
     async def ask(
-        self, route: Route, payload: bytes, *, verb: Verb, endpoint: Endpoint, user: str = ""
+        self,
+        route: Route,
+        payload: bytes,
+        *,
+        verb: Verb,
+        endpoint: Endpoint,
+        user: str = "",
+        trace: Trace | UnsetType = UNSET,
     ) -> dict[str, Any]:
         """Queue a request and return the fields of its answer.
 
@@ -396,6 +421,7 @@ class RequestService:
                 writes=verb.in_order,
                 user=user,
                 back=partial(hand_back, answer),
+                trace=trace,
             )
         )
         fields, error = await answer
@@ -441,6 +467,9 @@ class RequestService:
     def _begin(self, request: Request) -> bool:
         """Start a request. Returns True if it is under way, False if it has been answered."""
         collects = False
+        before = None if request.trace is UNSET else tracing.CURRENT.set(request.trace)
+        if request.span is not None and tracing.spans is not None:
+            tracing.spans.record("queue", request.span.trace, request.span.began)
         try:
             if len(request.payload) > LONG:
                 require_fitting(request)
@@ -482,6 +511,8 @@ class RequestService:
         finally:
             if collects:
                 gc.enable()
+            if before is not None:
+                tracing.CURRENT.reset(before)
 
     def _fields(self, request: Request) -> tuple[Verb, dict[str, Any]]:
         """Return the verb and the fields of a request of any dialect, with the deadline that it gets here."""
@@ -560,6 +591,7 @@ class RequestService:
             return
         gets, self._gets = self._gets, []
         finish = self._finish
+        began = 0 if tracing.spans is None else seams.wall_ns()
         try:
             rows = self._pipeline.glance([(kv.namespace, request.key) for request, kv in gets])
         except HoldfastError as error:
@@ -571,6 +603,11 @@ class RequestService:
                 self._scheduler.adopt(request)
                 self._spawn(request, self._awaited_get(request, kv))
             return
+        if tracing.spans is not None:
+            for request, _ in gets:
+                if request.span is not None:
+                    size = {tracing.GROUP_SIZE: len(gets)}
+                    tracing.spans.record("engine", request.span.trace, began, size)
         # Under a mixed load the results of a commit are about to be sent. Sending gets along with them saves
         # the NATS server and the clients a wake-up.
         self.patient = self._pipeline.busy
@@ -633,6 +670,22 @@ class RequestService:
             error = request.back(request, fields, error)
         request.endpoint.count(seconds, None if error is None else error.code)
         self.request_log.done(request, seconds, hit=fields.get("exists"), error=error)
+        if request.span is not None:
+            _end_span(request, error)
+
+
+def _end_span(request: Request, error: HoldfastError | None) -> None:
+    assert request.span is not None
+    request.span.end(
+        None if error is None else error.code,
+        failed=isinstance(error, Defect | OutcomeUnknown) or (error is not None and error.retryable),
+        attributes={
+            "db.system.name": "holdfast",
+            "db.namespace": request.route.namespace,
+            "db.operation.name": "unknown" if request.verb is None else request.route.verb,
+            "holdfast.door": request.endpoint.name,
+        },
+    )
 
 
 async def _fields_of(key: str, row: Awaitable[Row | None]) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from holdfast import tracing
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.requests import Endpoint, uncollected
 from holdfast.edges.intake.service import TOKEN_SIGN
@@ -179,7 +180,12 @@ class ServedCaller(ToolCaller):
         namespace = f"{TABLE}/{self.owner}" if table else place.namespace
         route = Route(ToolDialect(spell=spell), verb, namespace, self.owner, place.root, family=family)
         return await self._service.ask(
-            route, payload, verb=FAMILIES[family][verb], endpoint=ENDPOINT, user=self.user
+            route,
+            payload,
+            verb=FAMILIES[family][verb],
+            endpoint=ENDPOINT,
+            user=self.user,
+            trace=tracing.current(),
         )
 
 

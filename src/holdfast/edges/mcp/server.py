@@ -16,9 +16,10 @@ import mcp_types as types
 import msgspec
 from mcp.server import Server
 from mcp.shared.exceptions import MCPError
+from msgspec import UNSET
 
 import holdfast
-from holdfast import rules
+from holdfast import rules, tracing
 from holdfast.edges.mcp import resources
 from holdfast.edges.mcp.prompts import PROMPTS, Prompt
 from holdfast.edges.mcp.resources import Subscriptions
@@ -29,6 +30,7 @@ from holdfast.wire.errors import error_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from mcp.server import ServerRequestContext
 
@@ -138,7 +140,8 @@ class Handlers:
             raise MCPError(types.INVALID_PARAMS, _no_tool(caller, params.name))
         try:
             payload = caller.bypass.arguments(params.arguments or {})
-            answer = await tool.run(caller, payload, caller.writer or client_name(ctx))
+            with _traced(ctx):
+                answer = await tool.run(caller, payload, caller.writer or client_name(ctx))
         except HoldfastError as error:
             return refusal(caller.bypass, error)
         return success(caller.bypass, answer)
@@ -149,7 +152,8 @@ class Handlers:
         caller, cursor = self._caller(ctx), None if params is None else params.cursor
         uris = resources.ResourceUris(caller.kv)
         try:
-            keys, following = await resources.page_of(caller, cursor)
+            with _traced(ctx):
+                keys, following = await resources.page_of(caller, cursor)
         except HoldfastError as error:
             raise _protocol_error(error) from None
         listed = [types.Resource(name=key, uri=uris.uri(key), mime_type=resources.MIME) for key in keys]
@@ -173,7 +177,8 @@ class Handlers:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         try:
-            text = await resources.content_of(self._caller(ctx), params.uri)
+            with _traced(ctx):
+                text = await resources.content_of(self._caller(ctx), params.uri)
         except HoldfastError as error:
             raise _protocol_error(error) from None
         if text is None:
@@ -246,6 +251,12 @@ def shown(tool: Tool) -> types.Tool:
 def _input_schema_of(name: str) -> dict[str, Any] | None:
     tool = TOOLS.get(name)
     return None if tool is None else shown(tool).input_schema
+
+
+def _traced(ctx: Context) -> AbstractContextManager[None]:
+    """Make calls belong to the trace of a request: to the SDK's span in it, or to that of its caller."""
+    trace = tracing.current()
+    return tracing.use(tracing.of_meta(ctx.meta) if trace is UNSET else trace)
 
 
 def client_name(ctx: Context) -> str | None:

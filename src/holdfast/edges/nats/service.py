@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast import families, seams
 from holdfast.bounded import Bounded
@@ -29,8 +30,9 @@ from holdfast.edges.intake.service import KNOWN_NAMES, RequestService, RequestSe
 from holdfast.edges.nats.discovery import ServiceDiscovery
 from holdfast.errors import HoldfastError, InvalidSubject, ValueTooLarge
 from holdfast.pipeline.change_feed import ChangeFeed
+from holdfast.tracing import of_head
 from holdfast.wire import subjects
-from holdfast.wire.blobs import FIELDS, fields_text
+from holdfast.wire.blobs import FIELDS, HEADER, fields_text
 from holdfast.wire.dialects import PAYLOAD, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.errors import NUMBERS
 from holdfast.wire.replies import record_fields
@@ -283,7 +285,8 @@ class NatsService:
                 writes=verb is not None and verb.in_order,
                 user=user_of(message) if self._settings.request_users else "",
                 back=self._answer if reply else None,
-                head=message.head if route.family == "blob" else b"",
+                head=message.head if route.family == "blob" and HEADER in message.head else b"",
+                trace=of_head(message.head) if message.head else UNSET,
                 reply=reply,
                 client=client,
             )

@@ -464,6 +464,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 100
 
+    trace_exporter: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}\Z")] | None,
+        About(
+            "tracing.exporter",
+            "Record spans of requests, and send them with this exporter of OpenTelemetry, such as `console` "
+            "or `otlp_proto_http`. `global` stands for the tracer provider that the process has already.",
+            form="the name of an installed exporter",
+            otherwise="none are recorded",
+        ),
+    ] = None
+
     log_level: Annotated[Level, About("logging.level", "Lowest level that is logged.", flag=True)] = "INFO"
     service_log_level: Annotated[
         Level | None,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
 import msgspec
 
-from holdfast import seams
+from holdfast import seams, tracing
 from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Command, Deleted, Done, Got, Missed, Stored, Versions, kinds_of
 from holdfast.decide import Outcome
@@ -362,5 +362,8 @@ class Forwarding:
             raise Moved
         name, after, commands = group_of_bytes(data)
         self.require([ForwardedName(name, after)])
+        began = 0 if tracing.spans is None else seams.wall_ns()
         outcome = await self._queue.take(commands, self._clock, forwarded=ForwardedName(name, after))
+        if tracing.spans is not None:
+            tracing.spans.record_engine(commands, began, forwarded=True)
         return outcome_as_bytes(outcome, self._replica.at.seq)

@@ -54,8 +54,8 @@ FullName = Annotated[
 ]
 LIMIT: Final = 1_000
 NOTHING: Final[Mapping[str, holdfast.Compared]] = {}
-_LATER: Final = ("form", "principal")
-"""Fields that records of earlier versions do not have."""
+_UNSET: Final = ("form", "principal", "trace_id")
+"""Fields that not every record has."""
 _HEAD: Final = re.compile(rb"audit head of ([a-z0-9_/-]+) is ([0-9]+:[0-9a-f]+)")
 _COLUMNS: Final = "number time=at op version key writer purpose request=request_id"
 
@@ -79,6 +79,9 @@ class RecordFilters:
 
     request_id: str | None = None
     """Only records of this request."""
+
+    trace_id: str | None = None
+    """Only records of requests that belong to this trace."""
 
     since: str | None = None
     """Only changes from this time on, such as 2031-05-01T12:30:00Z."""
@@ -436,7 +439,7 @@ def _record(line: bytes, position: int) -> AuditRecord:
             f"line {position} is not a record that holdfast audit log --json printed", field="file"
         ) from None
     fields = msgspec.structs.asdict(entry) | {"at": milliseconds(entry.at)}
-    for name in _LATER:
+    for name in _UNSET:
         if fields[name] is None:
             fields[name] = msgspec.UNSET
     return AuditRecord(**fields)

@@ -355,7 +355,7 @@ async def slowlog(
     slowest
         Print the slowest of all that are kept, the slowest first.
     long
-        Print the error code, the request id and the number of each too.
+        Print the error code, the request id, the trace id and the number of each too.
     instance
         The instance of the service that is meant, if there are several; the JSON names the one that answered.
     """
@@ -367,7 +367,7 @@ async def slowlog(
     if target.json:
         document({"requests": requests, "slow": page.slow, "instance": page.instance})
         return
-    records(f"{_SLOW} error=error_code request=request_id number" if long else _SLOW, requests)
+    records(f"{_SLOW} error=error_code request=request_id trace=trace_id number" if long else _SLOW, requests)
     if not requests:
         say(f"the slow log is empty; slow requests since the service started: {page.slow}")
 

@@ -89,6 +89,7 @@ function Record({ record, now }) {
         ["Time", time(record.at)],
         ["Principal", record.principal],
         ["Request", record.request_id],
+        ["Trace", record.trace_id],
         ["spec_ref", record.spec_ref],
         ["Hash before", record.before],
         ["Hash after", record.after],
