@@ -43,7 +43,7 @@ _MEMBER: Final = re.compile(
 )
 _FLAGS: Final = 0b11
 """The flags that version 00 defines: the trace is sampled, and its id is random."""
-GROUP_SIZE: Final = "holdfast.group_size"
+GROUP_SIZE: Final = "db.holdfast.group_size"
 """The attribute that says how many requests an engine served at once."""
 GLOBAL: Final = "global"
 """The name of an exporter that stands for the tracer provider of the process."""
@@ -289,7 +289,7 @@ class Spans:
             began: When the engine began, in nanoseconds since 1970.
             forwarded: Whether another node of a cluster has sent the group.
         """
-        attributes = {GROUP_SIZE: len(commands), "holdfast.forwarded": forwarded}
+        attributes = {GROUP_SIZE: len(commands), "db.holdfast.forwarded": forwarded}
         for command in commands:
             trace = getattr(getattr(command, "origin", None), "trace", UNSET)  # upkeep has no origin
             if isinstance(trace, Trace) and trace.sampled:

@@ -109,12 +109,12 @@ def check_write(collected: Collected, caller: str, verb: str, door: str) -> None
         "db.system.name": "holdfast",
         "db.namespace": "kv/trivia",
         "db.operation.name": verb,
-        "holdfast.door": door,
+        "db.holdfast.door": door,
     }
     queue, commit = collected.one("queue", id_of(request)), collected.one("commit", id_of(request))
     engine = collected.one("engine", id_of(commit))
     assert engine.attributes is not None
-    assert engine.attributes["holdfast.group_size"] == 1
+    assert engine.attributes["db.holdfast.group_size"] == 1
     spans = (request, queue, commit, engine)
     assert {f"{span.context.trace_id:032x}" for span in spans if span.context is not None} == {TRACE}
     for inner, outer in ((queue, request), (commit, request), (engine, commit)):

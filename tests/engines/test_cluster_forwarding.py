@@ -138,7 +138,7 @@ async def test_a_forwarded_write_keeps_its_trace(nodes: Nodes, monkeypatch: pyte
     [commit] = [span for span in spans.values() if span.name == "commit"]
     engines = [span for span in spans.values() if span.name == "engine"]
     assert all(span.parent and spans[span.parent.span_id] is commit for span in engines)
-    assert sorted(bool((span.attributes or {})["holdfast.forwarded"]) for span in engines) == [False, True]
+    assert sorted(bool((span.attributes or {})["db.holdfast.forwarded"]) for span in engines) == [False, True]
     [record] = (await one.audit("kv/trivia").log(trace_id="4bf92f3577b34da6a3ce929d0e0e4736")).records
     assert record.key == "key"
 

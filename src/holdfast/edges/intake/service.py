@@ -683,7 +683,7 @@ def _end_span(request: Request, error: HoldfastError | None) -> None:
             "db.system.name": "holdfast",
             "db.namespace": request.route.namespace,
             "db.operation.name": "unknown" if request.verb is None else request.route.verb,
-            "holdfast.door": request.endpoint.name,
+            "db.holdfast.door": request.endpoint.name,
         },
     )
 
