@@ -78,6 +78,7 @@ def test_every_integration_has_its_page() -> None:
     run = {one.values[0].stem: one.values[1] for one in pages()}
     for extra in (
         "a2a",
+        "adk",
         "django",
         "keyvalue",
         "langgraph",

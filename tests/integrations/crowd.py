@@ -29,7 +29,6 @@ async def crowd(ground: Ground, names: Sequence[str], work: Callable[[Store, str
         await ForkedProcess.start(
             *("tests.integrations.crowd", work.__module__, work.__name__, ground.url, name),
             told=True,
-            near=True,
         )
         for name in names
     ]

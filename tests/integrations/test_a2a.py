@@ -248,6 +248,7 @@ async def talk(store: Store, name: str) -> None:
         await tasks.save(one, each)
 
 
+@pytest.mark.unmeasured
 async def test_processes_lose_nothing(ground: Ground) -> None:
     """Processes that work on one task at once lose no message."""
     names = ["a", "b"]

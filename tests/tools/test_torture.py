@@ -44,7 +44,14 @@ RESULTS: dict[str, Any] = {
 @pytest.mark.unmeasured
 @pytest.mark.parametrize(
     "store",
-    ["HoldfastSaver with turn", "HoldfastGraphStore, aupdate", "append", "compaction", "HoldfastTaskStore"],
+    [
+        "HoldfastSaver with turn",
+        "HoldfastGraphStore, aupdate",
+        "append",
+        "compaction",
+        "HoldfastTaskStore",
+        "Service with turn",
+    ],
 )
 async def test_our_stores_lose_nothing(store: str, tmp_path: Path) -> None:
     """Two workers at once, a stopped one, a killed one and writes sent twice lose and double nothing."""

@@ -37,6 +37,7 @@ SUITES: Final = {
     "a2a": Suite(
         ("tests/server/tasks/test_inmemory_task_store.py", "tests/server/tasks/test_database_task_store.py"),
     ),
+    "adk": Suite(("tests/unittests/sessions/test_session_service.py", "-k", "DATABASE or not IN_MEMORY")),
     "django": Suite(
         (
             *("tests/cache/tests.py", "tests/sessions_tests/tests.py", "-k"),

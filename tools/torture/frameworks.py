@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from tools.torture.contestants import Contestant, module
+from tools.torture.contestants import LEASE, Contestant, module
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -103,4 +103,143 @@ class OurTasks(TaskContestant):
             yield cls(module("holdfast.integrations.a2a").HoldfastTaskStore(store.kv("agents")))
 
 
-CONTESTANTS: tuple[type[Contestant], ...] = (A2aPostgres, A2aSqlite, OurTasks)
+# ADK
+
+SHARED: Any = {"app_name": "desk", "user_id": "ada"}
+SESSION: Any = {**SHARED, "session_id": "shared"}
+
+
+class AdkContestant(Contestant):
+    """A session service with one session: each turn gets it and appends an event."""
+
+    packages = ("google-adk",)
+    appends = True
+
+    def __init__(self, service: Any) -> None:
+        self.service = service
+
+    @classmethod
+    def imported(cls) -> None:
+        """Import ADK's services."""
+        module("google.adk.events.event")
+        module("google.adk.sessions.database_session_service")
+        module("aiosqlite")
+
+    @classmethod
+    async def prepared(cls, where: str) -> None:
+        """Make the session."""
+        async with cls.opened(where) as contestant:
+            await contestant.service.create_session(**SESSION)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, where: str) -> AsyncIterator[Any]:
+        """Open the database."""
+        services = module("google.adk.sessions.database_session_service")
+        async with services.DatabaseSessionService(sqlalchemy_url(where)) as service:
+            yield cls(service)
+
+    @staticmethod
+    def event(mark: str, state: dict[str, Any] | None = None) -> Any:
+        """Return an event whose id is the mark."""
+        actions = module("google.adk.events.event_actions").EventActions(state_delta=state or {})
+        return module("google.adk.events.event").Event(
+            id=mark, invocation_id=mark, author="user", actions=actions
+        )
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Get the session and append an event."""
+        session = await self.service.get_session(**SESSION)
+        await pause()
+        await self.service.append_event(session, self.event(mark))
+
+    async def twice(self, mark: str) -> None:
+        """Append an event, and again from the session as it was."""
+        sessions = [await self.service.get_session(**SESSION) for _ in range(2)]
+        for session in sessions:
+            await self.service.append_event(session, self.event(mark))
+
+    async def marks(self) -> list[str]:
+        """Return the ids of the events."""
+        session = await self.service.get_session(**SESSION)
+        return [event.id for event in session.events]
+
+
+class AdkSqlite(AdkContestant):
+    """ADK's service on SQLite."""
+
+    name = "ADK DatabaseSessionService, SQLite"
+
+
+class AdkPostgres(AdkContestant):
+    """ADK's service on PostgreSQL."""
+
+    name = "ADK DatabaseSessionService, PostgreSQL"
+    needs_postgres = True
+
+
+class AdkUserState(AdkContestant):
+    """ADK's service on PostgreSQL, with the marks in the state of a user, which many sessions set."""
+
+    name = "ADK DatabaseSessionService, PostgreSQL, user: state"
+    needs_postgres = True
+    appends = False
+    note = "read, changed, put back; the interface has no other way"
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Create a session and set the marks in it."""
+        session = await self.service.create_session(**SHARED)
+        marks = session.state.get("user:marks", [])
+        await pause()
+        await self.service.append_event(session, self.event(mark, {"user:marks": [*marks, mark]}))
+
+    async def marks(self) -> list[str]:
+        """Return the marks in the user's state."""
+        return list((await self.service.get_user_state(**SHARED)).get("marks", []))
+
+
+class OurAdk(AdkContestant):
+    """Our session service, in turns."""
+
+    name = "Holdfast HoldfastSessionService with turn"
+    ours = True
+
+    @classmethod
+    def imported(cls) -> None:
+        """Import the service."""
+        module("holdfast.integrations.adk")
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, where: str) -> AsyncIterator[Any]:
+        """Open the store."""
+        async with holdfast.open(where) as store:
+            yield cls(module("holdfast.integrations.adk").HoldfastSessionService(store.kv("agents")))
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Get the session and append an event, in a turn."""
+        async with self.service.turn(**SESSION, ttl=LEASE):
+            await super().turn(mark, pause)
+
+
+class OurAdkUserState(OurAdk):
+    """Our session service, with the marks in the state of a user."""
+
+    name = "Holdfast HoldfastSessionService, update_state"
+    appends = False
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Update the marks."""
+        await self.marks()
+        await pause()
+        await self.service.update_state("user:marks", lambda marks: [*(marks or []), mark], **SHARED)
+
+    async def marks(self) -> list[str]:
+        """Return the marks in the user's state."""
+        return list((await self.service.get_user_state(**SHARED)).get("marks", []))
+
+
+CONTESTANTS: tuple[type[Contestant], ...] = (
+    *(A2aPostgres, A2aSqlite, AdkPostgres, AdkSqlite, AdkUserState),
+    *(OurTasks, OurAdk, OurAdkUserState),
+)

@@ -103,7 +103,7 @@ class _Tasks:
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         listed = [
-            one async for one in self.records.list(self.owner_of(context)) if _is_asked_for(one, params)
+            one async for one in self.records.listed(self.owner_of(context)) if _is_asked_for(one, params)
         ]
         listed.sort(key=_order, reverse=True)
         start = _start(listed, params.page_token) if params.page_token else 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ValidationError, VersionConflict
-from holdfast.integrations.entries import MOST_RACES, pause_after
+from holdfast.integrations.entries import MOST_RACES, get_all, pause_after
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from holdfast.handles.kv import KV
     from holdfast.integrations.key_names import KeyNames
@@ -57,7 +57,7 @@ class Records:
         self._names = names
         self._noun = noun
         self._fields = fields
-        self._values = OverflowValues(kv, lambda entry: self._content(entry)["value"])
+        self._values = OverflowValues(kv, self._stored)
 
     async def get(self, *parts: str) -> Record | None:
         """Return a record, or None.
@@ -80,11 +80,13 @@ class Records:
         Raises:
             VersionConflict: It is another one, or there is one and there should be none.
         """
-        key = self._names.key(*parts)
+        return await self._values.swap(await self.change(*parts, value=value, ttl=ttl), before, **provenance)
+
+    async def change(self, *parts: str, value: Any, ttl: int | None = None) -> EntryChange:
+        """Return a change that sets a record, for a batch of several; see `batch_parts`."""
         packed = await self._values.pack(value, ttl=ttl)
         content = {"fields": self._fields(value), "value": packed.stored}
-        change = EntryChange(key, packed, self._names.wrapped(content, *parts), ttl)
-        return await self._values.swap(change, before, **provenance)
+        return EntryChange(self._names.key(*parts), packed, self._names.wrapped(content, *parts), ttl)
 
     async def update(
         self, *parts: str, change: Callable[[Record | None], Any], ttl: int | None = None, **provenance: Any
@@ -118,6 +120,39 @@ class Records:
                 continue
             return value, version
 
+    def batch_parts(
+        self, changes: Sequence[EntryChange], before: Sequence[Entry | None]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the checks and the writes of a batch that makes changes, whatever is there now.
+
+        Args:
+            changes: What `change` has returned.
+            before: The entries that were there a moment ago.
+        """
+        checks: list[dict[str, Any]] = []
+        writes: list[dict[str, Any]] = []
+        for change, entry in zip(changes, before, strict=True):
+            assert change.packed is not None
+            checks += change.packed.checks
+            writes.append({"key": change.key, "value": change.value, "ttl": change.ttl})
+            writes += change.packed.named(change.key)
+            writes += [] if entry is None else self._values.dead(self._stored(entry))
+        return checks, writes
+
+    async def drop(self, changes: Sequence[EntryChange]) -> None:
+        """Remove the blobs of changes that were not made."""
+        await self._values.forget(changes)
+
+    async def drop_replaced(self, before: Sequence[Entry | None]) -> None:
+        """Remove the blobs of entries that a batch has replaced.
+
+        A batch that was sent again may have replaced nothing, so that the entries are looked at.
+        """
+        large = [entry for entry in before if entry is not None and self._values.dead(self._stored(entry))]
+        for entry, now in zip(large, await get_all(self._kv, [one.key for one in large]), strict=True):
+            if now is None or self._stored(now) != self._stored(entry):
+                await self._values.drop([self._stored(entry)])
+
     async def delete(self, *parts: str) -> bool:
         """Remove a record and return whether it was there."""
         [before] = await self._values.replace([EntryChange(self._names.key(*parts))])
@@ -127,13 +162,11 @@ class Records:
         """Remove all records whose names begin with these parts and return how many there were."""
         return await self._values.delete_all(self._names.prefix(*parts))
 
-    async def list(self, *parts: str, reverse: bool = False) -> AsyncIterator[Listed]:
+    async def listed(self, *parts: str) -> AsyncIterator[Listed]:
         """List the records whose names begin with these parts, in the order of their keys."""
         cursor: str | None = None
         while True:
-            page = await self._kv.list(
-                self._names.prefix(*parts), values=True, limit=CHANGES, cursor=cursor, reverse=reverse
-            )
+            page = await self._kv.list(self._names.prefix(*parts), values=True, limit=CHANGES, cursor=cursor)
             for entry in page.entries or ():
                 fields = self._content(entry)["fields"]
                 name = self._names.parts(entry.key, entry.value)
@@ -141,6 +174,9 @@ class Records:
                 yield Listed(name, fields, entry)
             if (cursor := page.cursor) is None:
                 return
+
+    def _stored(self, entry: Entry) -> Any:
+        return self._content(entry)["value"]
 
     def _content(self, entry: Entry) -> dict[str, Any]:
         try:
