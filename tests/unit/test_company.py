@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from holdfast.blobs.commands import PutPart
 from holdfast.commands import Batch, Check, Got, Many, Set
-from holdfast.origin import Origin
+from holdfast.origin import Fence, Origin
 from holdfast.pipeline.batcher import EXPENSIVE, Batcher, GroupDone
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ def put(name: str, *, namespace: str = "kv/busy", size: int = 1) -> Set:
     return Set(namespace=namespace, origin=ORIGIN, key=name, value="1", size=size)
 
 
-def dear(name: str, *, namespace: str = "kv/busy") -> Many:
+def dear(name: str, *, namespace: str = "kv/busy", origin: Origin = ORIGIN) -> Many:
     """A command that takes as long as hundreds."""
-    return Many(namespace=namespace, origin=ORIGIN, items=(put(name, namespace=namespace),) * 1_000)
+    return Many(namespace=namespace, origin=origin, items=(put(name, namespace=namespace),) * 1_000)
 
 
 def _name(command: Command) -> str:
@@ -248,6 +249,23 @@ async def test_a_dear_command_of_another_namespace_does_not_wait(engine: Engine)
     engine.finish.set()
     await asyncio.gather(*asked)
     assert engine.groups[2:] == [["B"]]
+
+
+async def test_a_fenced_write_is_not_executed_beside_what_may_take_its_lock(engine: Engine) -> None:
+    """A fenced write to a table or a blob runs beside no group of the plugin's keys, where its lock is."""
+    fenced = Origin(writer="w", request_id="r", fence=Fence(lock="l", token=1))
+    engine.slow.add("A")
+    running = engine.batcher.call(dear("A"))  # keys that take long, beside the groups of other namespaces
+    write = msgspec.structs.replace(put("b", namespace="table/busy"), origin=fenced)
+    behind = engine.batcher.call(write)
+    await engine.batcher.call(put("c", namespace="table/quiet"))
+    await turns()
+    assert (engine.groups, behind.done()) == ([["c"], ["A"]], False)
+    engine.finish.set()
+    await asyncio.gather(running, behind)
+    engine.groups.clear()
+    asked: list[Command] = [dear("D", namespace="blob/busy", origin=fenced), put("e"), put("f")]
+    assert await engine.behind_a_closed_door(asked) == [["D", "e", "f"]]
 
 
 async def test_the_largest_value_is_not_dear(engine: Engine) -> None:

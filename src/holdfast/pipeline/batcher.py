@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UnsetType
 
-from holdfast import seams, tracing
+from holdfast import families, seams, tracing
 from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
 from holdfast.engine import CannotShareTransaction
 from holdfast.errors import HoldfastError, InternalError, Unavailable
@@ -75,6 +75,14 @@ class PendingCommand(msgspec.Struct, frozen=True):
         """The namespace in which this keeps its place."""
         assert self.command is not None
         return self.command.namespace
+
+    @property
+    def read_namespaces(self) -> Sequence[str]:
+        """The namespaces that decide what this does: its own, and that of the lock of its fence."""
+        command = self.command
+        if isinstance(command, WriteCommand) and command.origin.fence is not None:
+            return self.namespace, families.locks(self.namespace)
+        return (self.namespace,)
 
     @property
     def held(self) -> bool:
@@ -131,7 +139,7 @@ class _Lane(msgspec.Struct, eq=False):
             room -= cost
             if cost > EXPENSIVE or waiting.after or behind:
                 expensive = _is_expensive(waiting)
-                if expensive or waiting.namespace in behind or waiting.held:
+                if expensive or not behind.isdisjoint(waiting.read_namespaces) or waiting.held:
                     self.expensive |= expensive
                     room += cost
                     behind.add(waiting.namespace)
@@ -541,4 +549,10 @@ def _goes_at_once(waiting: PendingCommand) -> bool:
 
 
 def _is_expensive(waiting: PendingCommand) -> bool:
-    return waiting.cost > EXPENSIVE and waiting.command is not None and not waiting.command.bulky
+    """Return whether a command runs beside groups of other namespaces.
+
+    One with a fence on a lock of another namespace does not: somebody could take the lock meanwhile.
+    """
+    if waiting.cost <= EXPENSIVE or waiting.command is None or waiting.command.bulky:
+        return False
+    return len(set(waiting.read_namespaces)) == 1
