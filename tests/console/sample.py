@@ -34,9 +34,12 @@ async def fill(store: Store) -> None:
     await _project(store)
     await _tables(store)
     await _blobs(store)
-    await store.tokens().create(plugin="trivia", verbs=["get", "list", "stats", "history", "changes"])
-    await store.tokens().create(operator=True, ttl=2_592_000)
-    await store.tokens().create(tenant="acme", project="search", ttl=86_400)
+    tokens = store.tokens()
+    await tokens.create(
+        plugin="trivia", verbs=["get", "list", "stats", "history", "changes"], name="scoreboard"
+    )
+    await tokens.create(operator=True, ttl=2_592_000, name="on call")
+    await tokens.create(tenant="acme", project="search", ttl=86_400, name="indexer")
 
 
 async def _keys(store: Store) -> None:

@@ -28,7 +28,7 @@ from holdfast.edges.greeting import greeting
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Door, Health, application
 from holdfast.edges.http.connections import HttpLimits
-from holdfast.edges.http.guard import TokenGuard
+from holdfast.edges.http.guard import TokenGuard, TokenUses
 from holdfast.edges.http.server import http_server, tls_context
 from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.intake.service import Limits, RequestService
@@ -150,6 +150,7 @@ async def _serve(
         health = Health(store, nats=not config.no_nats)
         metrics = Metrics(config.metrics_prefix, store, most_plugins=config.metrics_plugins)
         guard = TokenGuard(store.tokens(), open_mode=open_mode(config) is not None)
+        uses = guard.uses = TokenUses(store.tokens())
         limits = http_limits_of(config)
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
         recent = RecentMetrics(metrics, store.now)
@@ -183,6 +184,7 @@ async def _serve(
             _services(config, store, requests, links, url=url, metrics=metrics),
             _answering(api, mcp, console, requests),
             _task(recent.run(), name="holdfast recent metrics"),
+            _task(uses.run(), name="holdfast uses of tokens"),
             _task(
                 instances.run(
                     None if common is None else common.client,

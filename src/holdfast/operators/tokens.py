@@ -25,12 +25,18 @@ from holdfast.pipeline.caller import Service
 from holdfast.rows import SYSTEM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from holdfast.model import Entry
     from holdfast.pipeline.caller import Caller
 
 NAMESPACE: Final = f"{SYSTEM}tokens"
+USES: Final = f"{SYSTEM}token_uses"
+"""The namespace of notes of when tokens were used. A note is an entry that was written then."""
+USE_SECONDS: Final = 7_776_000
+"""Seconds for which a note is kept: 90 days."""
+MOST_NAME: Final = 100
+"""Maximum number of characters of a token's name."""
 MOST_VERBS: Final = 100
 MARK: Final = "hf"
 """The beginning of a token, by which tools find one that was committed or logged by mistake."""
@@ -46,7 +52,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """A token without its secret.
 
     Args:
-        id: Its name, by which it is revoked.
+        id: Its id, by which it is revoked.
         plugin: The plugin whose keys, tables and blobs it is for, if any.
         tenant: The tenant whose project it is for, if any.
         project: The tenant's project.
@@ -54,6 +60,9 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         verbs: The only verbs that it allows; None allows all.
         created_at: When it was made.
         expires_at: When it expires; None if never.
+        name: What people call it, if it was given a name.
+        used_at: When it was last used over HTTP, to within ten minutes; None if that was not in the last 90
+            days. Only `Tokens.list` looks this up.
     """
 
     id: str
@@ -64,6 +73,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] | None = None
     created_at: datetime
     expires_at: datetime | None = None
+    name: str | None = None
+    used_at: datetime | None = None
 
     @property
     def owner(self) -> str:
@@ -111,6 +122,7 @@ class _Kept(msgspec.Struct, kw_only=True, omit_defaults=True):
     project: str | None = None
     operator: bool = False
     verbs: tuple[str, ...] | None = None
+    name: str | None = None
 
 
 class Tokens:
@@ -119,6 +131,7 @@ class Tokens:
     def __init__(self, store: Caller) -> None:
         self._store = store
         self._kv = KV(store, store.verbs(NAMESPACE))
+        self._uses = KV(store, store.verbs(USES))
 
     async def create(
         self,
@@ -129,6 +142,7 @@ class Tokens:
         operator: bool = False,
         verbs: Sequence[str] | None = None,
         ttl: int | None = None,
+        name: str | None = None,
         by: str | None = None,
     ) -> NewToken:
         """Make a token for a plugin, for a tenant's project, or for operators.
@@ -140,6 +154,7 @@ class Tokens:
             operator: Whether it is for operators, who may do everything.
             verbs: The only verbs that it allows; all if not given.
             ttl: Seconds until it expires; None for never.
+            name: What people call it, in at most 100 characters.
             by: The id of the token of the caller who asks for it, if it was a token that let the caller in.
 
         Returns:
@@ -149,44 +164,49 @@ class Tokens:
             ValidationError: It is for none of these or for several, or an argument breaks its rule.
             PermissionDenied: It would allow more than the caller's own token, or for longer.
         """
-        kept = _kept(plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs)
+        kept = _kept(plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs, name=name)
         if isinstance(self._store, Service):
             fields = {name: field for name, field in msgspec.to_builtins(kept).items() if name != "hash"}
             reply = await self._store.operator("token_create", fields | {"ttl": ttl}, writes=True)
             return msgspec.convert(reply, NewToken)
-        name, secret = seams.token(8), seams.secret(32)
+        id, secret = seams.token(8), seams.secret(32)
         if by is not None:
-            await self._require_grant(by, name, kept, rules.ttl(ttl))
+            await self._require_grant(by, id, kept, rules.ttl(ttl))
         kept.hash = _hashed(secret)
-        entry = await self._kv.set(name, msgspec.to_builtins(kept), ttl=ttl, expected_version=0)
+        entry = await self._kv.set(id, msgspec.to_builtins(kept), ttl=ttl, expected_version=0)
         return NewToken(
-            token=f"{MARK}_{name}_{secret}", about=_token(name, kept, entry.created_at, entry.expires_at)
+            token=f"{MARK}_{id}_{secret}", about=_token(id, kept, entry.created_at, entry.expires_at)
         )
 
-    async def _require_grant(self, by: str, name: str, kept: _Kept, ttl: int | None) -> None:
+    async def _require_grant(self, by: str, id: str, kept: _Kept, ttl: int | None) -> None:
         own = (await self.get([by])).get(by)
         if own is None:
             raise PermissionDenied("this token has expired or been revoked, and grants nothing")
         now = self._store.now()
         expires_at = None if ttl is None else moment(now + ttl * 1000)
-        own.require_grant(_token(name, kept, moment(now), expires_at))
+        own.require_grant(_token(id, kept, moment(now), expires_at))
 
     async def list(self) -> list[Token]:
         """List the tokens that are valid, in the order of their ids.
 
         Returns:
-            The tokens, without their secrets.
+            The tokens, without their secrets, each with when it was last used.
         """
         if isinstance(self._store, Service):
             return msgspec.convert((await self._store.operator("tokens", {}))["tokens"], list[Token])
-        tokens: list[Token] = []
-        cursor = None
-        while True:
-            page = await self._kv.list(cursor=cursor, values=True)
-            tokens += map(_token_of, page.entries or ())
-            cursor = page.cursor
-            if cursor is None:
-                return tokens
+        used = {entry.key: entry.updated_at async for entry in _entries_of(self._uses)}
+        return [
+            msgspec.structs.replace(_token_of(entry), used_at=used.get(entry.key))
+            async for entry in _entries_of(self._kv)
+        ]
+
+    async def note_use(self, id: str) -> None:
+        """Note that a token is used now.
+
+        Args:
+            id: Its id.
+        """
+        await self._uses.set(id, True, ttl=USE_SECONDS)
 
     async def get(self, ids: Iterable[str]) -> dict[str, Token]:
         """Get tokens by their ids.
@@ -215,7 +235,9 @@ class Tokens:
         name = whole[1] if whole else id
         if isinstance(self._store, Service):
             return bool((await self._store.operator("token_revoke", {"id": name}, writes=True))["revoked"])
-        return await self._kv.delete(name)
+        revoked = await self._kv.delete(name)
+        await self._uses.delete(name)
+        return revoked
 
     async def find(self, token: str) -> Token | None:
         """Get a token by all of it.
@@ -261,6 +283,18 @@ class Tokens:
         return entries
 
 
+async def _entries_of(kv: KV) -> AsyncIterator[Entry]:
+    """Yield all entries of a namespace."""
+    cursor = None
+    while True:
+        page = await kv.list(cursor=cursor, values=True)
+        for entry in page.entries or ():
+            yield entry
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
 def has_form(text: str) -> bool:
     """Return whether a text could be a token. To know that needs no read and no hash."""
     return _TOKEN.fullmatch(text) is not None
@@ -273,6 +307,7 @@ def _kept(
     project: object,
     operator: object,
     verbs: object,
+    name: object,
 ) -> _Kept:
     kept = _Kept(hash="")
     if plugin is not None:
@@ -288,6 +323,7 @@ def _kept(
             "a token is for one plugin, for one tenant's project, or for operators", field="plugin"
         )
     kept.verbs = None if verbs is None else _verbs(verbs)
+    kept.name = None if name is None else rules.legal_text(name, field="name", most=MOST_NAME) or None
     return kept
 
 
@@ -315,9 +351,9 @@ def _token_of(entry: Entry) -> Token:
     return _token(entry.key, msgspec.convert(entry.value, _Kept), entry.created_at, entry.expires_at)
 
 
-def _token(name: str, kept: _Kept, created_at: datetime, expires_at: datetime | None) -> Token:
+def _token(id: str, kept: _Kept, created_at: datetime, expires_at: datetime | None) -> Token:
     return Token(
-        id=name,
+        id=id,
         plugin=kept.plugin,
         tenant=kept.tenant,
         project=kept.project,
@@ -325,4 +361,5 @@ def _token(name: str, kept: _Kept, created_at: datetime, expires_at: datetime | 
         verbs=kept.verbs,
         created_at=created_at,
         expires_at=expires_at,
+        name=kept.name,
     )

@@ -96,18 +96,30 @@ class Tokens(Facade, of=async_tokens.Tokens):
         operator: bool = False,
         verbs: Sequence[str] | None = None,
         ttl: int | None = None,
+        name: str | None = None,
         by: str | None = None,
     ) -> NewToken:
         """Make a token for a plugin, for a tenant's project, or for operators."""
         return self._thread.run(
             self._handle.create(
-                plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=verbs, ttl=ttl, by=by
+                plugin=plugin,
+                tenant=tenant,
+                project=project,
+                operator=operator,
+                verbs=verbs,
+                ttl=ttl,
+                name=name,
+                by=by,
             )
         )
 
     def list(self) -> list[Token]:
         """List the tokens that are valid, in the order of their ids."""
         return self._thread.run(self._handle.list())
+
+    def note_use(self, id: str) -> None:
+        """Note that a token is used now."""
+        self._thread.run(self._handle.note_use(id))
 
     def get(self, ids: Iterable[str]) -> dict[str, Token]:
         """Get tokens by their ids."""

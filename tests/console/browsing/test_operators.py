@@ -197,23 +197,38 @@ async def test_a_policy_is_tried_and_set(console: Console, enter: Enter) -> None
 
 
 async def test_a_token_is_made_used_and_revoked(console: Console, enter: Enter) -> None:
-    """A new token is shown once, allows what was chosen, and stops working when it is revoked."""
+    """A new token has a name, is shown once, only reads, says when it was used, and stops when revoked."""
     page = await (await enter()).open("/ui/tokens")
+    await page.get_by_label("Name").fill("nightly <b>import</b>")
     await page.get_by_label("Plugin").fill("weather")
-    await page.get_by_role("button", name="Make the token").click()
+    await page.get_by_label("Valid for").fill("soon")
+    await expect(page.get_by_role("button", name="Create token")).to_be_disabled()
+    await page.get_by_label("Valid for").fill("12h")
+    await page.get_by_role("button", name="Create token").click()
     token = await page.locator("code.secret").inner_text()
     found = await console.store.tokens().find(token)
     assert found is not None
-    assert found.plugin == "weather"
+    assert (found.plugin, found.name) == ("weather", "nightly <b>import</b>")
     assert found.verbs is not None
-    assert "get" in found.verbs
-    assert "set" not in found.verbs
+    assert {"get", "reveal", "get_item", "list"} <= set(found.verbs)
+    headers = {"Authorization": f"Bearer {token}"}
+    for verb in ("set", "delete", "put_item", "delete_prefix", "set_ttl", "escalate", "rescue"):
+        assert verb not in found.verbs
+    answer = await console.service.client.get("/v1/kv/weather/station/oslo", headers=headers)
+    assert answer.status_code == 200
+    answer = await console.service.client.put("/v1/kv/weather/no", content=b"1", headers=headers)
+    assert answer.status_code == 403
     await page.get_by_role("button", name="Done").click()
     await expect(page.locator("code.secret")).to_have_count(0)
     assert token not in await page.content()
+    row = page.get_by_role("row", name=re.compile(found.id))
+    while "never" in await row.inner_text():  # until the use is noted
+        await page.reload()
+        await row.wait_for()
+    await expect(row).to_contain_text("read only")
     await page.get_by_role("button", name=f"Revoke {found.id}").click()
     await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
-    await page.get_by_role("cell", name=found.id, exact=True).wait_for(state="detached")
+    await row.wait_for(state="detached")
     assert await console.store.tokens().find(token) is None
 
 

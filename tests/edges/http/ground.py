@@ -20,7 +20,7 @@ from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Door, Health, application
-from holdfast.edges.http.guard import TokenGuard
+from holdfast.edges.http.guard import TokenGuard, TokenUses
 from holdfast.edges.http.server import USUAL_LIMITS, http_server
 from holdfast.edges.mcp.door import McpDoor
 from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
@@ -105,6 +105,7 @@ async def served(
         await service.start()
         stack.push_async_callback(service.stop)
         guard = TokenGuard(store.tokens(), open_mode=open_mode)
+        uses = guard.uses = TokenUses(store.tokens())
         api, mcp = Api(guard, store, limits), McpDoor(guard, store, limits)
         api.service = mcp.service = service.requests
         stack.push_async_callback(mcp.aclose)
@@ -125,9 +126,10 @@ async def served(
             instances=instances,
             settings=settings_read,
         )
-        telling = asyncio.create_task(instances.run(connection))
-        stack.push_async_callback(asyncio.wait, [telling])
-        stack.callback(telling.cancel)
+        for work in (instances.run(connection), uses.run()):
+            task = asyncio.create_task(work)
+            stack.push_async_callback(asyncio.wait, [task])
+            stack.callback(task.cancel)
         console = ConsoleDoor(guard, sessions, parts)
         console.service = service.requests
         door = Door(health, names=names, api=api, mcp=mcp, console=console)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.http import guard
-from holdfast.edges.http.guard import TokenGuard
+from holdfast.edges.http.guard import TokenGuard, TokenUses
 from holdfast.edges.http.responses import NoToken
 from holdfast.errors import Busy, InvalidPluginName, PermissionDenied, ValidationError
 from holdfast.operators.tokens import Token
@@ -198,6 +199,51 @@ async def test_a_token_is_known_for_a_second(here: Served) -> None:
     now = 101.1
     with pytest.raises(NoToken):
         await checked.valid(made.token)
+
+
+async def test_a_token_has_a_name_and_says_when_it_was_used(closed: Served) -> None:
+    """A list of tokens has the name of each and when it was last used; a revoked one leaves nothing."""
+    tokens = closed.store.tokens()
+    used = await tokens.create(plugin="trivia", name="nightly import")
+    unused = await tokens.create(plugin="trivia", name="")
+    assert (used.about.name, unused.about.name) == ("nightly import", None)
+    assert (await shown(closed, used.token, "GET", "/v1/kv/trivia")).status_code == 200
+
+    async def uses() -> dict[str, Any]:
+        return {token.id: token.used_at for token in await tokens.list()}
+
+    async with asyncio.timeout(60):
+        while (await uses())[used.about.id] is None:
+            pass
+    assert (await uses())[unused.about.id] is None
+    assert [one["name"] for one in msgspec.to_builtins(await tokens.list())].count("nightly import") == 1
+    await tokens.revoke(used.about.id)
+    assert used.about.id not in await uses()
+    with pytest.raises(ValidationError, match="at most 100"):
+        await tokens.create(plugin="trivia", name="x" * 101)
+
+
+async def test_a_use_is_noted_once_in_ten_minutes() -> None:
+    """A busy token costs one write in ten minutes, and a note that the store refuses is left out."""
+    now = 100.0
+    noted: list[str] = []
+
+    class Book:
+        async def note_use(self, id: str) -> None:
+            noted.append(id)
+            if len(noted) == 1:
+                raise Busy("later", retry_after=1.0)
+
+    uses = TokenUses(Book(), ticks=lambda: now)  # type: ignore[arg-type]
+    running = asyncio.create_task(uses.run())
+    for at in (100.0, 100.5, 699.9, 700.0, 1_300.0):
+        now = at
+        uses.note("a")
+    uses.note("b")
+    await until(lambda: len(noted) == 4)
+    assert noted == ["a", "a", "a", "b"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_every_instance_knows_a_token_and_its_end(bus: str, pg_url: str) -> None:

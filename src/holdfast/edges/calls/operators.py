@@ -53,7 +53,7 @@ from holdfast.forms import (
 from holdfast.masking import MASK
 from holdfast.model import Letter, Policy, SlowRequest, Stats, TrashEntry
 from holdfast.operators.rescues import RescuePart
-from holdfast.operators.tokens import OF_LINK
+from holdfast.operators.tokens import MOST_NAME, OF_LINK
 from holdfast.replies import Count, Next, NextCursor, Nothing, ReadyReply, RemovedReply, StatsReply, Truncated
 from holdfast.verbs.fields import provenance, required
 from holdfast.wire.reads import READS
@@ -654,6 +654,10 @@ TokenVerbs = Annotated[
     list[str],
     Meta(description="The only verbs that the token allows; all if not given.", min_length=1, max_length=100),
 ]
+TokenName = Annotated[
+    str,
+    Meta(description="What people call the token.", max_length=MOST_NAME, pattern=TEXT),
+]
 _NO_PROJECT: Final[dict[str, Any]] = {"tenant": NOTHING, "project": NOTHING}
 
 
@@ -681,6 +685,7 @@ class TokenCreateFields(CallFields, kw_only=True):
     operator: Operator | UnsetType = UNSET
     verbs: TokenVerbs | UnsetType = UNSET
     ttl: Ttl | UnsetType = UNSET
+    name: TokenName | UnsetType = UNSET
 
 
 class TokenFields(CallFields, kw_only=True):
@@ -700,6 +705,14 @@ class TokenReply(Struct, kw_only=True, forbid_unknown_fields=True):
     verbs: Annotated[list[str] | None, Meta(description="The verbs that it allows; `null` for all.")]
     created_at: Annotated[datetime, Meta(description="When it was made.")]
     expires_at: Annotated[datetime | None, Meta(description="When it expires; `null` if it does not.")]
+    name: Annotated[str | None, Meta(description="What people call it; `null` if it has no name.")]
+    used_at: Annotated[
+        datetime | None,
+        Meta(
+            description="When it was last used over HTTP, to within ten minutes; `null` if not in the last "
+            "90 days. Only `tokens` says this."
+        ),
+    ]
 
 
 class TokenCreateReply(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -737,6 +750,7 @@ async def _token_create(store: "Store", fields: Mapping[str, Any]) -> dict[str, 
         operator=fields.get("operator", False),
         verbs=fields.get("verbs"),
         ttl=fields.get("ttl"),
+        name=fields.get("name"),
         by=_asking(fields["principal"]),
     )
     return {"token": made.token, "about": msgspec.structs.asdict(made.about)}

@@ -43,6 +43,16 @@ _OF_LETTERS: Final = (
 )
 _OF_TRASH: Final = ("key", "op", "at", "by", "version", "purpose", "expires_at", "purged_at")
 
+LOOKS: Final = frozenset({"reveal", "reveal_item", "deadletter_reveal"})
+"""The verbs with which people look at values. They write a record of the look, and nothing else."""
+COPIES: Final = frozenset({"rescue"})
+"""The verbs that hand out the whole store."""
+_FAMILIES_OF: Final = {
+    "plugin": ("kv", "table", "blob"),
+    "project": ("semantic",),
+    "operator": tuple(FAMILIES),
+}
+"""The families that a token is for, by its kind."""
 MOST_RECORDS: Final = 100
 RECORD_FILTERS: Final = {
     "prefix": "prefix",
@@ -396,26 +406,44 @@ def _ttl(entry: dict[str, Any]) -> float:
 
 
 async def tokens(visit: Visit) -> dict[str, Any]:
-    """Return all valid tokens, and the verbs of each family."""
+    """Return all valid tokens, each with whether it only reads, and the verbs that only read."""
     listed = await visit.operators("tokens")
-    fitting = [one for one in listed["tokens"] if visit.fits(*_words(one))]
-    return {"tokens": fitting, "count": listed["count"], "filter": visit.filter, "verbs": _verbs()}
+    fitting = [one | {"reads": _only_reads(one)} for one in listed["tokens"] if visit.fits(*_words(one))]
+    readers = {kind: _readers(kind) for kind in _FAMILIES_OF}
+    return {"tokens": fitting, "count": listed["count"], "filter": visit.filter, "readers": readers}
 
 
 def _words(token: dict[str, Any]) -> list[str]:
     """Return what a filter finds a token by."""
     owner = token.get("plugin") or f"{token.get('tenant') or ''}/{token.get('project') or ''}"
-    return [token["id"], "operators" if token.get("operator") else owner]
+    return [token["id"], token.get("name") or "", "operators" if token.get("operator") else owner]
 
 
-def _verbs() -> dict[str, list[dict[str, Any]]]:
-    return {
-        family: [
-            {"name": verb.name, "help": verb.help, "writes": verb.writes, "destroys": verb.destroys}
-            for verb in sorted(verbs.values(), key=lambda one: one.name)
-        ]
-        for family, verbs in FAMILIES.items()
-    }
+def _only_reads(token: dict[str, Any]) -> bool:
+    """Return whether a token can change nothing that is stored. Records of looks do not count."""
+    families = _FAMILIES_OF[_kind(token)]
+    return token["verbs"] is not None and not any(
+        verb.writes and verb.name not in LOOKS
+        for family in families
+        for verb in FAMILIES[family].values()
+        if verb.name in token["verbs"]
+    )
+
+
+def _kind(token: dict[str, Any]) -> str:
+    if token.get("operator"):
+        return "operator"
+    return "plugin" if token.get("plugin") else "project"
+
+
+def _readers(kind: str) -> list[str]:
+    """Return the verbs of a token that reads everything of its kind, and changes nothing.
+
+    A name that means a write in one family of a token's is left out of all.
+    """
+    verbs = [verb for family in _FAMILIES_OF[kind] for verb in FAMILIES[family].values()]
+    writes = {verb.name for verb in verbs if verb.writes and verb.name not in LOOKS}
+    return sorted({verb.name for verb in verbs} - writes - COPIES)
 
 
 async def settings(visit: Visit) -> dict[str, Any]:

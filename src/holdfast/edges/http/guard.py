@@ -10,6 +10,7 @@ a token and allows no more than the token does; with it, only a page of this ser
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -44,6 +45,8 @@ AT_ONCE: Final = 100
 """Number of unknown tokens that are looked up with one read."""
 KNOWN: Final = 4_096
 """Number of tokens, and of addresses of clients, that are remembered."""
+USE_EVERY: Final = 600.0
+"""Seconds between two notes that a token is used, by one instance."""
 _NEEDED: Final = "this needs a token: send it as Authorization: Bearer <token>"
 _OPEN: Final = (
     "; only a process on the service's machine needs none, if it calls the service by localhost or a "
@@ -150,6 +153,38 @@ class UnknownTokens:
         return batch
 
 
+class TokenUses:
+    """Notes when tokens are used, so that people see which are not.
+
+    A use costs a token one write in ten minutes, which no caller waits for. A note that can't be written is
+    left out: the next use makes another.
+
+    Args:
+        tokens: The tokens of the store.
+        ticks: Returns a monotonic time in seconds.
+    """
+
+    def __init__(self, tokens: Tokens, *, ticks: Callable[[], float] | None = None) -> None:
+        self._tokens = tokens
+        self._ticks = seams.monotonic if ticks is None else ticks
+        self._noted: Bounded[str, float] = Bounded(KNOWN)
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+
+    def note(self, id: str) -> None:
+        """Note that a token is used, unless that was noted a while ago."""
+        now = self._ticks()
+        if id not in self._noted or now >= self._noted[id] + USE_EVERY:
+            self._noted.keep(id, now)
+            self._waiting.put_nowait(id)
+
+    async def run(self) -> None:
+        """Write what is noted, until cancelled."""
+        while True:
+            id = await self._waiting.get()
+            with contextlib.suppress(HoldfastError):
+                await self._tokens.note_use(id)
+
+
 class TokenGuard:
     """The check of who is asking.
 
@@ -165,6 +200,8 @@ class TokenGuard:
         self._ticks = seams.monotonic if ticks is None else ticks
         self.sessions: SessionBook | None = None
         """The sessions whose cookies are accepted, if there are any."""
+        self.uses: TokenUses | None = None
+        """Takes note of the tokens that are used, if they are noted."""
         self._known: Bounded[str, tuple[float, Token]] = Bounded(KNOWN)
         self._looking: dict[str, asyncio.Future[Token | None]] = {}
         self._unknown = UnknownTokens(tokens)
@@ -358,6 +395,8 @@ class TokenGuard:
             self._known.pop(text, None)
             raise NoToken("the token is not valid: it may have expired or been revoked")
         self._known.keep(text, (now, token))
+        if self.uses is not None:
+            self.uses.note(token.id)
         return token
 
     def _remembered(self, text: str, now: float) -> Token | None:

@@ -422,7 +422,7 @@ def _owner(target: Target) -> str | None:
     return plugin or f"{tenant}/{project}"
 
 
-_TOKENS: Final = ("id", "for", "verbs", "made", "expires")
+_TOKENS: Final = ("id", "for", "verbs", "made", "expires", "used", "name")
 
 
 async def tokens_create(
@@ -430,6 +430,7 @@ async def tokens_create(
     verbs: str | None = None,
     expires: MaybeSeconds = None,
     operator: bool = False,
+    name: str | None = None,
     target: Target = HERE,
 ) -> None:
     """Make a token for a plugin, a tenant's project, or operators, and print it. It is shown only now.
@@ -442,6 +443,8 @@ async def tokens_create(
         Expire the token after this long: seconds, or 30s, 12h, 30d. If not given, it does not expire.
     operator
         Make it a token for operators, who may do everything, instead of one for a plugin or project.
+    name
+        What to call it, so that you know it in a list.
     """
     named = None if verbs is None else [verb.strip() for verb in verbs.split(",")]
     if named is not None:
@@ -456,7 +459,13 @@ async def tokens_create(
         )
     async with target.open() as store:
         made = await store.tokens().create(
-            plugin=plugin, tenant=tenant, project=project, operator=operator, verbs=named, ttl=expires
+            plugin=plugin,
+            tenant=tenant,
+            project=project,
+            operator=operator,
+            verbs=named,
+            ttl=expires,
+            name=name,
         )
     if target.json:
         document(made)
@@ -466,14 +475,20 @@ async def tokens_create(
 
 
 async def tokens_list(*, place: Place = STORE) -> None:
-    """List the tokens that are valid, without their secrets."""
+    """List the tokens that are valid, without their secrets, and when each was last used over HTTP."""
     async with place.look() as store:
         tokens = await store.tokens().list()
     if place.json:
         for token in tokens:
             document(token)
         return
-    rows(_TOKENS, ((one.id, one.owner, _verbs(one), one.created_at, one.expires_at) for one in tokens))
+    rows(
+        _TOKENS,
+        (
+            (one.id, one.owner, _verbs(one), one.created_at, one.expires_at, one.used_at, one.name)
+            for one in tokens
+        ),
+    )
     if not tokens:
         say("there are no tokens")
 
