@@ -6,7 +6,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import holdfast
+from holdfast.handles.recipes.lock import QueuePlace, SharedWatch
 from tests.nats import library_client
 from tests.robustness.lock_process import OWNER, holder_process
 from tests.robustness.serving_process import service_process
@@ -60,3 +63,20 @@ async def test_a_waiter_gets_the_lock_of_a_killed_holder_when_it_expires(
         event = await events.get()
         assert (event["key"], event["purpose"], event["last_writer"]) == ("lock/job", "lock", OWNER)
         assert await lock.release()
+
+
+async def test_a_waiter_that_misses_a_release_notices_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiter whom the news of a release does not reach does not wait until the lock would have expired."""
+    monkeypatch.setattr(SharedWatch, "_tell", lambda *_: None)
+    monkeypatch.setattr(QueuePlace, "_due", 0.05)  # in place of a third of the time of the lock
+    async with asyncio.timeout(PATIENCE), holdfast.open("memory://") as store:
+        kv = store.kv("trivia")
+        first, second = kv.lock("a", ttl=1000), kv.lock("a", ttl=1000)
+        assert await first.acquire()
+        waiting = asyncio.create_task(second.acquire())
+        async for _ in kv.watch("lock/a/waiting/", since=0):
+            break
+        await first.release()
+        monkeypatch.setattr(QueuePlace, "_due", 0)
+        assert await waiting
+        await second.release()

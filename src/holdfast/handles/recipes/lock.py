@@ -411,9 +411,11 @@ class QueuePlace:
     async def _until_gone(self, entry: Entry, left: asyncio.Future[None]) -> None:
         """Wait until an entry may be gone, by a change or by its deadline."""
         while not left.done():
-            if self._due <= 0 and not await self._kept():
+            renews = self._due <= 0
+            if renews and not await self._kept():
                 return
-            if (rest := self._seconds_to(entry)) <= 0:
+            # A waiter that renews its place also looks itself, lest it wait out a holder whose end it missed.
+            if (rest := self._seconds_to(entry)) <= 0 or renews:
                 current = await self.patience().insist(partial(self._kv.get, entry.key))
                 if current is None:
                     return
