@@ -35,6 +35,7 @@ RESULTS: dict[str, Any] = {
             "stale": 0,
             "killed": {"lost": 0, "doubled": 0, "forks": 0},
             "twice": None,
+            "cut": None,
         }
         for name, lost in (("Ours & more", 0), ("Theirs", 45))
     ],

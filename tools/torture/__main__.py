@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.postgres import Server
 
 TURNS = 5
+CUTS = 8
+"""Answers that are lost, one at a time."""
 
 
 def main() -> int:
@@ -84,6 +86,10 @@ def tortured(contestant: type[Contestant], server: Server | None, crowds: tuple[
         row["stale"] = ordeals.stopped(contestant, where, 3)
     with _place(contestant, server) as where:
         row["killed"] = ordeals.killed(contestant, where, 3)._asdict()
+    row["cut"] = None
+    if contestant.needs_postgres:
+        with _place(contestant, server) as where:
+            row["cut"] = ordeals.cut(contestant, where, CUTS)._asdict()
     row["twice"] = None
     if contestant.appends:
         with _place(contestant, server) as where:

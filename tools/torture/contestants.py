@@ -70,6 +70,11 @@ class Contestant(ABC):
         """Add a mark with a write that is sent twice."""
         raise NotImplementedError
 
+    async def again(self, mark: str, pause: Pause) -> None:
+        """Add a mark after a turn whose answer was lost: look whether it is there, and if not, add it."""
+        if mark not in await self.marks():
+            await self.turn(mark, pause)
+
     async def forks(self) -> int:
         """Return how many states two others follow."""
         return 0
@@ -214,6 +219,13 @@ class OurSaverWithTurns(OurSaver):
         """Wait for the turn, then run the graph."""
         async with self.saver.turn("shared", ttl=LEASE):
             await self.run(mark, pause)
+
+
+class OurSaverPostgres(OurSaverWithTurns):
+    """The same on PostgreSQL."""
+
+    name = "Holdfast HoldfastSaver with turn, PostgreSQL"
+    needs_postgres = True
 
 
 class MemoryContestant(Contestant):
@@ -426,10 +438,21 @@ class OurSession(SessionContestant):
         await pause()
         await self.session.add_items([_message(mark)], request_id=mark)
 
+    async def again(self, mark: str, pause: Pause) -> None:
+        """Add the item again without looking: the call has the same request id."""
+        await self.turn(mark, pause)
+
     async def twice(self, mark: str) -> None:
         """Add an item, and again."""
         for _ in range(2):
             await self.session.add_items([_message(mark)], request_id=mark)
+
+
+class OurSessionPostgres(OurSession):
+    """The same on PostgreSQL."""
+
+    name = "Holdfast HoldfastSession, append, PostgreSQL"
+    needs_postgres = True
 
 
 class OurSessionCompaction(OurSession):
@@ -519,6 +542,6 @@ class OurKeyValue(KeyValueContestant):
 CONTESTANTS: tuple[type[Contestant], ...] = (
     *(LangGraphPostgres, LangGraphSqlite, LangGraphPostgresStore, LangGraphSqliteStore),
     *(OpenAISqlite, OpenAISqliteCompaction, KeyValueDisk),
-    *(OurSaver, OurSaverWithTurns, OurGraphStore, OurGraphStoreUpdate),
-    *(OurSession, OurSessionCompaction, OurKeyValue),
+    *(OurSaver, OurSaverWithTurns, OurSaverPostgres, OurGraphStore, OurGraphStoreUpdate),
+    *(OurSession, OurSessionPostgres, OurSessionCompaction, OurKeyValue),
 )

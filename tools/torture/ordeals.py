@@ -19,6 +19,8 @@ import traceback
 from collections import Counter
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from tools.torture.proxy import CuttingProxy
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
@@ -260,6 +262,45 @@ def killed(contestant: type[Contestant], where: str, times: int, seed: int = 7) 
         survivor.begin()
         reports += survivor.finish()
     return judged(contestant, where, reports)
+
+
+def cut(contestant: type[Contestant], where: str, times: int) -> Outcome:
+    """Lose the first answer after a pause, then the second, and so on, and let the worker repeat its turn."""
+    begun(contestant, where)
+
+    async def worker(tell: Tell) -> None:
+        for number in range(times):
+            mark = f"cut.{number}"
+            tell("sent", mark)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await _repeated(contestant, proxy, mark, number + 1)
+            except Exception as error:
+                tell("refused", mark, f"{type(error).__name__}: {error}"[:200])
+            else:
+                tell("acknowledged", mark)
+
+    with CuttingProxy(where) as proxy:
+        one = Worker(worker)
+        reports = one.finish()
+    return judged(contestant, where, reports)
+
+
+async def _repeated(contestant: type[Contestant], proxy: CuttingProxy, mark: str, number: int) -> None:
+    """Take a turn whose answer is lost, and repeat it on a new connection."""
+
+    async def arm() -> None:
+        proxy.cut_at(number)
+
+    try:
+        async with contestant.opened(proxy.url) as store:
+            await store.turn(mark, arm)
+            proxy.cut_at(0)
+            return
+    except Exception:
+        proxy.cut_at(0)
+    async with contestant.opened(proxy.url) as store:
+        await store.again(mark, _instant)
 
 
 def twice(contestant: type[Contestant], where: str, times: int) -> Outcome:

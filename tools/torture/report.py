@@ -13,13 +13,21 @@ PICTURE: Final = ROOT / "docs" / "explanation" / "torture.svg"
 BEGIN, END = "<!-- torture -->", "<!-- /torture -->"
 COLUMNS: Final = (
     *("store", "2 workers: lost / acknowledged of 10", "10 workers: lost / acknowledged of 50", "refused"),
-    *("forks", "stale accepted of 3", "killed: lost", "sent twice: doubled of 5", "seconds"),
+    *(
+        "forks",
+        "stale accepted of 3",
+        "killed: lost",
+        "answers cut: lost / doubled of 8",
+        "sent twice: doubled of 5",
+        "seconds",
+    ),
 )
 
 
 def is_bad(row: dict[str, Any]) -> bool:
     """Return whether a store has lost, doubled or forked something, or accepted a stale write."""
-    outcomes = [*row["crowds"].values(), row["killed"], row["twice"] or {"lost": 0, "doubled": 0, "forks": 0}]
+    none = {"lost": 0, "doubled": 0, "forks": 0}
+    outcomes = [*row["crowds"].values(), row["killed"], row["twice"] or none, row["cut"] or none]
     harmed = any(outcome["lost"] or outcome["doubled"] or outcome["forks"] for outcome in outcomes)
     return bool(row["stale"]) or harmed or any(not one["acknowledged"] for one in row["crowds"].values())
 
@@ -38,6 +46,7 @@ def table(results: dict[str, Any]) -> str:
             str(most["forks"]),
             str(row["stale"]),
             str(row["killed"]["lost"]),
+            "" if row["cut"] is None else f"{row['cut']['lost']} / {row['cut']['doubled']}",
             "" if row["twice"] is None else str(row["twice"]["doubled"]),
             f"{most['seconds']:.1f}",
         ]
