@@ -12,7 +12,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.monitoring.metrics import KEPT_POINTS, Point
+from holdfast.edges.monitoring.metrics import Point
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -138,23 +138,26 @@ async def locked(store: Store) -> AsyncIterator[Any]:
             await asyncio.gather(waiting, return_exceptions=True)
 
 
-def an_hour(hour: RecentMetrics, now: int) -> None:
-    """Give the charts an hour with a busy quarter and a few errors."""
-    for number in range(KEPT_POINTS, 0, -1):
-        wave = math.sin(number / 23) + 0.6 * math.sin(number / 7)
-        busy = 2.4 if 90 < number < 180 else 1.0
-        requests = int((640 + 150 * wave) * busy)
-        hour.keep(
-            Point(
-                at=now - number * 10_000,
-                seconds=10.0,
-                requests=requests,
-                errors=max(0, int(6 * wave * busy) - 9),
-                p50=0.0005 if busy == 1.0 else 0.001,
-                p99=0.005 if wave > 0.9 else 0.0025 * busy,
-                commits=int(requests / (3 + busy)),
-                commands=requests // 2,
-                waiting=int(max(0.0, 3 * wave * busy)),
-                lag=max(0.0, 0.2 * wave),
+def traffic(recent: RecentMetrics, now: int) -> None:
+    """Give the charts an hour, a day and a week with busy times, a few errors, and a pause."""
+    for ring in recent.rings.values():
+        step = int(ring.step)
+        for number in range(ring.kept, 0, -1):
+            wave = math.sin(number / 23) + 0.6 * math.sin(number / 7)
+            busy = 2.4 if 0.25 < number / ring.kept < 0.5 else 1.0
+            idle = 0.62 < number / ring.kept < 0.68
+            requests = 0 if idle else int((64 + 15 * wave) * busy * step)
+            ring.keep(
+                Point(
+                    at=now - number * step * 1_000,
+                    seconds=float(step),
+                    requests=requests,
+                    errors=0 if idle else max(0, int((6 * wave * busy - 9) * step / 10)),
+                    p50=None if idle else 0.001,
+                    p99=None if idle else 0.005 if wave > 0.9 else 0.0025 * busy,
+                    commits=0 if idle else int(requests / (3 + busy)),
+                    commands=requests // 2,
+                    waiting=0 if idle else int(max(0.0, 3 * wave * busy)),
+                    lag=max(0.0, 0.2 * wave),
+                )
             )
-        )

@@ -52,7 +52,7 @@ async def take(folder: Path, names: list[str]) -> list[Path]:
         data = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-screenshots-"))
         service = await stack.enter_async_context(console(Path(data)))
         await stack.enter_async_context(sample.locked(service.store))
-        sample.an_hour(service.service.hour, service.store.now())
+        sample.traffic(service.service.recent, service.store.now())
         browser = await stack.enter_async_context(harness.chromium())
         desk = await browser.new_page()
         for look, options in LOOKS:

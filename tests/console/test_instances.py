@@ -36,7 +36,7 @@ class Watched:
         """What is wrong with an instance that says this."""
         self.found.hear(msgspec.structs.replace(OTHER, **said))
         [one] = self.found.shown()
-        return cast("list[str]", one["troubles"])
+        return [trouble["text"] for trouble in one["troubles"]]
 
 
 async def test_instances_see_each_other(here: Served, bus: str, tmp_path: Path) -> None:
@@ -68,7 +68,9 @@ async def test_an_instance_that_lags_needs_a_person(here: Served) -> None:
     """The overview names instances that are not ready; the token of a plugin sees nothing of them."""
     here.instances.hear(msgspec.structs.replace(OTHER, trouble="store: UNAVAILABLE: no connection"))
     text = f"{BOX} is not ready: store: UNAVAILABLE: no connection"
-    assert {"kind": "instance", "text": text, "href": None} in (await page(here, "/"))["attention"]
+    [matter] = (await page(here, "/"))["attention"]
+    assert (matter["kind"], matter["severity"], matter["text"]) == ("instance", "critical", text)
+    assert matter["actions"] == [{"label": "Show instances", "href": "/ui/cluster"}]
     made = await here.store.tokens().create(plugin="trivia")
     await log_in(here, token=made.token)
     assert "box-2" not in str(await page(here, "/"))
@@ -94,7 +96,8 @@ def test_a_silent_instance_is_gone_and_then_forgotten() -> None:
     assert [one["state"] for one in watched.found.shown()] == ["lags"]
     watched.now += SILENT + 1
     [one] = watched.found.shown()
-    assert one["troubles"] == [f"{BOX} is gone: it has not been heard for 36 s"]
+    text = f"{BOX} is gone: it has not been heard for 36 s"
+    assert one["troubles"] == [{"text": text, "stops": True, "late": False}]
     assert one["state"] == "gone"
     watched.now += FORGOTTEN
     assert watched.found.shown() == []

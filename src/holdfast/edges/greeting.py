@@ -65,12 +65,7 @@ def greeting(
         keys = sum(stats.keys for stats in namespaces)
         held = f"keys: {keys}, namespaces: {len(namespaces)}"
     yield "Holdfast is up."
-    where = (
-        shown(config.db)
-        if config.cluster is None
-        else f"{config.cluster}, with a replica in {config.data_dir}"
-    )
-    yield f"Data  {where} ({held})"
+    yield f"Data  {data_place(config)} ({held})"
     yield "NATS  not served: callers use HTTP" if url is None else f"NATS  {masking.shown(url)}"
     if config.cluster is not None and url is not None:
         place = f"cluster://{masking.hosts(url.partition('://')[2])}/{config.cluster}"
@@ -90,6 +85,13 @@ def greeting(
         yield from _console(config, open_mode=exposed is not None, once=once)
     yield from _to_try_over_http(config) if url is None else _to_try(config, url)
     yield "Ctrl-C stops."
+
+
+def data_place(config: Config) -> str:
+    """Return where the data is, for people."""
+    if config.cluster is None:
+        return shown(config.db)
+    return f"{config.cluster}, with a replica in {config.data_dir}"
 
 
 def _http(config: Config, url: str | None, *, open_mode: bool) -> Iterator[str]:

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import holdfast
-from holdfast import seams, tracing
+from holdfast import masking, seams, tracing
+from holdfast.edges.console.cluster import ClusterWatch
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
-from holdfast.edges.greeting import greeting
+from holdfast.edges.greeting import data_place, greeting
 from holdfast.edges.http.api import Api
 from holdfast.edges.http.app import Door, Health, application
 from holdfast.edges.http.connections import HttpLimits
@@ -54,6 +55,7 @@ from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.served_store import MovesFollower, ServedStore, open_in_time
 from holdfast.edges.settings.addresses import local_http_url, public_url
 from holdfast.edges.settings.read import open_mode, settings_in_force, shown
+from holdfast.engines.cluster.address import cluster_address
 from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
@@ -164,6 +166,8 @@ async def _serve(
             instances=instances,
             settings=settings,
             prefix=prefix,
+            addresses={"data": data_place(config)},
+            cluster=ClusterWatch(cluster_address(config.db)) if config.db.startswith("cluster://") else None,
         )
         console = ConsoleDoor(guard, sessions, parts) if config.console else None
         if config.http_port:
@@ -173,6 +177,8 @@ async def _serve(
             listening = http_server(app, host=config.http_host, port=config.http_port, tls=tls, limits=limits)
             await outliving.enter_async_context(listening)
         url = await nats()
+        if url is not None:
+            parts.addresses["nats"] = masking.shown(url)
         links = health.links = metrics.links = [
             await outliving.enter_async_context(Link(url, config, name=name))
             for name in _names(config)

@@ -93,6 +93,7 @@ async def test_stored_scripts_are_shown_as_text(console: Console, enter: Enter) 
         "/ui/inbox?namespace=kv%2Fattacker&tab=expiring",
         "/ui/inbox?namespace=kv%2Fattacker&tab=trash",
         "/ui/live?namespace=kv/attacker",
+        "/ui/search?q=onerror",
     )
     tables = ("/ui/tables/attacker/loot", "/ui/blobs/attacker", "/ui/policies/kv/attacker?try=1&ttl_min=1000")
     for path in (*lists, *tables, *_poisoned()):

@@ -27,6 +27,8 @@ PAGES: Final = {
     "entry": "/ui/kv/trivia/player:ada",
     "project": "/ui/semantic/acme/search",
     "live": "/ui/live",
+    "cluster": "/ui/cluster",
+    "search": "/ui/search?q=player",
     "inbox": "/ui/inbox",
     "trash": "/ui/inbox?tab=trash",
     "audit": "/ui/audit",
@@ -49,7 +51,7 @@ LOOKS: Final[tuple[dict[str, Any], ...]] = (
     *([{"size": NARROW, "theme": "light"}, {"size": WIDE, "theme": "dark"}] if WHOLE else []),
     {"size": WIDE, "theme": "light"},
 )
-LISTS: Final = frozenset(PAGES) - {"entry", "item", "blob", "policy", "login", "overview"}
+LISTS: Final = frozenset(PAGES) - {"entry", "item", "blob", "policy", "login", "overview", "cluster"}
 """The pages that are lists, which the keyboard goes through."""
 DIALOGS: Final = (
     ("/ui/kv/trivia/player:ada", ("Edit", "Expiry", "Copy as…", "Delete")),

@@ -10,6 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from tests.browser import window
+from tests.console import sample
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
@@ -21,6 +22,8 @@ LOADS: Final = int(os.environ.get("HOLDFAST_CONSOLE_LOADS", "1"))
 BLOCKING: Final = """() => performance.getEntriesByType("resource")
     .filter((one) => one.renderBlockingStatus === "blocking")
     .map((one) => one.name.split("/").at(-1)).sort()"""
+WEIGHT: Final = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+    .reduce((sum, one) => sum + one.transferSize, 0)"""
 PAINTED: Final = 'performance.getEntriesByName("first-contentful-paint")[0].startTime'
 DRAWN: Final = "performance.now()"
 
@@ -29,6 +32,18 @@ async def test_the_first_paint_waits_for_two_files(look: Look, service: Served) 
     """A page is painted when its frame, one stylesheet and one script are there."""
     page = (await look("/")).page
     assert await page.evaluate(BLOCKING) == ["all.css", "first.js"]
+
+
+async def test_the_first_page_is_light(service: Served, browser: Browser) -> None:
+    """The overview with full charts takes less than 70 kB over the wire, data included."""
+    sample.traffic(service.recent, service.store.now())
+    for number in range(20):
+        await service.store.kv(f"weight-{number}").set("a", 1)
+    async with window(browser, service.url) as fresh:
+        page = await fresh.open("/")
+        weight = await page.evaluate(WEIGHT)
+    print(f"first page {weight / 1000:.1f} kB over the wire")
+    assert 20_000 < weight < 70_000
 
 
 async def test_how_long_the_first_paint_takes(service: Served, browser: Browser) -> None:

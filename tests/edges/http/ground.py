@@ -14,6 +14,7 @@ import httpx
 
 import holdfast
 from holdfast.bus.connection import Connection
+from holdfast.edges.console.cluster import ClusterWatch
 from holdfast.edges.console.door import ConsoleDoor
 from holdfast.edges.console.instances import Instances
 from holdfast.edges.console.sessions import BrowserSessions
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.clock import Clock
     from holdfast.edges.http.connections import HttpLimits
     from holdfast.engine import Engine
+    from holdfast.engines.cluster.address import ClusterAddress
 
 
 class Served:
@@ -58,7 +60,7 @@ class Served:
         self.api = api
         self.mcp = mcp
         self.sessions = sessions
-        self.hour = parts.recent
+        self.recent = parts.recent
         self.instances = parts.instances
         self.url = str(client.base_url).rstrip("/")
 
@@ -90,6 +92,7 @@ async def served(
     limits: HttpLimits | None = None,
     port: int | None = None,
     names: tuple[str, ...] = (),
+    cluster: ClusterAddress | None = None,
 ) -> AsyncIterator[Served]:
     """Serve a store within an `async with` block, at this port or at any free one."""
     port = port or free_port()
@@ -125,6 +128,8 @@ async def served(
             recent=RecentMetrics(metrics, store.now),
             instances=instances,
             settings=settings_read,
+            addresses={"data": str(db), "nats": bus},
+            cluster=None if cluster is None else ClusterWatch(cluster),
         )
         for work in (instances.run(connection), uses.run()):
             task = asyncio.create_task(work)

@@ -22,10 +22,12 @@ import msgspec
 
 import holdfast
 from holdfast.edges.console.blobs import blob, blob_plugins, blobs
+from holdfast.edges.console.cluster import cluster
 from holdfast.edges.console.files import STATIC, File, site
 from holdfast.edges.console.keys import entry, keys, live, namespaces
 from holdfast.edges.console.operators import audit, inbox, policies, policy, settings, tokens
 from holdfast.edges.console.overview import overview
+from holdfast.edges.console.search import search
 from holdfast.edges.console.tables import item, table, table_plugins, tables
 from holdfast.edges.console.visits import Instruments, Visit
 from holdfast.edges.http import responses
@@ -93,6 +95,8 @@ PAGES: Final = (
     _page("browse", "/ui/semantic/{tenant}/{project}", keys),
     _page("entry", "/ui/semantic/{tenant}/{project}/{key*}", entry),
     _page("live", "/ui/live", live),
+    _page("cluster", "/ui/cluster", cluster),
+    _page("search", "/ui/search", search),
     _page("inbox", "/ui/inbox", inbox),
     _page("audit", "/ui/audit", audit),
     _page("tables", "/ui/tables", table_plugins),
@@ -159,7 +163,12 @@ class ConsoleDoor:
         if service is None:
             raise starting_or_stopping()
         token = await self._guard.token_of(scope)
-        about = {"now": service.now(), "version": holdfast.__version__, "caller": caller(token)}
+        about = {
+            "now": service.now(),
+            "version": holdfast.__version__,
+            "caller": caller(token),
+            "cluster_shown": self._parts.cluster is not None or self._parts.instances.several,
+        }
         visit = None
         try:
             located = page_at(scope["raw_path"])

@@ -30,7 +30,7 @@ _TYPES: Final = {
     "md": b"text/plain; charset=utf-8",
 }
 _IMPORT: Final = re.compile(r'^import .* from "(\.[^"]+)";$', re.MULTILINE)
-_STYLES: Final = ("parts.css", "keys.css", "console.css", "operators.css")
+_STYLES: Final = ("parts.css", "keys.css", "console.css", "operators.css", "overview.css")
 """The stylesheets, in the order in which they apply."""
 _PAGE: Final = """\
 <!doctype html>

@@ -64,6 +64,14 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
         return f"the instance on {self.host} (process {self.pid})"
 
 
+class Trouble(NamedTuple):
+    """Something that is wrong with an instance: whether it does not serve, and whether expiries are late."""
+
+    text: str
+    stops: bool = True
+    late: bool = False
+
+
 class HeardInstance(NamedTuple):
     """The newest announcement of an instance, and when it came, by this machine's monotonic clock."""
 
@@ -139,6 +147,11 @@ class Instances:
                 self._unknown.set()  # a new instance need not wait for those of the others
             self._heard[announced.id] = HeardInstance(announced, now)
 
+    @property
+    def several(self) -> bool:
+        """Whether others than this instance are known."""
+        return len(self._heard) > 1
+
     def shown(self) -> list[dict[str, Any]]:
         """Return all instances by host and process, each with what is wrong with it."""
         now = self._ticks()
@@ -154,7 +167,7 @@ class Instances:
                 "lag": announced.lag,
                 "behind": max(announced.behind.values(), default=0),
                 "state": "gone" if now - at > SILENT else "lags" if troubles else "ok",
-                "troubles": troubles,
+                "troubles": [trouble._asdict() for trouble in troubles],
             }
             for announced, at in heard
             if now - at <= FORGOTTEN
@@ -188,18 +201,19 @@ class Instances:
         )
 
 
-def _troubles(announced: Announcement, silent: float, *, here: bool) -> list[str]:
+def _troubles(announced: Announcement, silent: float, *, here: bool) -> list[Trouble]:
     """Return what is wrong with an instance, in words. The readiness of this one is shown by part."""
     if silent > SILENT:
-        return [f"{announced.name} is gone: it has not been heard for {silent:.0f} s"]
-    troubles = (
-        [] if here or announced.trouble is None else [f"{announced.name} is not ready: {announced.trouble}"]
-    )
+        return [Trouble(f"{announced.name} is gone: it has not been heard for {silent:.0f} s")]
+    troubles = []
+    if announced.trouble is not None and not here:
+        troubles.append(Trouble(f"{announced.name} is not ready: {announced.trouble}"))
     if announced.lag > LATE:
-        troubles.append(f"{announced.name} removes expired entries {announced.lag:.0f} s late")
-    troubles += [f"{announced.name} does not serve shard {shard}" for shard in announced.stopped]
+        late = f"{announced.name} removes expired entries {announced.lag:.0f} s late"
+        troubles.append(Trouble(late, stops=False, late=True))
+    troubles += [Trouble(f"{announced.name} does not serve shard {shard}") for shard in announced.stopped]
     troubles += [
-        f"{announced.name} is {behind} messages behind on shard {shard}"
+        Trouble(f"{announced.name} is {behind} messages behind on shard {shard}", stops=False)
         for shard, behind in announced.behind.items()
         if behind > BEHIND
     ]

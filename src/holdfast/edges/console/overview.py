@@ -1,4 +1,4 @@
-"""The overview: readiness, traffic, namespaces with their quotas, and what needs a person.
+"""The overview: readiness, traffic, namespaces with their quotas, and what needs attention.
 
 A visitor with the token of a plugin or project sees that alone, and nothing about others.
 """
@@ -10,43 +10,56 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.decide.policies import audited_by
 from holdfast.edges.console.visits import href, permitted
 from holdfast.edges.http.app import OK
-from holdfast.errors import HoldfastError
+from holdfast.edges.monitoring.metrics import RANGES
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.families import has_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from holdfast.edges.console.visits import Visit
 
 MOST_NAMESPACES: Final = 100
 """Number of namespaces that are shown with their quotas, the largest first."""
 MOST_LETTERS: Final = 20
 """Number of namespaces whose dead letters are counted."""
-NEARLY_FULL: Final = 0.9
+NEARLY_FULL: Final = 0.8
 """Share of a quota from which on a person should look at it."""
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+_SETTINGS: Final = {"store": "db", "nats": "nats", "audit": "audit", "plugins": "connection"}
+"""What narrows the settings to those of a part of the service."""
 
 
 async def overview(visit: Visit) -> dict[str, Any]:
     """Return the state of the service, or of the visitor's own plugin or project."""
     if not visit.operator:
         return await _own(visit)
+    name = visit.query.get("range") or "hour"
+    if name not in RANGES:
+        raise ValidationError(f"range must be one of {', '.join(RANGES)}", field="range")
     health = await visit.parts.health.report()
     listed = await visit.operators("namespaces", limit=1_024)
     largest = sorted(listed["namespaces"], key=lambda one: -one["kept_bytes"])
     namespaces = [await _with_quotas(visit, one) for one in largest[:MOST_NAMESPACES]]
     instances = visit.parts.instances.shown()
+    matters = [
+        *_unready_parts(health),
+        *_full_disk(visit),
+        *_instance_troubles(visit, instances),
+        *_full_quotas(visit, namespaces),
+        *await _letters(visit, largest),
+    ]
     return {
         "health": health,
         "instances": instances,
-        "hour": visit.parts.recent.shown(),
+        "recent": visit.parts.recent.shown(name),
         "totals": _totals(listed["namespaces"]),
         "errors": _errors(visit),
         "namespaces": namespaces,
         "more_namespaces": listed["truncated"] or len(largest) > MOST_NAMESPACES,
-        "attention": [
-            *_unready_parts(health),
-            *_full_disk(visit),
-            *_instance_troubles(instances),
-            *_full_quotas(namespaces),
-            *await _letters(visit, largest),
-        ],
+        "attention": by_severity(matters),
+        "addresses": visit.parts.addresses | {"prefix": visit.parts.prefix},
     }
 
 
@@ -59,7 +72,12 @@ async def _own(visit: Visit) -> dict[str, Any]:
         for family in visit.own_families
         if (stats := await permitted(visit.call(family, owner, "stats"))) is not None
     ]
-    return {"health": None, "namespaces": namespaces, "attention": _full_quotas(namespaces)}
+    return {
+        "health": None,
+        "namespaces": namespaces,
+        "totals": _totals(namespaces),
+        "attention": by_severity(_full_quotas(visit, namespaces)),
+    }
 
 
 async def _with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
@@ -67,9 +85,8 @@ async def _with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(stats: dict[str, Any]) -> dict[str, Any]:
-    """Return what a page shows of a namespace: what it holds, and the limits that apply to it."""
-    policy, defaults = stats.get("policy") or {}, stats.get("defaults") or {}
-    quota_bytes = policy.get("quota_bytes") or defaults.get("quota_bytes")
+    """Return what a page shows of a namespace: what it holds, and the quota that is nearest to refuse."""
+    policy = stats.get("policy") or {}
     return {
         "namespace": stats["namespace"],
         "keys": stats["keys"],
@@ -77,10 +94,31 @@ def measured(stats: dict[str, Any]) -> dict[str, Any]:
         "kept_bytes": stats["kept_bytes"],
         "version": stats["version"],
         "changed_at": stats["changed_at"],
-        "quota_bytes": quota_bytes,
-        "quota_keys": policy.get("quota_keys"),
+        "quota": nearest_quota(stats),
         "audit": audited_by(stats["namespace"], policy.get("audit")),
     }
+
+
+def nearest_quota(stats: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the quota of a namespace that is used most: of keys or of bytes; None if it has neither.
+
+    The journal does not count if it is shortened before a quota refuses.
+    """
+    policy, defaults = stats.get("policy") or {}, stats.get("defaults") or {}
+    most_bytes = policy.get("quota_bytes")
+    if most_bytes is None:
+        most_bytes = defaults.get("quota_bytes")
+    yields = policy.get("journal_retention") is None
+    used_bytes = stats["kept_bytes"] - (stats["parts"]["journal"] if yields else 0)
+    quotas = [
+        {"of": of, "used": used, "most": most, "share": used / most if most else 1.0}
+        for of, used, most in (
+            ("keys", stats["keys"], policy.get("quota_keys")),
+            ("bytes", used_bytes, most_bytes),
+        )
+        if most is not None
+    ]
+    return max(quotas, key=lambda quota: quota["share"], default=None)
 
 
 def _totals(namespaces: list[dict[str, Any]]) -> dict[str, int]:
@@ -97,12 +135,35 @@ def _errors(visit: Visit) -> list[dict[str, Any]]:
     return [{"plugin": plugin, "code": code, "count": count} for (plugin, code), count in refusals[:50]]
 
 
+def by_severity(matters: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return matters for a person, those first that are critical."""
+    return sorted(matters, key=lambda one: one["severity"] != CRITICAL)
+
+
+def _matter(
+    kind: str, severity: str, text: str, *actions: dict[str, Any] | None, link: str | None = None
+) -> dict[str, Any]:
+    """Return a matter for a person: what is wrong, and the actions that may help.
+
+    An action is a link (`href`), or something that the page does (`does`, with `fields`).
+    """
+    present = [action for action in actions if action is not None]
+    return {"kind": kind, "severity": severity, "text": text, "href": link, "actions": present}
+
+
 def _unready_parts(health: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the parts of the service that are not ready, as matters for a person."""
-    parts = ("service", "store", "nats", "audit", "plugins")
     return [
-        {"kind": part, "text": health[part], "href": None}
-        for part in parts
+        _matter(
+            part,
+            WARNING if part == "plugins" else CRITICAL,
+            f"{part}: {health[part]}",
+            {"label": "Check again", "does": "reload"},
+            {"label": "Settings", "href": f"/ui/settings?filter={_SETTINGS[part]}"}
+            if part in _SETTINGS
+            else None,
+        )
+        for part in ("service", "store", "nats", "audit", "plugins")
         if part in health and health[part] != OK
     ]
 
@@ -110,38 +171,79 @@ def _unready_parts(health: dict[str, Any]) -> list[dict[str, Any]]:
 def _full_disk(visit: Visit) -> list[dict[str, Any]]:
     """Return a full disk as a matter for a person, if the last write was refused for that."""
     full = visit.parts.metrics.full
-    return [] if full is None else [{"kind": "disk", "text": full, "href": None}]
+    if full is None:
+        return []
+    return [_matter("disk", CRITICAL, full, _sweep(visit), {"label": "Find what is large", "href": "/ui/kv"})]
 
 
-def _instance_troubles(instances: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sweep(visit: Visit) -> dict[str, Any] | None:
+    """Return the action that removes expired entries, if the visitor may."""
+    if not visit.allows("admin", "", "sweep"):
+        return None
+    return {"label": "Remove expired entries", "does": "sweep"}
+
+
+def _instance_troubles(visit: Visit, instances: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what is wrong with instances."""
-    return [{"kind": "instance", "text": text, "href": None} for one in instances for text in one["troubles"]]
+    return [
+        _matter(
+            "instance",
+            CRITICAL if trouble["stops"] else WARNING,
+            trouble["text"],
+            _sweep(visit) if trouble["late"] else None,
+            {"label": "Show instances", "href": "/ui/cluster"},
+        )
+        for one in instances
+        for trouble in one["troubles"]
+    ]
 
 
-def _full_quotas(namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _full_quotas(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
     matters = []
     for one in namespaces:
-        shares = {
-            "bytes": (one["kept_bytes"], one["quota_bytes"]),
-            "keys": (one["keys"], one["quota_keys"]),
-        }
-        for what, (used, quota) in shares.items():
-            if quota and used >= NEARLY_FULL * quota:
-                text = f"{one['namespace']} uses {used / quota:.0%} of its quota of {what}"
-                matters.append({"kind": "quota", "text": text, "href": href(one["namespace"])})
-    return matters
+        name, quota = one["namespace"], one["quota"]
+        if quota is None or quota["share"] < NEARLY_FULL:
+            continue
+        text = f"{name} uses {int(quota['share'] * 100)} % of its quota of {quota['of']}"
+        sort = "?sort=size" if has_keys(name) else ""
+        policy = {"label": "Change the quota", "href": f"/ui/policies/{name}"} if visit.operator else None
+        matters.append(
+            _matter(
+                "quota",
+                CRITICAL if quota["share"] >= 1 else WARNING,
+                text,
+                policy,
+                {"label": "Show the largest" if sort else "Show", "href": f"{href(name)}{sort}"},
+                link=href(name),
+            )
+        )
+    return sorted(matters, key=lambda matter: matter["text"])
 
 
 async def _letters(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the namespaces that have dead letters, with how many."""
     matters = []
     for one in [one for one in namespaces if one["parts"]["letters"]][:MOST_LETTERS]:
+        name = one["namespace"]
         try:
-            page = await visit.operators("deadletters", namespace=one["namespace"], limit=1_000)
+            page = await visit.operators("deadletters", namespace=name, limit=1_000)
         except HoldfastError:
             continue
-        if page["count"]:
-            letters = "1 dead letter" if page["count"] == 1 else f"{page['count']} dead letters"
-            text = f"{one['namespace']} has {letters}"
-            matters.append({"kind": "letters", "text": text, "href": "/ui/inbox"})
+        if not page["count"]:
+            continue
+        letters = "1 dead letter" if page["count"] == 1 else f"{page['count']} dead letters"
+        retry = {"label": "Retry" if page["count"] == 1 else "Retry all", "does": "retry"}
+        inbox = f"/ui/inbox?namespace={name}"
+        matters.append(
+            _matter(
+                "letters",
+                WARNING,
+                f"{name} has {letters}",
+                retry | {"fields": {"namespace": name}}
+                if visit.allows("admin", "", "deadletter_retry")
+                else None,
+                {"label": "Look", "href": inbox},
+                link=inbox,
+            )
+        )
     return matters

@@ -27,6 +27,7 @@ from holdfast.wire.subjects import Route
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
+    from holdfast.edges.console.cluster import ClusterWatch
     from holdfast.edges.console.instances import Instances
     from holdfast.edges.http.app import Health
     from holdfast.edges.intake.service import RequestService
@@ -57,6 +58,8 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
         instances: The instances of the service.
         settings: The settings in force, each with its source.
         prefix: What the service's subjects on NATS begin with.
+        addresses: Where the data is (`data`) and where NATS is (`nats`), without credentials.
+        cluster: Asks the cluster that the store is part of; None if it is part of none.
     """
 
     health: Health
@@ -65,6 +68,8 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
     instances: Instances
     settings: tuple[dict[str, Any], ...] = ()
     prefix: str = "db"
+    addresses: dict[str, str] = {}
+    cluster: ClusterWatch | None = None
 
 
 class Visit:

@@ -8,6 +8,7 @@ rest are counted together, and so are unknown purposes.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -56,9 +57,9 @@ RANKING: Final = 60.0
 SWEEPS: Final = (0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 POINT_SECONDS: Final = 10.0
-"""Seconds between two points of `RecentMetrics`."""
-KEPT_POINTS: Final = 360
-"""Number of points that are kept: an hour."""
+"""Seconds between two looks of `RecentMetrics`."""
+RANGES: Final = {"hour": (10, 360), "day": (300, 288), "week": (3_600, 168)}
+"""The seconds that a point of `RecentMetrics` covers and how many are kept, by range."""
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -482,11 +483,63 @@ class Point(msgspec.Struct, frozen=True):
     lag: float
 
 
-class RecentMetrics:
-    """The figures of the last hour, for the charts of the console.
+_FIGURES: Final = tuple(name for name in Point.__struct_fields__ if name != "at")
 
-    They are kept in this process alone, in a ring of fixed size. A figure is the difference between two looks
-    at the metrics, or what a gauge showed at a look.
+
+class PointRing:
+    """The newest points of one width. A point is the difference between two looks at the metrics.
+
+    Of a gauge it has the most that a look showed.
+
+    Args:
+        step: The seconds that a point covers.
+        kept: The number of points that are kept.
+        now: The time in milliseconds.
+        seen: What the metrics show now.
+    """
+
+    def __init__(self, step: float, kept: int, *, now: int, seen: MetricTotals) -> None:
+        self.step = step
+        self.kept = kept
+        self._points: deque[Point] = deque(maxlen=kept)
+        self._waiting = 0
+        self._lag = 0.0
+        self._begin(now, seen)
+
+    def look(self, now: int, seen: MetricTotals) -> None:
+        """Take what the metrics show now, and end the point if it is as wide as it should be."""
+        self._waiting, self._lag = max(self._waiting, seen.waiting), max(self._lag, seen.lag)
+        if now - self._since >= (self.step - POINT_SECONDS / 2) * 1000:  # looks come a little early or late
+            self.keep(self._point(now, seen))
+            self._begin(now, seen)
+
+    def keep(self, point: Point) -> None:
+        """Keep a point; the oldest gives way."""
+        self._points.append(point)
+
+    def shown(self, now: int, seen: MetricTotals) -> list[Point]:
+        """Return all points, oldest first, the last one up to now."""
+        last = self._point(now, seen)
+        # A short time shows nothing but chance.
+        fresh = last.seconds >= POINT_SECONDS / 2 or (last.seconds > 0 and not self._points)
+        return [*self._points, last] if fresh else list(self._points)
+
+    def _begin(self, now: int, seen: MetricTotals) -> None:
+        self._since, self._seen = now, seen
+        self._waiting, self._lag = 0, 0.0
+
+    def _point(self, now: int, seen: MetricTotals) -> Point:
+        point = _point(now, (now - self._since) / 1000, seen, self._seen)
+        return msgspec.structs.replace(
+            point, waiting=max(self._waiting, point.waiting), lag=max(self._lag, point.lag)
+        )
+
+
+class RecentMetrics:
+    """The figures of the last hour, day and week, for the charts of the console.
+
+    They are kept in the memory of this process alone, in rings of fixed size: the longer the range, the wider
+    its points.
 
     Args:
         metrics: The metrics that are looked at.
@@ -496,34 +549,44 @@ class RecentMetrics:
     def __init__(self, metrics: Metrics, now: Callable[[], int]) -> None:
         self._metrics = metrics
         self._now = now
-        self._points: deque[Point] = deque(maxlen=KEPT_POINTS)
-        self._since = now()
-        self._seen = metrics.totals()
+        self._began = now()
+        seen = metrics.totals()
+        self.rings = {
+            name: PointRing(step, kept, now=self._began, seen=seen) for name, (step, kept) in RANGES.items()
+        }
 
     def record(self) -> None:
-        """Add the figures since the last point."""
-        now, seen, before = self._now(), self._metrics.totals(), self._seen
-        self.keep(_point(now, (now - self._since) / 1000, seen, before))
-        self._since, self._seen = now, seen
-
-    def keep(self, point: Point) -> None:
-        """Keep figures; those that are older than the last hour go."""
-        self._points.append(point)
+        """Add the figures since the last look."""
+        now, seen = self._now(), self._metrics.totals()
+        for ring in self.rings.values():
+            ring.look(now, seen)
 
     async def run(self) -> None:
-        """Add a point every few seconds."""
+        """Look at the metrics every few seconds."""
         while True:
             await asyncio.sleep(POINT_SECONDS)
             self.record()
 
-    def shown(self) -> list[dict[str, Any]]:
-        """Return all points, oldest first, the last one up to now."""
-        now, seen = self._now(), self._metrics.totals()
-        last = _point(now, (now - self._since) / 1000, seen, self._seen)
-        # A short time shows nothing but chance.
-        fresh = last.seconds >= POINT_SECONDS / 2 or (last.seconds > 0 and not self._points)
-        points = [*self._points, last] if fresh else list(self._points)
-        return [msgspec.structs.asdict(point) for point in points]
+    def shown(self, name: str = "hour") -> dict[str, Any]:
+        """Return the points of a range, oldest first, the last one up to now, as a list for each figure.
+
+        `at` is in seconds after `begin`, which is a time in milliseconds. A percentile above the largest
+        bound is `over`.
+        """
+        ring = self.rings[name]
+        points = ring.shown(self._now(), self._metrics.totals())
+        begin = points[0].at if points else self._began
+        return {
+            "range": name,
+            "ranges": list(RANGES),
+            "step": ring.step,
+            "span": ring.step * ring.kept,
+            "bound": BOUNDS[-1],
+            "since": self._began,
+            "begin": begin,
+            "at": [round((point.at - begin) / 1000) for point in points],
+            **{figure: [_rounded(getattr(point, figure)) for point in points] for figure in _FIGURES},
+        }
 
 
 def _point(now: int, seconds: float, seen: MetricTotals, before: MetricTotals) -> Point:
@@ -543,12 +606,24 @@ def _point(now: int, seconds: float, seen: MetricTotals, before: MetricTotals) -
 
 
 def percentile(counts: list[int], bounds: tuple[float, ...], share: float) -> float | None:
-    """Return the upper bound of the bucket that a share of all counts reaches; None if there are none."""
+    """Return the upper bound of the bucket that a share of all counts reaches; None if there are none.
+
+    It is infinite above the largest bound.
+    """
     target, reached = share * sum(counts), 0
     if not target:
         return None
-    for count, bound in zip(counts, (*bounds, bounds[-1]), strict=True):
+    for count, bound in zip(counts, (*bounds, math.inf), strict=True):
         reached += count
         if reached >= target:
             return bound
     return None
+
+
+def _rounded(figure: float | None) -> float | str | None:
+    """Return a figure in few digits. JSON has no infinite numbers."""
+    if figure is None or isinstance(figure, int):
+        return figure
+    if math.isinf(figure):
+        return "over"
+    return int(figure) if figure.is_integer() else round(figure, 4)

@@ -123,6 +123,8 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Servers that lack a part of the log, or are not there."""
     gone: list[str] = []
     """Those of them that are not there."""
+    lags: dict[str, int] = {}
+    """The messages that a follower has yet to get, by name; only of those that lack some."""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,6 +332,7 @@ class ClusterOperator:
             followers=[peer["name"] for peer in cluster.get("replicas") or []],
             behind=lacking(info),
             gone=offline(info),
+            lags={peer["name"]: peer["lag"] for peer in cluster.get("replicas") or [] if peer.get("lag")},
         )
 
     async def _info(self) -> Any:

@@ -55,6 +55,7 @@ function App() {
   const [state, setState] = useState({ doc: null, module: null, error: null, href: here(), frame: null });
   const [busy, setBusy] = useState(true);
   const [help, setHelp] = useState(false);
+  const [Palette, setPalette] = useState(null);
   const under = useRef(null);
 
   const load = useCallback(async (href, { quiet = false } = {}) => {
@@ -121,9 +122,13 @@ function App() {
     };
   }, []);
 
-  useKeyboard(go, () => setHelp(true));
-
   const { doc, module, error, href, frame } = state;
+  const search = async () => {
+    const { Palette: loaded } = await moduleOf("search");
+    setPalette(() => loaded);
+  };
+  useKeyboard(go, () => setHelp(true), () => (doc ?? frame) && search());
+
   const title = error && !doc ? (TITLES[error.status] ?? "Not available") : module?.title ? module.title(doc, href) : "";
   useEffect(() => {
     document.title = title ? `${title} · Holdfast` : "Holdfast";
@@ -140,20 +145,28 @@ function App() {
   `;
   if (plain) return html`<main id="main" class="plain" tabindex="-1">${inside}</main>`;
   return html`
-    <${Frame} doc=${doc ?? frame} title=${title} crumbs=${module?.crumbs?.(doc, href)} busy=${busy} onHelp=${() => setHelp(true)}>
+    <${Frame} doc=${doc ?? frame} title=${title} crumbs=${module?.crumbs?.(doc, href)} busy=${busy} onHelp=${() => setHelp(true)} onSearch=${search}>
       ${inside}
     <//>
+    ${Palette && html`<${Palette} doc=${doc ?? frame} go=${go} onClose=${() => setPalette(null)} />`}
     ${help && html`<${Help} onClose=${() => setHelp(false)} />`}
   `;
 }
 
 const SHORT = { o: "/", b: "/ui/kv", l: "/ui/live", i: "/ui/inbox" };
 
-/** Keys that work everywhere: / j k Enter ? t, and g with a letter. Rows are what has [data-row]. */
-function useKeyboard(go, help) {
+/** Keys that work everywhere: Ctrl-K / j k Enter ? t, and g with a letter. Rows are what has [data-row]. */
+function useKeyboard(go, help, search) {
+  const latest = useRef(search);
+  latest.current = search;
   useEffect(() => {
     let leader = 0;
     const pressed = (event) => {
+      if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") {
+        event.preventDefault();
+        if (!document.querySelector("dialog[open]")) latest.current();
+        return;
+      }
       if (event.metaKey || event.ctrlKey || event.altKey || document.querySelector("dialog[open]")) return;
       const field = event.target.closest?.("input, textarea, select, [contenteditable]");
       if (field) {

@@ -208,8 +208,9 @@ export function Edit({ subject, seen, look, onClose, done }) {
   <//>`;
 }
 
-/** A new entry, which must not exist. */
+/** A new entry, which must not exist. Where the place has no owner yet, the person names the plugin. */
 export function NewEntry({ doc, onClose, done }) {
+  const [owner, setOwner] = useState(doc.owner ?? "demo");
   const [key, setKey] = useState(doc.prefix);
   const [text, setText] = useState("");
   const [ttl, setTtl] = useState("none");
@@ -223,18 +224,19 @@ export function NewEntry({ doc, onClose, done }) {
     const fields = { key: doc.root + key, expected_version: 0, request_id: requestId(), last_writer: WRITER, ...ttlFields(ttl) };
     if (purpose) fields.semantics = { purpose };
     try {
-      const stored = await write(doc.family, doc.owner, "set", "value", text, fields);
+      const stored = await write(doc.family, owner, "set", "value", text, fields);
       announce(`Version ${stored.version} was saved`);
       onClose();
-      done(key);
+      done(key, owner);
     } catch (refusal) {
       setError(refusal.code === "VERSION_CONFLICT" ? new Error("There is an entry with this key already.") : refusal);
     }
   }
 
-  return html`<${Dialog} wide title=${`New entry in ${doc.namespace}`} onClose=${onClose}>
+  return html`<${Dialog} wide title=${doc.owner == null ? "New entry" : `New entry in ${doc.namespace}`} onClose=${onClose}>
     <form onSubmit=${save}>
       <div class="row">
+        ${doc.owner == null && html`<div><label for="owner">Plugin</label><input id="owner" class="mono" required spellcheck="false" value=${owner} onInput=${(event) => setOwner(event.target.value)} /></div>`}
         <div class="grow"><label for="key">Key</label><input id="key" class="mono" required spellcheck="false" value=${key} onInput=${(event) => setKey(event.target.value)} /></div>
         <div><label for="purpose">Purpose${!semantic && " (optional)"}</label><input id="purpose" required=${semantic} placeholder="config" value=${purpose} onInput=${(event) => setPurpose(event.target.value)} /></div>
       </div>

@@ -10,6 +10,7 @@ export const RAIL = [
   ["Browse", "/ui/kv", ["namespaces", "browse", "entry"], false],
   ["Live", "/ui/live", ["live"], false],
   ["Inbox", "/ui/inbox", ["inbox"], true],
+  ["Cluster", "/ui/cluster", ["cluster"], true],
   ["Audit", "/ui/audit", ["audit"], true],
   ["Tables", "/ui/tables", ["tables", "table", "item"], false],
   ["Blobs", "/ui/blobs", ["blobs", "blob"], false],
@@ -19,6 +20,7 @@ export const RAIL = [
 ];
 
 const KEYS = [
+  ["Ctrl K", "Search namespaces, keys and pages"],
   ["/", "Go to the filter, or to Browse if there is none"],
   ["j, k", "Next, previous row"],
   ["Enter", "Open the row"],
@@ -91,14 +93,20 @@ function Own({ caller }) {
   return html`${session && html`<button type="button" class="quiet" onClick=${leave}>Log out</button>`}<${Theme} />`;
 }
 
-export function Frame({ doc, title, crumbs, busy, onHelp, children }) {
+/** The pages that a visitor may open. The cluster is one of them if there is one, or several instances. */
+export const pagesFor = (doc) => {
+  const operator = !doc?.caller || doc.caller.operator;
+  return RAIL.filter(([name, , , operators]) => (operator || !operators) && (name !== "Cluster" || !doc || doc.cluster_shown));
+};
+
+export function Frame({ doc, title, crumbs, busy, onHelp, onSearch, children }) {
   const [open, setOpen] = useState(false);
-  const operator = !doc || !doc.caller || doc.caller.operator;
-  const entries = RAIL.filter(([, , , operators]) => operator || !operators);
+  const entries = pagesFor(doc);
   const current = doc ? doc.page : "";
   return html`
     <nav class=${open ? "rail open" : "rail"} aria-label="Pages">
       <a class="brand" href="/"><span class="mark" aria-hidden="true"></span>Holdfast</a>
+      <button type="button" class="search-narrow quiet" onClick=${onSearch}>Search</button>
       <button type="button" class="menu quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>
         ${open ? "Close" : "Menu"}
       </button>
@@ -125,6 +133,7 @@ export function Frame({ doc, title, crumbs, busy, onHelp, children }) {
           <h1 tabindex="-1" title=${title}>${title}</h1>
         </div>
         <div class="bar-end">
+          <button type="button" class="search-open" onClick=${onSearch}>Search <kbd>Ctrl K</kbd></button>
           <${Visitor} caller=${doc && doc.caller} />
           <span class="own"><${Own} caller=${doc && doc.caller} /></span>
         </div>

@@ -1,7 +1,7 @@
 // Small parts that several pages use.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { ago, span, time } from "./format.js";
+import { ago, bytes, number, span, time } from "./format.js";
 
 /** Say something to a screen reader, and show it for a moment unless it is quiet. */
 export function announce(text, { quiet = false } = {}) {
@@ -41,9 +41,21 @@ export const Section = ({ title, aside, children, id }) => html`
 
 /** A bar that shows a share, with its text beside it. */
 export function Meter({ share, label }) {
-  const tone = share >= 1 ? "bad" : share >= 0.9 ? "warn" : "";
+  const tone = share >= 1 ? "bad" : share >= 0.8 ? "warn" : "";
   return html`<span class=${`meter ${tone}`} role="img" aria-label=${label}>
     <span style=${{ width: `${Math.min(100, share * 100)}%` }}></span>
+  </span>`;
+}
+
+/** The quota of a namespace that is nearest to refuse, of keys or of bytes, as a bar and in words. */
+export function Quota({ quota }) {
+  if (!quota) return html`<span class="muted share">no quota</span>`;
+  const show = quota.of === "keys" ? number : bytes;
+  const most = quota.of === "keys" ? `${number(quota.most)} ${quota.most === 1 ? "key" : "keys"}` : bytes(quota.most);
+  const label = `${Math.floor(quota.share * 100)} % of ${most}`;
+  const tone = quota.share >= 1 ? "bad-text" : quota.share >= 0.8 ? "warn-text" : "muted";
+  return html`<span class="share" title=${`${show(quota.used)} of ${most} are used`}>
+    <${Meter} share=${quota.share} label=${label} /><span class=${tone}>${label}</span>
   </span>`;
 }
 

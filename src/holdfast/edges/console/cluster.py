@@ -1,0 +1,147 @@
+"""The cluster page: the servers of the log, its nodes, their roles and lag, the quorum, and what is gone.
+
+A service that is no node of a cluster shows its instances alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast import seams
+from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.errors import HoldfastError, PermissionDenied, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.edges.console.visits import Visit
+    from holdfast.engines.cluster.address import ClusterAddress
+    from holdfast.engines.cluster.operators import ClusterStatus, LogStatus
+
+FRESH: Final = 3.0
+"""Seconds for which an answer of the cluster is shown again, however many look at the page."""
+PATIENCE: Final = 10.0
+"""Seconds that the servers may take to agree. Later there is no quorum, as far as the page knows."""
+
+
+class ClusterWatch:
+    """Asks a cluster how it is, as `holdfast cluster status` does, over a connection of its own.
+
+    Args:
+        address: The address of the cluster.
+        ticks: Returns a monotonic time in seconds.
+    """
+
+    def __init__(self, address: ClusterAddress, *, ticks: Callable[[], float] | None = None) -> None:
+        self._address = address
+        self._ticks = seams.monotonic if ticks is None else ticks
+        self._asking = asyncio.Lock()
+        self._answer: tuple[float, ClusterStatus] | None = None
+
+    async def status(self) -> ClusterStatus:
+        """Return what servers and nodes say.
+
+        Raises:
+            HoldfastError: The servers do not agree; the message names those that are missing.
+        """
+        async with self._asking:
+            if self._answer is not None and self._ticks() < self._answer[0] + FRESH:
+                return self._answer[1]
+            try:
+                async with asyncio.timeout(PATIENCE), ClusterOperator(self._address) as operator:
+                    status = await operator.status()
+            except TimeoutError:
+                name = self._address.name
+                raise Unavailable(
+                    f"the servers of {name} did not agree within {PATIENCE:g} s: most of them may be gone"
+                ) from None
+            self._answer = self._ticks(), status
+            return status
+
+
+async def cluster(visit: Visit) -> dict[str, Any]:
+    """Return the state of the cluster and of all instances."""
+    if not visit.allows("admin", "", "stats"):
+        raise PermissionDenied("only operators see the cluster")
+    shown: dict[str, Any] = {"instances": visit.parts.instances.shown(), "cluster": None, "trouble": None}
+    if visit.parts.cluster is None:
+        return shown
+    try:
+        status = await visit.parts.cluster.status()
+    except HoldfastError as error:
+        return shown | {"trouble": error.message}
+    return shown | {"cluster": described(status)}
+
+
+def described(status: ClusterStatus) -> dict[str, Any]:
+    """Return what the page shows of a cluster."""
+    log = status.log
+    return {
+        "name": status.name,
+        "log": {"messages": log.messages, "bytes": log.bytes, "first": log.first, "last": log.last},
+        "servers": _servers(log, status.gone_servers),
+        "quorum": _quorum(log),
+        "nodes": [
+            *(
+                {
+                    "host": one.report.host,
+                    "process": str(one.report.pid),
+                    "version": one.report.version,
+                    "clock_ms": one.offset_ms,
+                    "state": "stopped" if any(shard.stopped for shard in one.report.shards) else "ok",
+                    "silent_seconds": None,
+                    "shards": [
+                        {
+                            "shard": shard.shard,
+                            "role": "stopped" if shard.stopped else "writes" if shard.leads else "follows",
+                            "behind": shard.behind,
+                            "bytes": shard.bytes,
+                            "trouble": shard.stopped,
+                        }
+                        for shard in one.report.shards
+                    ],
+                }
+                for one in status.nodes
+            ),
+            *(
+                {
+                    "host": gone.host,
+                    "process": gone.process,
+                    "version": None,
+                    "clock_ms": None,
+                    "state": "silent" if gone.follows else "gone",
+                    "silent_seconds": None if gone.follows else gone.silent_seconds,
+                    "shards": [],
+                }
+                for gone in status.gone_nodes
+            ),
+        ],
+        "troubles": status.troubles,
+    }
+
+
+def _servers(log: LogStatus, unreachable: list[str]) -> list[dict[str, Any]]:
+    """Return the servers that keep the log, by name. One that does not answer at its address is gone.
+
+    JetStream takes some seconds to say that a server is not there. Until then, one that is behind while as
+    many addresses do not answer is taken for gone.
+    """
+    gone = log.behind if unreachable and len(unreachable) >= len(log.behind) else log.gone
+    address = unreachable[0] if len(gone) == len(unreachable) == 1 else None
+    return [
+        {
+            "name": name,
+            "role": "leader" if name == log.leader else "follower",
+            "state": "gone" if name in gone else "behind" if name in log.behind else "ok",
+            "lag": log.lags.get(name, 0),
+            "address": address if name in gone else None,
+        }
+        for name in sorted({*([log.leader] if log.leader else []), *log.followers})
+    ]
+
+
+def _quorum(log: LogStatus) -> dict[str, int]:
+    """Return how many servers keep the log, how many of them are there, and how many have to be."""
+    servers = len(log.followers) + 1
+    return {"servers": servers, "there": servers - len(log.behind), "needed": servers // 2 + 1}
