@@ -22,7 +22,7 @@ LOADS: Final = int(os.environ.get("HOLDFAST_CONSOLE_LOADS", "1"))
 BLOCKING: Final = """() => performance.getEntriesByType("resource")
     .filter((one) => one.renderBlockingStatus === "blocking")
     .map((one) => one.name.split("/").at(-1)).sort()"""
-WEIGHT: Final = """() => [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+WEIGHT: Final = """() => ["navigation", "resource"].flatMap((kind) => performance.getEntriesByType(kind))
     .reduce((sum, one) => sum + one.transferSize, 0)"""
 PAINTED: Final = 'performance.getEntriesByName("first-contentful-paint")[0].startTime'
 DRAWN: Final = "performance.now()"
