@@ -48,7 +48,7 @@ async def test_the_first_run(tmp_path: Path, open_window: OpenWindow) -> None:
         await dialog.get_by_label("Plugin").fill("mine")
         await dialog.get_by_label("Key", exact=True).fill("first")
         await dialog.get_by_label("Value as JSON").fill('{"a": 1}')
-        await dialog.get_by_role("button", name="Create the entry").click()
+        await dialog.get_by_role("button", name="Save").click()
         await expect(page.locator("h1")).to_have_text("kv/mine")
         await expect(page.get_by_role("list", name="Keys")).to_contain_text("first")
         kv = here.store.kv("demo")
@@ -110,7 +110,7 @@ async def test_quotas_are_shown_by_how_near_they_are(service: Served, look: Look
     for plugin, policy, keys in (
         ("roomy", {"quota_keys": 10, "quota_bytes": 1_000_000}, 5),
         ("near", {"quota_keys": 5}, 4),
-        ("full", {"quota_keys": 4}, 4),
+        ("brimful", {"quota_keys": 4}, 4),
     ):
         await service.store.set_policy(f"kv/{plugin}", policy)
         for number in range(keys):
@@ -119,14 +119,14 @@ async def test_quotas_are_shown_by_how_near_they_are(service: Served, look: Look
     for name, text, tone in (
         ("kv/roomy", "50 % of 10 keys", "meter "),
         ("kv/near", "80 % of 5 keys", "meter warn"),
-        ("kv/full", "100 % of 4 keys", "meter bad"),
+        ("kv/brimful", "100 % of 4 keys", "meter bad"),
     ):
         row = page.get_by_role("row", name=name)
         await expect(row).to_contain_text(text)
         await expect(row).not_to_contain_text("no quota")
         assert await row.locator(".meter").get_attribute("class") == tone
     matters = page.locator(".attention li")
-    first = matters.filter(has_text="kv/full uses 100 % of its quota of keys")
+    first = matters.filter(has_text="kv/brimful uses 100 % of its quota of keys")
     second = matters.filter(has_text="kv/near uses 80 % of its quota of keys")
     await expect(first.locator(".tag")).to_have_text("critical")
     await expect(second.locator(".tag")).to_have_text("warning")
@@ -139,7 +139,7 @@ async def test_quotas_are_shown_by_how_near_they_are(service: Served, look: Look
     await expect(page.get_by_role("status")).not_to_be_empty()
     await page.goto(service.url)
     await expect(first).to_have_count(0)
-    for plugin in ("roomy", "near", "full"):
+    for plugin in ("roomy", "near", "brimful"):
         await service.store.set_policy(f"kv/{plugin}", {})
 
 

@@ -35,6 +35,7 @@ async def test_ctrl_k_finds_a_key(service: Served, look: Look) -> None:
     await expect(page.locator("h1")).to_have_text("needle/one")
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await page.keyboard.press("Control+k")
+    await expect(box).to_be_focused()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
 
@@ -44,6 +45,7 @@ async def test_pages_and_namespaces_are_found(service: Served, look: Look) -> No
     await service.store.kv("settled").set("a", 1)
     page = (await look("/ui/live", size=NARROW)).page
     await page.get_by_role("button", name="Search").click()
+    await expect(page.get_by_role("combobox", name="Search namespaces")).to_be_focused()
     await page.keyboard.type("sett")
     box = page.get_by_role("dialog")
     chosen = box.get_by_role("option", selected=True)
@@ -62,6 +64,7 @@ async def test_what_is_found_is_text(service: Served, look: Look) -> None:
     await service.store.kv("hostile").set(HOSTILE, HOSTILE)
     page = (await look("/")).page
     await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("combobox", name="Search namespaces")).to_be_focused()
     await page.keyboard.type("find:<img")
     await expect(page.get_by_role("option")).to_contain_text(HOSTILE)
     await page.goto(f"{service.url}/ui/search?q=find")

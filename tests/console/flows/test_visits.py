@@ -103,7 +103,7 @@ async def test_the_overview_says_what_needs_a_person(service: Served, look: Look
     await service.store.kv("full").set_many([{"key": "a", "value": 1}, {"key": "b", "value": 1}])
     page = (await look("/")).page
     await expect(page.locator(".chart")).to_have_count(6)
-    await page.get_by_role("link", name="kv/full uses 100% of its quota of keys").click()
+    await page.get_by_role("link", name="kv/full uses 100 % of its quota of keys").click()
     await expect(page.locator("h1")).to_have_text("kv/full")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from holdfast import seams
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.errors import HoldfastError, PermissionDenied, Unavailable
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
 FRESH: Final = 3.0
 """Seconds for which an answer of the cluster is shown again, however many look at the page."""
-PATIENCE: Final = 10.0
+AGREE: Final = 4.0
 """Seconds that the servers may take to agree. Later there is no quorum, as far as the page knows."""
+PATIENCE: Final = 15.0
+"""Seconds that a look may take in all."""
 
 
 class ClusterWatch:
@@ -34,10 +38,16 @@ class ClusterWatch:
     """
 
     def __init__(self, address: ClusterAddress, *, ticks: Callable[[], float] | None = None) -> None:
-        self._address = address
+        remote = msgspec.structs.replace(address.remote, timeout=min(AGREE, address.timeout))
+        self._address = msgspec.structs.replace(address, remote=remote)
         self._ticks = seams.monotonic if ticks is None else ticks
         self._asking = asyncio.Lock()
         self._answer: tuple[float, ClusterStatus] | None = None
+
+    @property
+    def addresses(self) -> int:
+        """The number of NATS servers whose addresses are known."""
+        return len({*self._address.servers, *self._address.peers})
 
     async def status(self) -> ClusterStatus:
         """Return what servers and nodes say.
@@ -53,9 +63,7 @@ class ClusterWatch:
                     status = await operator.status()
             except TimeoutError:
                 name = self._address.name
-                raise Unavailable(
-                    f"the servers of {name} did not agree within {PATIENCE:g} s: most of them may be gone"
-                ) from None
+                raise Unavailable(f"the servers of {name} did not answer within {PATIENCE:g} s") from None
             self._answer = self._ticks(), status
             return status
 
@@ -71,17 +79,22 @@ async def cluster(visit: Visit) -> dict[str, Any]:
         status = await visit.parts.cluster.status()
     except HoldfastError as error:
         return shown | {"trouble": error.message}
-    return shown | {"cluster": described(status)}
+    return shown | {"cluster": described(status, addresses=visit.parts.cluster.addresses)}
 
 
-def described(status: ClusterStatus) -> dict[str, Any]:
-    """Return what the page shows of a cluster."""
+def described(status: ClusterStatus, *, addresses: int) -> dict[str, Any]:
+    """Return what the page shows of a cluster, of which so many servers can be looked for by address."""
     log = status.log
+    servers = _servers(log, status.gone_servers if addresses == len(log.followers) + 1 else [])
     return {
         "name": status.name,
         "log": {"messages": log.messages, "bytes": log.bytes, "first": log.first, "last": log.last},
-        "servers": _servers(log, status.gone_servers),
-        "quorum": _quorum(log),
+        "servers": servers,
+        "quorum": {
+            "servers": len(servers),
+            "there": sum(one["state"] == "ok" for one in servers),
+            "needed": len(servers) // 2 + 1,
+        },
         "nodes": [
             *(
                 {
@@ -122,12 +135,16 @@ def described(status: ClusterStatus) -> dict[str, Any]:
 
 
 def _servers(log: LogStatus, unreachable: list[str]) -> list[dict[str, Any]]:
-    """Return the servers that keep the log, by name. One that does not answer at its address is gone.
+    """Return the servers that keep the log, by name.
 
-    JetStream takes some seconds to say that a server is not there. Until then, one that is behind while as
-    many addresses do not answer is taken for gone.
+    JetStream takes some seconds to say that a server is not there. Until then, those that are behind are
+    taken for gone if as many addresses do not answer, and all followers if that many do not: the leader does.
     """
-    gone = log.behind if unreachable and len(unreachable) >= len(log.behind) else log.gone
+    gone = log.gone
+    if unreachable and len(unreachable) >= len(log.followers):
+        gone = log.followers
+    elif unreachable and len(unreachable) >= len(log.behind):
+        gone = log.behind
     address = unreachable[0] if len(gone) == len(unreachable) == 1 else None
     return [
         {
@@ -139,9 +156,3 @@ def _servers(log: LogStatus, unreachable: list[str]) -> list[dict[str, Any]]:
         }
         for name in sorted({*([log.leader] if log.leader else []), *log.followers})
     ]
-
-
-def _quorum(log: LogStatus) -> dict[str, int]:
-    """Return how many servers keep the log, how many of them are there, and how many have to be."""
-    servers = len(log.followers) + 1
-    return {"servers": servers, "there": servers - len(log.behind), "needed": servers // 2 + 1}

@@ -54,7 +54,7 @@ class Instruments(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         health: The readiness of the service.
         metrics: The metrics of the service.
-        recent: The figures of the last hour.
+        recent: The figures of the last hour, day and week.
         instances: The instances of the service.
         settings: The settings in force, each with its source.
         prefix: What the service's subjects on NATS begin with.

@@ -162,6 +162,7 @@ function useKeyboard(go, help, search) {
   useEffect(() => {
     let leader = 0;
     const pressed = (event) => {
+      if (event.key === "Control" || event.key === "Meta") moduleOf("search"); // so that nothing typed after K is lost
       if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") {
         event.preventDefault();
         if (!document.querySelector("dialog[open]")) latest.current();

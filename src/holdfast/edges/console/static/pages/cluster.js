@@ -9,6 +9,8 @@ export const title = (doc) => (doc?.cluster ? `Cluster ${doc.cluster.name}` : "C
 
 const State = ({ state }) => html`<span><span class=${state === "ok" ? "dot" : ["behind", "lags", "silent"].includes(state) ? "dot warn" : "dot bad"}></span> ${state}</span>`;
 
+const messages = (amount) => (amount === 1 ? "1 message" : `${number(amount)} messages`);
+
 function Quorum({ quorum }) {
   const { servers, there, needed } = quorum;
   const spare = there - needed;
@@ -30,16 +32,17 @@ function Quorum({ quorum }) {
 }
 
 function Servers({ rows }) {
+  const addressed = rows.some((one) => one.address);
   return html`<${Rows}><table>
-    <thead><tr><th>Server</th><th>Role</th><th>State</th><th class="num">Messages behind</th><th>Address</th></tr></thead>
+    <thead><tr><th>Server</th><th>Role</th><th>State</th><th class="num">Behind</th>${addressed && html`<th>Address</th>`}</tr></thead>
     <tbody>
       ${rows.map(
         (one) => html`<tr key=${one.name} class=${one.state === "gone" ? "gone-row" : ""}>
           <td class="key lead">${one.name}</td>
           <td>${one.state === "gone" ? "–" : one.role}</td>
           <td><${State} state=${one.state} /></td>
-          <td class="num">${one.state === "gone" ? "–" : number(one.lag)}</td>
-          <td class="key">${one.address ?? "–"}</td>
+          <td class="num">${one.state === "gone" ? "–" : messages(one.lag)}</td>
+          ${addressed && html`<td class="key">${one.address ?? "–"}</td>`}
         </tr>`,
       )}
     </tbody>
@@ -58,16 +61,16 @@ const clockOf = (node) => (node.clock_ms == null ? "–" : `${node.clock_ms > 0 
 
 function Nodes({ rows }) {
   return html`<${Rows}><table>
-    <thead><tr><th>Node</th><th>Process</th><th>Role</th><th>State</th><th class="num">Messages behind</th><th class="num">Replica</th><th class="num">Clock</th><th>Version</th></tr></thead>
+    <thead><tr><th>Node</th><th>Process</th><th>Role</th><th>State</th><th class="num">Behind</th><th class="num">Replica</th><th class="num">Clock</th><th>Version</th></tr></thead>
     <tbody>
-      ${rows.map((one) => {
+      ${rows.map((one, position) => {
         const gone = one.state === "gone" || one.state === "silent";
-        return html`<tr key=${`${one.host} ${one.process}`} class=${gone ? "gone-row" : ""}>
+        return html`<tr key=${position} class=${gone ? "gone-row" : ""}>
           <td class="key lead">${one.host}</td>
           <td>${one.process}</td>
           <td>${role(one)}</td>
           <td><${State} state=${one.state} />${one.silent_seconds != null && html` <span class="muted">for ${span(one.silent_seconds)}</span>`}</td>
-          <td class="num">${gone ? "–" : number(one.shards.reduce((most, shard) => Math.max(most, shard.behind), 0))}</td>
+          <td class="num">${gone ? "–" : messages(one.shards.reduce((most, shard) => Math.max(most, shard.behind), 0))}</td>
           <td class="num">${gone ? "–" : bytes(one.shards.reduce((sum, shard) => sum + shard.bytes, 0))}</td>
           <td class="num">${clockOf(one)}</td>
           <td>${one.version ?? "–"}</td>
@@ -82,7 +85,7 @@ function Instances({ rows }) {
     <thead><tr><th>Host</th><th>Process</th><th>State</th><th class="num">Waiting</th><th class="num">Expiry lag</th><th class="num">Heard</th><th>Version</th></tr></thead>
     <tbody>
       ${rows.map(
-        (one) => html`<tr key=${`${one.host} ${one.process}`} class=${one.state === "gone" ? "gone-row" : ""}>
+        (one, position) => html`<tr key=${position} class=${one.state === "gone" ? "gone-row" : ""}>
           <td class="key lead">${one.host} ${one.here && html`<${Tag}>this one<//>`}</td>
           <td>${one.process}</td>
           <td><${State} state=${one.state} /></td>
