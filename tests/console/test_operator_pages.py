@@ -376,13 +376,14 @@ async def test_settings_say_where_they_came_from(here: Served) -> None:
 
 
 async def test_an_audited_namespace_that_is_nearly_full(here: Served) -> None:
-    """The overview warns at 90 % of a quota, which does not count the audit."""
-    await here.store.set_policy("kv/full", {"audit": True})
+    """The overview warns at 80 % of a quota, which does not count the audit."""
+    policy = {"audit": True, "journal_retention": 3_600}
+    await here.store.set_policy("kv/full", policy)
     await here.store.kv("full").set("key", "x" * 400)
     held = (await page(here, "/"))["namespaces"][0]["kept_bytes"]
-    await here.store.set_policy("kv/full", {"audit": True, "quota_bytes": held})
+    await here.store.set_policy("kv/full", policy | {"quota_bytes": held})
     [matter] = [one for one in (await page(here, "/"))["attention"] if one["kind"] == "quota"]
-    assert "100%" in matter["text"]
+    assert (matter["severity"], "100 %" in matter["text"]) == ("critical", True)
 
 
 async def test_every_list_is_filtered_by_its_address(here: Served) -> None:

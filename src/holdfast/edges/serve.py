@@ -20,9 +20,8 @@ import msgspec
 
 import holdfast
 from holdfast import masking, seams, tracing
-from holdfast.edges.console.cluster import ClusterWatch
 from holdfast.edges.console.door import ConsoleDoor
-from holdfast.edges.console.instances import Instances
+from holdfast.edges.console.instances import ClusterWatch, Instances
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.greeting import data_place, greeting

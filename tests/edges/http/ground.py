@@ -14,9 +14,8 @@ import httpx
 
 import holdfast
 from holdfast.bus.connection import Connection
-from holdfast.edges.console.cluster import ClusterWatch
 from holdfast.edges.console.door import ConsoleDoor
-from holdfast.edges.console.instances import Instances
+from holdfast.edges.console.instances import ClusterWatch, Instances
 from holdfast.edges.console.sessions import BrowserSessions
 from holdfast.edges.console.visits import Instruments
 from holdfast.edges.http.api import Api

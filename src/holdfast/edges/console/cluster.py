@@ -5,67 +5,13 @@ A service that is no node of a cluster shows its instances alone.
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from holdfast import seams
-from holdfast.engines.cluster.operators import ClusterOperator
-from holdfast.errors import HoldfastError, PermissionDenied, Unavailable
+from holdfast.errors import HoldfastError, PermissionDenied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.edges.console.visits import Visit
-    from holdfast.engines.cluster.address import ClusterAddress
     from holdfast.engines.cluster.operators import ClusterStatus, LogStatus
-
-FRESH: Final = 3.0
-"""Seconds for which an answer of the cluster is shown again, however many look at the page."""
-AGREE: Final = 4.0
-"""Seconds that the servers may take to agree. Later there is no quorum, as far as the page knows."""
-PATIENCE: Final = 15.0
-"""Seconds that a look may take in all."""
-
-
-class ClusterWatch:
-    """Asks a cluster how it is, as `holdfast cluster status` does, over a connection of its own.
-
-    Args:
-        address: The address of the cluster.
-        ticks: Returns a monotonic time in seconds.
-    """
-
-    def __init__(self, address: ClusterAddress, *, ticks: Callable[[], float] | None = None) -> None:
-        remote = msgspec.structs.replace(address.remote, timeout=min(AGREE, address.timeout))
-        self._address = msgspec.structs.replace(address, remote=remote)
-        self._ticks = seams.monotonic if ticks is None else ticks
-        self._asking = asyncio.Lock()
-        self._answer: tuple[float, ClusterStatus] | None = None
-
-    @property
-    def addresses(self) -> int:
-        """The number of NATS servers whose addresses are known."""
-        return len({*self._address.servers, *self._address.peers})
-
-    async def status(self) -> ClusterStatus:
-        """Return what servers and nodes say.
-
-        Raises:
-            HoldfastError: The servers do not agree; the message names those that are missing.
-        """
-        async with self._asking:
-            if self._answer is not None and self._ticks() < self._answer[0] + FRESH:
-                return self._answer[1]
-            try:
-                async with asyncio.timeout(PATIENCE), ClusterOperator(self._address) as operator:
-                    status = await operator.status()
-            except TimeoutError:
-                name = self._address.name
-                raise Unavailable(f"the servers of {name} did not answer within {PATIENCE:g} s") from None
-            self._answer = self._ticks(), status
-            return status
 
 
 async def cluster(visit: Visit) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The instances of a service: which there are, which of them lag behind, and which are gone.
+"""The instances of a service: which there are, which of them lag behind, and which are gone; and its cluster.
 
 Every instance tells all of them how it is every few seconds, over the inbox of services. A server that limits
 users admits no others to it. So each instance can show all of them, and notices one that falls silent.
@@ -16,6 +16,8 @@ import msgspec
 
 import holdfast
 from holdfast import seams
+from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.errors import Unavailable
 from holdfast.wire.subjects import SERVICE_INBOX
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from holdfast.edges.http.app import Health
     from holdfast.edges.monitoring.metrics import Metrics
     from holdfast.engine import ClusterFigures
+    from holdfast.engines.cluster.address import ClusterAddress
+    from holdfast.engines.cluster.operators import ClusterStatus
 
 EVERY: Final = 10.0
 """Seconds between two announcements of an instance."""
@@ -41,6 +45,12 @@ MOST: Final = 64
 """Number of instances that are kept."""
 MOST_BYTES: Final = 4_096
 """Size of the longest announcement."""
+FRESH: Final = 3.0
+"""Seconds for which an answer of the cluster is shown again, however many look at the page."""
+AGREE: Final = 4.0
+"""Seconds that the servers may take to agree. Later there is no quorum, as far as the page knows."""
+PATIENCE: Final = 15.0
+"""Seconds that a look may take in all."""
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,3 +228,42 @@ def _troubles(announced: Announcement, silent: float, *, here: bool) -> list[Tro
         if behind > BEHIND
     ]
     return troubles
+
+
+class ClusterWatch:
+    """Asks a cluster how it is, as `holdfast cluster status` does, over a connection of its own.
+
+    Args:
+        address: The address of the cluster.
+        ticks: Returns a monotonic time in seconds.
+    """
+
+    def __init__(self, address: ClusterAddress, *, ticks: Callable[[], float] | None = None) -> None:
+        remote = msgspec.structs.replace(address.remote, timeout=min(AGREE, address.timeout))
+        self._address = msgspec.structs.replace(address, remote=remote)
+        self._ticks = seams.monotonic if ticks is None else ticks
+        self._asking = asyncio.Lock()
+        self._answer: tuple[float, ClusterStatus] | None = None
+
+    @property
+    def addresses(self) -> int:
+        """The number of NATS servers whose addresses are known."""
+        return len({*self._address.servers, *self._address.peers})
+
+    async def status(self) -> ClusterStatus:
+        """Return what servers and nodes say.
+
+        Raises:
+            HoldfastError: The servers do not agree; the message names those that are missing.
+        """
+        async with self._asking:
+            if self._answer is not None and self._ticks() < self._answer[0] + FRESH:
+                return self._answer[1]
+            try:
+                async with asyncio.timeout(PATIENCE), ClusterOperator(self._address) as operator:
+                    status = await operator.status()
+            except TimeoutError:
+                name = self._address.name
+                raise Unavailable(f"the servers of {name} did not answer within {PATIENCE:g} s") from None
+            self._answer = self._ticks(), status
+            return status

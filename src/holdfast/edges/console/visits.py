@@ -27,8 +27,7 @@ from holdfast.wire.subjects import Route
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from holdfast.edges.console.cluster import ClusterWatch
-    from holdfast.edges.console.instances import Instances
+    from holdfast.edges.console.instances import ClusterWatch, Instances
     from holdfast.edges.http.app import Health
     from holdfast.edges.intake.service import RequestService
     from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics

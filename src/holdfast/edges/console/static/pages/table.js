@@ -62,7 +62,7 @@ function Grid({ doc, picks }) {
                 ${position === 0 ? html`<a data-row href=${itemHref(doc, item)}>${String(item.key[name])}</a>` : String(item.key[name])}
               </td>`,
             )}
-            ${shown.map((name) => html`<td class="minor" key=${`a-${name}`}><${Attribute} held=${item.attributes[name]} /></td>`)}
+            ${shown.map((name) => html`<td class=${doc.revealed ? "" : "minor"} key=${`a-${name}`}><${Attribute} held=${item.attributes[name]} /></td>`)}
             <td class="num">${item.version}</td>
             <td><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></td>
           </tr>`,
