@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.async_api import expect
 
 from tests.browser import AXE, NARROW
@@ -112,6 +113,24 @@ async def test_the_audit_is_verified_to_its_anchor(console: Console, enter: Ente
     await expect(page.locator("tbody tr")).to_have_count(1)
     await page.get_by_role("button", name=re.compile("More about record")).click()
     await expect(page.get_by_text("Signed by")).to_have_count(1)
+
+
+async def test_the_trace_of_a_request_is_shown(
+    console: Console, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow request and a record of the audit name the trace that they belong to."""
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    await console.store.set_policy("kv/traced", {"audit": True})
+    assert console.service.api.service is not None
+    monkeypatch.setattr(console.service.api.service.request_log, "_slow", 0.0)
+    headers = {"Authorization": f"Bearer {console.token}", "traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    await console.service.client.put("/v1/kv/traced/a", json=1, headers=headers)
+    window = await enter()
+    page = await window.open("/ui/inbox?namespace=kv%2Ftraced&tab=slow")
+    await expect(page.get_by_role("cell", name=trace)).to_be_visible()
+    page = await window.open(f"/ui/audit?namespace=kv%2Ftraced&trace_id={trace}")
+    await page.get_by_role("button", name=re.compile("More about record")).click()
+    await expect(page.get_by_text(trace)).to_be_visible()
 
 
 async def test_long_numbers_are_shown_as_they_are_stored(console: Console, enter: Enter) -> None:

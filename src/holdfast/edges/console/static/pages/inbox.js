@@ -193,18 +193,20 @@ const Expiring = ({ part, now }) => html`<${Part}
   </tr>`}
 />`;
 
-const Slow = ({ part, now }) => html`<${Part}
+/** Requests that took long. Only where some belong to traces is there a column for them. */
+const Slow = ({ part, now, traced = part.rows.some((one) => one.trace_id) }) => html`<${Part}
   id="slow"
   title="Slow requests"
   part=${part}
   none="No request was slow since the start."
-  head=${["Verb", "Caller", "Key", "#Took", "Result", "When"]}
+  head=${["Verb", "Caller", "Key", "#Took", "Result", ...(traced ? ["Trace"] : []), "When"]}
   row=${(one) => html`<tr key=${one.number} data-row tabindex="-1">
     <td class="lead"><code>${one.verb}</code></td>
     <td class="key">${one.plugin}</td>
     <td class="key">${one.key || "–"}</td>
     <td class="num">${number(Math.round(one.milliseconds))} ms</td>
     <td>${one.error_code ? html`<code>${one.error_code}</code>` : html`<span class="muted">ok</span>`}</td>
+    ${traced && html`<td class="key">${one.trace_id || "–"}</td>`}
     <td><${When} at=${one.at} now=${now} /></td>
   </tr>`}
 />`;
