@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
-EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "postgres", "server"}
+EXTRAS: Final = {"all", "cli", "compat", "mcp", "migrate", "nats", "otel", "postgres", "server"}
 INTEGRATIONS: Final = {
     *(
         "a2a",
