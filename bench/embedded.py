@@ -70,7 +70,7 @@ async def embedded(run: Run) -> None:
             await raw.set_many([key(number) for number in range(KEYS)], value(0))
             await fill(kv, KEYS)
             await _embedded(run, kv, cache, raw)
-        await _without_asyncio(run, folder / "store.db")
+        await _without_asyncio(run, folder / "store.db", cache)
 
 
 async def _embedded(run: Run, kv: holdfast.KV, cache: diskcache.DiskCache, raw: RawSqlite) -> None:
@@ -99,8 +99,11 @@ async def _embedded(run: Run, kv: holdfast.KV, cache: diskcache.DiskCache, raw: 
     )
 
 
-async def _without_asyncio(run: Run, path: Path) -> None:
-    """Sequential gets with and without `await`: the same store, in turn on the loop and in this thread."""
+async def _without_asyncio(run: Run, path: Path, cache: diskcache.DiskCache) -> None:
+    """Sequential gets with and without `await`: the same store, in turn on the loop and in this thread.
+
+    Beside them diskcache, which has no other way.
+    """
     with holdfast.sync.open(path, reap=False) as store:
         kv = store.kv("bench")
 
@@ -115,11 +118,12 @@ async def _without_asyncio(run: Run, path: Path) -> None:
             run.book.add(scenario, HOLDFAST, window.per_second, unit="/s")
 
         for number in run.rounds():
-            for side in turned([HOLDFAST, "sync"], number):
+            for side in turned([HOLDFAST, "sync", "diskcache"], number):
                 if side == HOLDFAST:
                     kv._thread.run(on_the_loop("embedded.sync-get.1"))
                 else:
-                    window = await closed_loop(plainly, in_flight=1, seconds=run.seconds)
+                    call: Call = plainly if side == "sync" else lambda number: cache.get(key(number))
+                    window = await closed_loop(call, in_flight=1, seconds=run.seconds)
                     told(run.book, window, "embedded.sync-get.1", side)
                     run.book.add("embedded.sync-get.1", side, window.per_second, unit="/s")
 
