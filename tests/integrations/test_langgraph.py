@@ -18,6 +18,7 @@ from langgraph.types import Command, interrupt
 
 import holdfast
 import holdfast.sync
+from holdfast.integrations import langgraph
 from holdfast.integrations.langgraph import HoldfastSaver, ThreadAdvanced
 
 if TYPE_CHECKING:
@@ -256,6 +257,34 @@ async def test_a_run_that_was_overtaken_is_refused(store: Store, durability: str
     assert error.parent != tip
     assert "'t' was advanced by another run" in str(error)
     assert (await ancestry(saver))[1] == set()
+
+
+async def test_of_two_runs_at_the_same_moment_one_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that another run writes after this one has looked at the thread is not passed over."""
+    saver, other = HoldfastSaver(store), HoldfastSaver(store)
+    await graph(saver).ainvoke({"steps": ["begun"]}, thread("t"))
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    looks, won = langgraph.get_all, list[str]()
+
+    async def late(*arguments: Any) -> Any:
+        entries = await looks(*arguments)
+        if not won:
+            won.append("")
+            config = await other.aput(latest.config, empty_checkpoint(), {"source": "loop", "step": 9}, {})
+            won[0] = config["configurable"]["checkpoint_id"]
+        return entries
+
+    monkeypatch.setattr(langgraph, "get_all", late)
+    with pytest.raises(ThreadAdvanced) as refused:
+        await saver.aput(latest.config, empty_checkpoint(), {"source": "loop", "step": 9}, {})
+    assert refused.value.tip == won[0]
+    assert (await ancestry(saver))[1] == set()
+    tip = await saver.aget_tuple(thread("t"))
+    assert tip is not None
+    assert tip.checkpoint["id"] == won[0]
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
