@@ -204,15 +204,15 @@ async def test_a_policy_is_tried_and_set(console: Console, enter: Enter) -> None
     await page.get_by_label("Shortest TTL").fill("60")
     await page.get_by_role("button", name="Try it").click()
     await page.get_by_text("ttl_min at most ttl_max").wait_for()
-    await page.get_by_role("button", name="Set the policy").click()
+    await page.get_by_role("button", name="Save").click()
     await page.locator(".problem", has_text="VALIDATION_ERROR").wait_for()
-    await page.get_by_label("Longest TTL").fill("3600")
+    await page.get_by_label("Longest TTL").fill("1h30m")
     await page.get_by_role("button", name="Try it").click()
     await page.get_by_text("entries have no deadline").wait_for()
-    await page.get_by_role("button", name="Set the policy").click()
-    await page.get_by_text("The policy was set").wait_for()
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_text("The policy was saved").wait_for()
     policy = await console.store.policy("kv/quiz")
-    assert (policy.ttl_required, policy.ttl_min, policy.ttl_max) == (True, 60, 3_600)
+    assert (policy.ttl_required, policy.ttl_min, policy.ttl_max) == (True, 60, 5_400)
 
 
 async def test_a_token_is_made_used_and_revoked(console: Console, enter: Enter) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from playwright.async_api import expect
 
+import holdfast
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.console.conftest import Look
     from tests.edges.http.ground import Served
 
@@ -102,3 +108,41 @@ async def test_many_keys_below_a_prefix_are_counted_on_demand(service: Served, l
     await expect(page.locator(".age")).to_contain_text("+ below big:")
     await page.get_by_role("button", name="Count").click()
     await expect(page.locator(".age")).to_contain_text("of 5,200 below big:")
+
+
+async def test_the_head_of_a_namespace(service: Served, look: Look, tmp_path: Path) -> None:
+    """The head has size, quota, policy and audit, and exports a file that `holdfast import` reads."""
+    await fill(service, "headed", "b", "a")
+    await service.store.kv("headed").set("long", {"id": 12345678901234567890, "x": 0.1234567890123456789})
+    await service.store.set_policy("kv/headed", {"quota_keys": 4})
+    page = (await look("/ui/kv/headed")).page
+    head = page.get_by_role("region", name="About kv/headed")
+    await expect(head).to_contain_text("75 % of 4 keys")
+    await expect(head).to_contain_text("1 rule")
+    await head.get_by_role("button", name="Export").click()
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download").click()
+    file = await (await download.value).path()
+    ran = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", "import", str(file), "--url", str(tmp_path / "copy.db"))
+    )
+    assert await ran.wait() == 0
+    async with holdfast.open(tmp_path / "copy.db") as copy:
+        entry = await copy.kv("headed").get("long")
+        assert entry == await service.store.kv("headed").get("long")
+        assert (await copy.policy("kv/headed")).quota_keys == 4
+    await page.get_by_role("link", name="Live").last.click()
+    await page.wait_for_url("**/ui/live?namespace=kv%2Fheaded")
+
+
+async def test_an_audited_namespace_is_not_exported_by_a_page(service: Served, look: Look) -> None:
+    """Where a look at a value needs a reason, the page offers the command alone, and the way to the audit."""
+    await fill(service, "guarded", "a")
+    await service.store.set_policy("kv/guarded", {"audit": True})
+    page = (await look("/ui/kv/guarded")).page
+    await page.get_by_role("button", name="Export").click()
+    await expect(page.get_by_role("dialog")).to_contain_text("holdfast export --plugin guarded")
+    await expect(page.get_by_role("button", name="Download")).to_have_count(0)
+    await page.keyboard.press("Escape")
+    await page.get_by_role("region", name="About kv/guarded").get_by_role("link", name="on").click()
+    await expect(page.locator("h1")).to_have_text("Audit of kv/guarded")

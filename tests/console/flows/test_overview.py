@@ -135,7 +135,7 @@ async def test_quotas_are_shown_by_how_near_they_are(service: Served, look: Look
     assert severities == sorted(severities), "the critical ones come first"
     await first.get_by_role("link", name="Change the quota").click()
     await page.get_by_label("Keys", exact=True).fill("40")
-    await page.get_by_role("button", name="Set the policy").click()
+    await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("status")).not_to_be_empty()
     await page.goto(service.url)
     await expect(first).to_have_count(0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from holdfast.edges.console.overview import head_of
 from holdfast.errors import KeyNotFound
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ async def blobs(visit: Visit) -> dict[str, Any]:
         "prefix": prefix,
         "blobs": described,
         "cursor": page["cursor"],
+        "head": await head_of(visit, "blob", plugin),
         "may": visit.allowed_verbs("blob", plugin),
     }
 

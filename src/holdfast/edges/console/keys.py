@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.clock import instant
 from holdfast.cursors import cursor_after
-from holdfast.edges.console.overview import measured
+from holdfast.edges.console.overview import headed, measured
 from holdfast.edges.console.visits import beginning, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
 from holdfast.errors import HoldfastError, ValidationError
@@ -110,9 +110,9 @@ class KeyPlace(msgspec.Struct, frozen=True):
         """Return what the namespace holds, and how it reveals values, if the visitor may see that."""
         stats = await permitted(visit.call(*self.at, "stats"))
         if stats is None:
-            return {"held": None, **how_revealed(self.namespace, None)}
+            return {"held": None, "head": None, **how_revealed(self.namespace, None)}
         held = {name: stats[name] for name in ("keys", "bytes", "kept_bytes", "version", "changed_at")}
-        return {"held": held, **how_revealed(self.namespace, stats["policy"])}
+        return {"held": held, "head": headed(stats), **how_revealed(self.namespace, stats["policy"])}
 
     def shows(self, visit: Visit, limits: dict[str, Any]) -> bool:
         """Return whether pages show values unasked."""

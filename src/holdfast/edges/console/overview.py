@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.decide.policies import audited_by
-from holdfast.edges.console.visits import href, permitted
+from holdfast.edges.console.visits import how_revealed, href, permitted
 from holdfast.edges.http.app import OK
 from holdfast.edges.monitoring.metrics import RANGES
 from holdfast.errors import HoldfastError, ValidationError
@@ -82,6 +82,18 @@ async def _own(visit: Visit) -> dict[str, Any]:
 
 async def _with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
     return measured(await permitted(visit.operators("stats", namespace=stats["namespace"])) or stats)
+
+
+def headed(stats: dict[str, Any]) -> dict[str, Any]:
+    """Return what the head of a namespace's page shows: what it holds, its limits, and its own policy."""
+    policy = {name: field for name, field in stats["policy"].items() if field is not None}
+    return measured(stats) | {"policy": policy, **how_revealed(stats["namespace"], policy)}
+
+
+async def head_of(visit: Visit, family: str, owner: str) -> dict[str, Any] | None:
+    """Return the head of a namespace's page; None if the visitor may not see it."""
+    stats = await permitted(visit.call(family, owner, "stats"))
+    return None if stats is None else headed(stats)
 
 
 def measured(stats: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from holdfast.edges.console.overview import head_of
 from holdfast.edges.console.visits import beginning, permitted
 from holdfast.errors import HoldfastError, KeyNotFound, MissingField, ValidationError
 from holdfast.wire.payload import decode
@@ -51,7 +52,14 @@ async def tables(visit: Visit) -> dict[str, Any]:
         await visit.call("table", plugin, "describe_table", table=name) for name in names[:MOST_TABLES]
     ]
     more = len(names) > MOST_TABLES
-    return {"plugin": plugin, "tables": described, "more": more, "filter": visit.filter}
+    return {
+        "plugin": plugin,
+        "tables": described,
+        "more": more,
+        "filter": visit.filter,
+        "head": await head_of(visit, "table", plugin),
+        "may": visit.allowed_verbs("table", plugin),
+    }
 
 
 async def table(visit: Visit) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { Reveal } from "../parts/actions.js";
 import { Step } from "../parts/edit.js";
 import { bytes, number, time } from "../parts/format.js";
-import { Copy, Countdown, Problem, Section } from "../parts/ui.js";
+import { Copy, Countdown, Problem, Section, Version } from "../parts/ui.js";
 import { Upload } from "../parts/upload.js";
 
 export const title = (doc) => (doc ? doc.blob.name : "Blob");
@@ -90,12 +90,12 @@ export default function Blob({ doc: masked, href, go, reload }) {
     <${Section} id="facts" title="Blob">
       <dl class="facts">
         <div><dt>Type</dt><dd>${blob.content_type}</dd></div>
-        <div><dt>Size</dt><dd>${bytes(blob.size)}${blob.size >= 1000 && html` <span class="muted">(${number(blob.size)} bytes)</span>`}</dd></div>
+        <div><dt>Stored size</dt><dd>${bytes(blob.size)}${blob.size >= 1000 && html` <span class="muted">(${number(blob.size)} bytes)</span>`}</dd></div>
         <div><dt>Checksum</dt><dd class="key">${blob.checksum} <${Copy} text=${blob.checksum} /></dd></div>
-        <div><dt>Version</dt><dd>${number(blob.version)}</dd></div>
+        <div><dt>Version</dt><dd><${Version} version=${blob.version} /></dd></div>
         <div><dt>Writer</dt><dd class="key">${blob.last_writer}</dd></div>
-        <div><dt>Made</dt><dd>${time(blob.created_at)}</dd></div>
-        <div><dt>Changed</dt><dd>${time(blob.updated_at)}</dd></div>
+        <div><dt>Created</dt><dd>${time(blob.created_at)}</dd></div>
+        <div><dt>Updated</dt><dd>${time(blob.updated_at)}</dd></div>
         <div><dt>Expires</dt><dd><${Countdown} at=${blob.expires_at} skew=${doc.now - Date.now()} /></dd></div>
         ${Object.entries(blob.metadata).map(([name, text]) => html`<div key=${name}><dt class="key">${name}</dt><dd class="key">${text}</dd></div>`)}
       </dl>

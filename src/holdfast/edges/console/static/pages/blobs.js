@@ -4,6 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { Filters, More, Rows } from "../parts/actions.js";
 import { Bulk, ChosenBar, Pick, PickAll, useChosen } from "../parts/bulk.js";
 import { bytes, entryHref } from "../parts/format.js";
+import { NamespaceHead } from "../parts/namespace.js";
 import { call, requestId, WRITER } from "../parts/net.js";
 import { Plugins } from "../parts/plugins.js";
 import { Countdown, Empty, Section, When } from "../parts/ui.js";
@@ -28,13 +29,14 @@ function List({ doc, href, go, reload }) {
   const picks = doc.may.includes("delete") ? chosen : null;
   const upload = doc.may.includes("put") && html`<button type="button" onClick=${() => setUploading(true)}>Upload</button>`;
   return html`
+    <${NamespaceHead} doc=${doc} counted="Blobs" />
     <${Filters} fields=${[["prefix", "Name begins with", ""]]} values=${doc} href=${href} go=${go} reset=${{ cursor: null }} />
     <${Section} id="blobs" title="Blobs" aside=${upload}>
       ${picks && html`<${ChosenBar} picks=${picks} actions=${[["Delete", () => setDoomed(picks.chosen), true]]} />`}
       ${!doc.blobs.length && html`<p class="muted">${doc.prefix ? "No blob matches." : "This plugin has no blob."}</p>`}
       ${doc.blobs.length > 0 &&
       html`<${Rows}><table>
-        <thead><tr>${picks && html`<th class="pick"><${PickAll} picks=${picks} label="blobs" /></th>`}<th>Name</th><th>Type</th><th class="num">Size</th><th>Writer</th><th>Changed</th><th>Expires</th></tr></thead>
+        <thead><tr>${picks && html`<th class="pick"><${PickAll} picks=${picks} label="blobs" /></th>`}<th>Name</th><th>Type</th><th class="num">Stored size</th><th>Writer</th><th>Updated</th><th>Expires</th></tr></thead>
         <tbody>
           ${doc.blobs.map(
             (one) => html`<tr key=${one.name}>

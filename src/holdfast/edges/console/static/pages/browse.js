@@ -5,6 +5,7 @@ import { Bulk, ChosenBar, Pick, PickAll, useChosen } from "../parts/bulk.js";
 import { ago, bytes, entryHref, number, span, withQuery } from "../parts/format.js";
 import { call, page as fetchPage, requestId, WRITER } from "../parts/net.js";
 import { announce, Dialog, Empty, Problem, Section, Tag, useEvery, useTyped } from "../parts/ui.js";
+import { NamespaceHead } from "../parts/namespace.js";
 import { NewEntry } from "../parts/edit.js";
 
 export const title = (doc) => doc?.namespace || "Browse";
@@ -266,6 +267,7 @@ export default function Browse({ doc, href, go, reload }) {
   const automatic = cursor && !filtering ? more : null;
 
   return html`
+    <${NamespaceHead} doc=${doc} lives=${doc.may?.includes("changes")} exports />
     <div class="row">
       <div class="grow">
         <label for="filter">Filter keys${doc.prefix && html` below <code>${doc.prefix}</code>`}</label>
@@ -300,7 +302,7 @@ export default function Browse({ doc, href, go, reload }) {
                 <span class="key">Key</span>
                 ${rows[0].text != null && html`<span class="key-text">Value</span>`}
                 <span class="key-meta">
-                  <span class="writer">Writer</span><span class="num size">Size</span><span class="num">Written</span><span class="num">Expires</span>
+                  <span class="writer">Writer</span><span class="num size">Stored size</span><span class="num">Updated</span><span class="num">Expires</span>
                 </span>
               </div>
               <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${now} picks=${picks} />`} />`

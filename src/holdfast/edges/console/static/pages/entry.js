@@ -6,7 +6,7 @@ import { Edit, entryOf, Step } from "../parts/edit.js";
 import { bytes, number, recordedBy, time, withQuery } from "../parts/format.js";
 import { parsed, pretty } from "../parts/json.js";
 import { Exact, page as fetchPage } from "../parts/net.js";
-import { Copy, Countdown, Dialog, Empty, Problem, Section, Tag, useEvery, When } from "../parts/ui.js";
+import { Copy, Countdown, Dialog, Empty, Problem, Section, Tag, useEvery, Version, When } from "../parts/ui.js";
 
 export const title = (doc) => doc?.name || "Entry";
 export const crumbs = (doc) =>
@@ -55,8 +55,8 @@ function Facts({ doc, skew }) {
   const meaning = entry.semantics || {};
   const rows = [
     ["Key", html`<span class="key">${doc.name}</span> <${Copy} text=${doc.name} />`],
-    ["Version", number(entry.version)],
-    ["Written by", html`<span class="key">${entry.last_writer}</span>`],
+    ["Version", html`<${Version} version=${entry.version} />`],
+    ["Writer", html`<span class="key">${entry.last_writer}</span>`],
     ["Purpose", meaning.purpose && html`<${Tag} tone="good">${meaning.purpose}<//>`],
     ["Producer", meaning.producer],
     ["For", (meaning.consumer_hints || []).join(", ")],
@@ -65,7 +65,7 @@ function Facts({ doc, skew }) {
     ["Created", html`<span title=${entry.created_at}>${time(entry.created_at)}</span>`],
     ["Updated", html`<span title=${entry.updated_at}>${time(entry.updated_at)}</span>`],
     ["Expires", html`<${Countdown} at=${entry.expires_at} skew=${skew} />`],
-    ["Size", `${bytes(entry.size)}, ${entry.kind}`],
+    ["Stored size", `${bytes(entry.size)}, ${entry.kind}`],
   ];
   return html`<dl class="facts">
     ${rows.filter(([, shown]) => shown).map(([name, shown]) => html`<div key=${name}><dt>${name}</dt><dd>${shown}</dd></div>`)}
@@ -98,11 +98,11 @@ function History({ doc }) {
   if (doc.history == null) return html`<p class="muted">Your token does not allow the verb <code>history</code>.</p>`;
   if (!doc.history.length) return html`<p class="muted">The journal has no changes of this key any more.</p>`;
   return html`<div class="scroll"><table class="history">
-    <thead><tr><th class="num">Version</th><th>Change</th><th>By</th><th>When</th><th>Request</th></tr></thead>
+    <thead><tr><th class="num">Version</th><th>Change</th><th>Writer</th><th>When</th><th>Request</th></tr></thead>
     <tbody>
       ${doc.history.map(
         (one) => html`<tr key=${one.version}>
-          <td class="num">${number(one.version)}</td>
+          <td class="num">${one.version}</td>
           <td><${Tag} tone=${TONES[one.op]}>${one.op}<//>${one.version === doc.entry?.version && html` <span class="muted">now</span>`}</td>
           <td class="key">${one.last_writer}</td>
           <td><${When} at=${one.at} now=${doc.now} /></td>
@@ -248,11 +248,11 @@ export default function Entry({ doc, href, reload }) {
       <${Section}
         title="Value"
         id="value-card"
-        aside=${shown && html`<span><span class="muted">version ${number(shown.version)}</span>${!open && html` <button type="button" class="quiet" onClick=${() => setRevealed(null)}>Hide</button>`}</span>`}
+        aside=${shown && html`<span><span class="muted">version ${shown.version}</span>${!open && html` <button type="button" class="quiet" onClick=${() => setRevealed(null)}>Hide</button>`}</span>`}
       >
         ${stale &&
         html`<p class="note-line" role="status">
-          Version ${number(entry.version)} was written by ${entry.last_writer}.${" "}
+          Version ${entry.version} was written by ${entry.last_writer}.${" "}
           <button type="button" class="quiet" onClick=${() => reveal(shown.why)}>Show it</button>
         </p>`}
         ${shown ? html`<${Value} key=${shown.version} text=${shown.text} />` : html`<${Masked} doc=${doc} onReveal=${reveal} error=${error} busy=${busy} />`}

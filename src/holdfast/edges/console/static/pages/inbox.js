@@ -148,7 +148,7 @@ function Trash({ part, now, reload }) {
       title="Trash"
       part=${part}
       none="Nothing was removed that can be restored."
-      head=${["Key", "Removed", "By", "Purpose", "When", "Purged", ""]}
+      head=${["Key", "Removed", "Writer", "Purpose", "When", "Purged", ""]}
       row=${(row) => html`<tr key=${row.namespace + row.key}>
         <td class="lead"><${Key} namespace=${row.namespace} name=${row.key} /></td>
         <td><${Tag} tone=${row.op === "deleted" ? "bad" : ""}>${row.op}<//></td>
@@ -171,7 +171,7 @@ const Locks = ({ part, now }) => html`<${Part}
   row=${(lock) => html`<tr key=${lock.namespace + lock.key}>
     <td class="lead"><${Key} namespace=${lock.namespace} name=${lock.key} /></td>
     <td class="key">${lock.holder}</td>
-    <td class="num">${number(lock.token)}</td>
+    <td class="num">${lock.token}</td>
     <td class="num">${number(lock.waiters)}</td>
     <td><${When} at=${lock.since} now=${now} /></td>
     <td><${Countdown} at=${lock.expires_at} skew=${now - Date.now()} /></td>
@@ -188,7 +188,7 @@ const Expiring = ({ part, now }) => html`<${Part}
     <td class="lead"><${Key} namespace=${row.namespace} name=${row.key} /></td>
     <td>${row.purpose || html`<span class="muted">–</span>`}</td>
     <td class="key">${row.last_writer}</td>
-    <td class="num">${number(row.version)}</td>
+    <td class="num">${row.version}</td>
     <td><${Countdown} at=${row.expires_at} skew=${now - Date.now()} /></td>
   </tr>`}
 />`;

@@ -6,7 +6,7 @@ import { Diff } from "../parts/diff.js";
 import { Edit, itemOf, Step } from "../parts/edit.js";
 import { bytes, number, withQuery } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
-import { Copy, Countdown, Problem, Section, Tag, When } from "../parts/ui.js";
+import { Copy, Countdown, Problem, Section, Tag, Version, When } from "../parts/ui.js";
 
 const root = (doc) => `/ui/tables/${encodeURIComponent(doc.plugin)}`;
 const tableHref = (doc) => `${root(doc)}/${encodeURIComponent(doc.table.table)}`;
@@ -34,11 +34,11 @@ function History({ doc }) {
   if (doc.history == null) return html`<p class="muted">Your token does not allow the verb <code>changes</code>.</p>`;
   if (!doc.history.length) return html`<p class="muted">The journal has no recent change of this item.</p>`;
   return html`<div class="scroll"><table class="history">
-    <thead><tr><th class="num">Version</th><th>Change</th><th>By</th><th>When</th><th>Request</th></tr></thead>
+    <thead><tr><th class="num">Version</th><th>Change</th><th>Writer</th><th>When</th><th>Request</th></tr></thead>
     <tbody>
       ${doc.history.map(
         (one, position) => html`<tr key=${one.version}>
-            <td class="num">${number(one.version)}</td>
+            <td class="num">${one.version}</td>
             <td><${Tag} tone=${TONES[one.op]}>${one.op}<//>${one.version === doc.item.version && html` <span class="muted">now</span>`}</td>
             <td class="key">${one.last_writer}</td>
             <td><${When} at=${one.at} now=${doc.now} /></td>
@@ -89,7 +89,7 @@ export default function Item({ doc: masked, href, go, reload }) {
     <${Section} id="facts" title="Item">
       <dl class="facts">
         ${Object.entries(item.key).map(([name, part]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${String(part)}</dd></div>`)}
-        <div><dt>Version</dt><dd>${item.version}</dd></div>
+        <div><dt>Version</dt><dd><${Version} version=${item.version} /></dd></div>
         <div><dt>Expires</dt><dd><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></dd></div>
       </dl>
     <//>

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { Choose } from "../parts/actions.js";
-import { clock, entryHref, number, withQuery } from "../parts/format.js";
+import { clock, entryHref, number, withQuery, zone } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
 import { Empty, Section, Tag, useEvery, useTyped } from "../parts/ui.js";
 
@@ -147,7 +147,7 @@ export default function Live({ doc, href, go }) {
       ${paused && !lost && html`<p class="note-line" role="status">Changes wait at the service. Resume shows all of them.</p>`}
       ${rows.length
         ? html`<div class="scroll"><table class="live">
-            <thead><tr><th>Time</th><th>Change</th><th>Namespace</th><th>Key</th><th>Writer</th><th class="num">Version</th></tr></thead>
+            <thead><tr><th>Time (${zone()})</th><th>Change</th><th>Namespace</th><th>Key</th><th>Writer</th><th class="num">Version</th></tr></thead>
             <tbody>
               ${rows.map((one) =>
                 one.gap
@@ -158,7 +158,7 @@ export default function Live({ doc, href, go }) {
                       <td class="key muted">${only("namespace", one.namespace)}</td>
                       <td class="key what"><a data-row href=${target(one)} title=${one.key}>${ownKey(one)}</a></td>
                       <td class="key by">${one.last_writer && only("writer", one.last_writer)}</td>
-                      <td class="num">${number(one.version)}</td>
+                      <td class="num">${one.version}</td>
                     </tr>`,
               )}
             </tbody>

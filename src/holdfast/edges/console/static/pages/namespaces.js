@@ -14,7 +14,7 @@ export default function Namespaces({ doc, href, go }) {
     <${Section} title="Namespaces" id="all" aside=${html`<span class="muted">${number(rows.length)} shown</span>`}>
       ${rows.length
         ? html`<div class="scroll"><table>
-            <thead><tr><th>Namespace</th><th class="num">Keys</th><th class="num">Kept</th><th>Changed</th></tr></thead>
+            <thead><tr><th>Namespace</th><th class="num">Keys</th><th class="num">Stored size</th><th>Updated</th></tr></thead>
             <tbody>
               ${rows.map(
                 (one) => html`<tr key=${one.namespace}>

@@ -92,7 +92,7 @@ const counted = (matters) =>
 
 function Namespaces({ rows, now }) {
   return html`<div class="scroll"><table class="held">
-    <thead><tr><th>Namespace</th><th class="num">Keys</th><th class="num">Kept</th><th>Quota</th><th>Changed</th></tr></thead>
+    <thead><tr><th>Namespace</th><th class="num">Keys</th><th class="num">Stored size</th><th>Quota</th><th>Updated</th></tr></thead>
     <tbody>
       ${rows.map((one) => {
         const href = namespaceHref(one.namespace);

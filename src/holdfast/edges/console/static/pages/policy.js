@@ -2,18 +2,22 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { useAction } from "../parts/actions.js";
-import { bytes, number, span } from "../parts/format.js";
+import { bytes, durationOf, number, secondsOf, span } from "../parts/format.js";
 import { call } from "../parts/net.js";
 import { Problem, Section, Tag } from "../parts/ui.js";
 
 export const title = (doc) => (doc ? `Policy of ${doc.namespace}` : "Policy");
 export const crumbs = () => [["Policies", "/ui/policies"]];
 
-const UNITS = { number: "", bytes: "bytes", seconds: "seconds" };
+const UNITS = { number: "", bytes: "bytes", seconds: "such as 1d" };
+
+/** The text of a field in the form, and what it stands for. A time is typed as a duration. */
+const typed = (kind, value) => (value == null || value === "" ? "" : kind === "seconds" && /^[0-9]+$/.test(value) ? durationOf(Number(value)) : String(value));
+const meant = (kind, text) => (kind === "seconds" ? (secondsOf(text) ?? text) : text);
 
 function readable(field, text) {
   if (text == null || text === "") return "";
-  if (field.kind === "seconds") return span(Number(text));
+  if (field.kind === "seconds") return secondsOf(text) == null ? "" : span(secondsOf(text), 4);
   if (field.kind === "bytes") return bytes(Number(text));
   return "";
 }
@@ -31,7 +35,7 @@ function Field({ field, value, now, fallback, onInput, wrong }) {
         <option value="" selected=${value === ""}>default</option>
         ${choices.map((one) => html`<option key=${one} value=${one} selected=${value === one}>${worded(one)}</option>`)}
       </select>`
-    : html`<input ...${shared} inputmode="numeric" pattern="[0-9]*" value=${value} onInput=${onInput} autocomplete="off" placeholder=${fallback == null ? "not set" : `default ${number(fallback)}`} />`;
+    : html`<input ...${shared} inputmode=${field.kind === "seconds" ? "text" : "numeric"} pattern=${field.kind === "seconds" ? "[0-9.smhdw]*" : "[0-9]*"} value=${value} onInput=${onInput} autocomplete="off" placeholder=${fallback == null ? "not set" : `default ${field.kind === "seconds" ? durationOf(fallback) : number(fallback)}`} />`;
   const hint = readable(field, value);
   const changed = value !== now;
   return html`<div class=${changed ? "field changed" : "field"}>
@@ -64,9 +68,9 @@ function Trial({ trial, label }) {
 }
 
 export default function PolicyPage({ doc, href, go }) {
-  const start = Object.fromEntries(doc.fields.map(({ name }) => [name, doc.policy?.[name] == null ? "" : String(doc.policy[name])]));
+  const start = Object.fromEntries(doc.fields.map(({ name, kind }) => [name, typed(kind, doc.policy?.[name])]));
   const query = new URL(href, location.href).searchParams;
-  const tried = doc.trial ? Object.fromEntries(doc.fields.map(({ name }) => [name, query.get(name) || ""])) : start;
+  const tried = doc.trial ? Object.fromEntries(doc.fields.map(({ name, kind }) => [name, typed(kind, query.get(name))])) : start;
   const [values, setValues] = useState(tried);
   const [run, error, busy] = useAction();
   const changed = doc.fields.some(({ name }) => values[name] !== start[name]);
@@ -75,17 +79,17 @@ export default function PolicyPage({ doc, href, go }) {
   const path = new URL(href, location.href).pathname;
   const tryIt = (event) => {
     event.preventDefault();
-    const filled = Object.entries(values).filter(([, text]) => text !== "");
+    const filled = doc.fields.filter(({ name }) => values[name] !== "").map(({ name, kind }) => [name, meant(kind, values[name])]);
     go(`${path}?${new URLSearchParams([["try", "1"], ...filled])}`, { replace: true }).then(() => scrollTo(0, 0));
   };
   const save = async () => {
     const policy = {};
     for (const { name, kind } of doc.fields) {
-      const text = values[name];
-      if (text === "") continue;
+      if (values[name] === "") continue;
+      const text = meant(kind, values[name]);
       policy[name] = kind === "switch" ? text === "true" : kind === "choice" || !/^[0-9]+$/.test(text) ? text : Number(text);
     }
-    if (await run(() => call("admin", "", "set_policy", { namespace: doc.namespace, policy }), "The policy was set")) go(path, { replace: true });
+    if (await run(() => call("admin", "", "set_policy", { namespace: doc.namespace, policy }), "The policy was saved")) go(path, { replace: true });
   };
   const again = () => {
     setValues(start);
@@ -99,7 +103,7 @@ export default function PolicyPage({ doc, href, go }) {
       title=${doc.trial ? "What this policy would refuse today" : "Today"}
       aside=${html`<span class="muted">${number(doc.holds.keys)} keys, ${bytes(doc.holds.kept_bytes)} kept</span>`}
     >
-      ${doc.trial ? html`<${Trial} trial=${doc.trial} label=${label} />` : html`<p class="muted">Change a field and try it. Nothing is set until you press “Set the policy”.</p>`}
+      ${doc.trial ? html`<${Trial} trial=${doc.trial} label=${label} />` : html`<p class="muted">Change a field and try it. Nothing changes until you press “Save”.</p>`}
     <//>
     <form onSubmit=${tryIt}>
       <${Section} id="fields" title="Policy">
@@ -117,7 +121,7 @@ export default function PolicyPage({ doc, href, go }) {
         <div class="actions foot">
           <button type="submit">Try it</button>
           ${doc.trial && html`<button type="button" onClick=${again}>Start again</button>`}
-          <button type="button" class="primary" disabled=${busy || !changed} onClick=${save}>Set the policy</button>
+          <button type="button" class="primary" disabled=${busy || !changed} onClick=${save}>Save</button>
         </div>
       <//>
     </form>

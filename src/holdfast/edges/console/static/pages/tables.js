@@ -3,6 +3,7 @@
 import { html } from "../vendor/preact.js";
 import { Find, Rows } from "../parts/actions.js";
 import { number } from "../parts/format.js";
+import { NamespaceHead } from "../parts/namespace.js";
 import { Plugins } from "../parts/plugins.js";
 import { Empty, Section, Tag, When } from "../parts/ui.js";
 
@@ -24,11 +25,12 @@ export default function Tables({ doc, href, go }) {
   if (!doc.plugin) return html`<${All} doc=${doc} href=${href} go=${go} />`;
   if (!doc.tables.length && !doc.filter) return html`<${Empty} title="This plugin has no table">Its last table may have been dropped.<//>`;
   const root = `/ui/tables/${encodeURIComponent(doc.plugin)}`;
-  return html`<${Find} hint="part of a name" href=${href} go=${go} />
+  return html`<${NamespaceHead} doc=${doc} counted="Items" exports />
+  <${Find} hint="part of a name" href=${href} go=${go} />
   <${Section} id="tables" title="Tables" aside=${html`<${Tag}>${number(doc.tables.length)}${doc.more ? "+" : ""}<//>`}>
     ${!doc.tables.length && html`<p class="muted">No table matches.</p>`}
     ${doc.tables.length > 0 && html`<${Rows}><table>
-      <thead><tr><th>Table</th><th>Partition key</th><th>Sort key</th><th>Indexes</th><th>Expires by</th><th>Made</th></tr></thead>
+      <thead><tr><th>Table</th><th>Partition key</th><th>Sort key</th><th>Indexes</th><th>Expires by</th><th>Created</th></tr></thead>
       <tbody>
         ${doc.tables.map(
           (one) => html`<tr key=${one.table}>

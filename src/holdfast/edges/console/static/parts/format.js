@@ -79,7 +79,14 @@ export const ago = (at, now) => {
   return past < 1.5 ? "just now" : `${span(past, 1)} ago`;
 };
 
-export const time = (at) => (at == null ? "–" : moment.format(new Date(at)));
+/** The zone of the times that are shown, at a moment, such as UTC or UTC+01:00. */
+export function zone(at = Date.now()) {
+  const minutes = -new Date(at).getTimezoneOffset();
+  const part = (amount) => String(Math.floor(Math.abs(amount))).padStart(2, "0");
+  return minutes ? `UTC${minutes < 0 ? "−" : "+"}${part(minutes / 60)}:${part(minutes % 60)}` : "UTC";
+}
+
+export const time = (at) => (at == null ? "–" : `${moment.format(new Date(at))} ${zone(at)}`);
 export const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
 
 /** What keeps a record of who looks at a value, and why: `audit`, `log`, or null if the visitor may not know. */

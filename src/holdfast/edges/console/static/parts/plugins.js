@@ -11,7 +11,7 @@ export function Plugins({ doc, path, counted, href, go }) {
   return html`<${Find} hint="part of a name" href=${href} go=${go} />
     <${Section} id="plugins" title="Plugins">
     <div class="scroll"><table>
-      <thead><tr><th>Plugin</th><th class="num">${counted}</th><th class="num">Kept</th><th>Changed</th></tr></thead>
+      <thead><tr><th>Plugin</th><th class="num">${counted}</th><th class="num">Stored size</th><th>Updated</th></tr></thead>
       <tbody>
         ${doc.plugins.map(
           (one) => html`<tr key=${one.plugin}>

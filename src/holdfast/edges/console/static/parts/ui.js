@@ -79,6 +79,9 @@ export function Copy({ text, label = "Copy" }) {
   return html`<button type="button" class="quiet" onClick=${copy}>${done ? "Copied" : label}</button>`;
 }
 
+/** A version, plain so that it can be typed and compared, with a button that copies it. */
+export const Version = ({ version }) => html`<span class="version">${String(version)}</span> <${Copy} text=${String(version)} />`;
+
 /** A moment, with how long ago it was. */
 export const When = ({ at, now }) =>
   at == null ? html`<span class="muted">–</span>` : html`<time datetime=${at} title=${time(at)}>${ago(at, now)}</time>`;
