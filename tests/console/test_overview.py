@@ -135,7 +135,7 @@ async def test_the_overview_of_an_operator(here: Served) -> None:
     assert matters == [
         ("critical", "kv/trivia uses 100 % of its quota of keys", "/ui/kv/trivia"),
         ("warning", "kv/other uses 80 % of its quota of keys", "/ui/kv/other"),
-        ("warning", "kv/other has 1 dead letter", "/ui/inbox?namespace=kv/other"),
+        ("warning", "kv/other has 1 dead letter", "/ui/inbox?namespace=kv/other&tab=letters"),
     ]
     assert [action["label"] for action in found["attention"][2]["actions"]] == ["Retry", "Look"]
     assert (await page(here, "/?range=week"))["recent"]["range"] == "week"

@@ -245,7 +245,7 @@ async def _letters(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[
             continue
         letters = "1 dead letter" if page["count"] == 1 else f"{page['count']} dead letters"
         retry = {"label": "Retry" if page["count"] == 1 else "Retry all", "does": "retry"}
-        inbox = f"/ui/inbox?namespace={name}"
+        inbox = f"/ui/inbox?namespace={name}&tab=letters"
         matters.append(
             _matter(
                 "letters",
