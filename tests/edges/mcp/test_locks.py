@@ -100,3 +100,19 @@ async def test_a_lock_of_a_wrong_name_or_token_is_refused(store: Store) -> None:
         assert (await one.refused("lock_renew", name="a", token="x"))["error_code"] == "VALIDATION_ERROR"
         assert (await one.refused("lock_renew", name="a"))["error_code"] == "MISSING_FIELD"
         assert not (await one.call("lock_renew", name="a", token=1))["renewed"]
+
+
+async def test_a_lock_for_a_fraction_of_a_second(store: Store, clock: ManualClock) -> None:
+    """A lease may be a fraction of a second, and is renewed for as long; none is shorter than a tenth."""
+    async with agent(store, name="one") as one, agent(store, name="two") as two:
+        held = await one.call("lock_acquire", name="import", ttl=0.5)
+        clock.advance(0.4)
+        kept = await one.call("lock_renew", name="import", token=held["token"], ttl=0.5)
+        assert (kept["renewed"], kept["expires_at"] > held["expires_at"]) == (True, True)
+        clock.advance(0.4)
+        assert (await two.call("lock_acquire", name="import"))["holder"] == "one"
+        clock.advance(0.2)
+        assert not (await one.call("lock_renew", name="import", token=held["token"], ttl=0.5))["renewed"]
+        assert (await two.call("lock_acquire", name="import", ttl=0.1))["acquired"]
+        assert not (await one.call("lock_renew", name="import", token=held["token"], ttl=0.5))["renewed"]
+        assert (await one.result("lock_acquire", name="other", ttl=0.05)).is_error

@@ -66,8 +66,11 @@ LockToken = Annotated[
     int, Meta(description="The token that lock_acquire returned.", ge=0, le=rules.MAX_VERSION)
 ]
 LeaseSeconds = Annotated[
-    Annotated[int, Meta(ge=1, le=rules.MAX_TTL)] | UnsetType,
-    Meta(description="Seconds until the lock is free again unless it is renewed; 60 if not given."),
+    Annotated[float, Meta(ge=rules.MIN_LOCK_TTL, le=rules.MAX_TTL)] | UnsetType,
+    Meta(
+        description="Seconds until the lock is free again unless it is renewed; 60 if not given. It may be "
+        "a fraction, such as 0.5."
+    ),
 ]
 Name = Annotated[
     str,
