@@ -307,6 +307,30 @@ def run_is_not_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "run", wrong)
 
 
+def log_forgets_a_number(patch: pytest.MonkeyPatch) -> None:
+    """The items of a log have no gaps."""
+    following = keys._next_number
+    patch.setattr(keys, "_next_number", lambda draft, name, last: following(draft, name, last + (last == 1)))
+
+
+def log_keeps_one_too_many(patch: pytest.MonkeyPatch) -> None:
+    """`keep` is the number of items that stay."""
+    trimmed = keys._trimmed
+    patch.setattr(
+        keys, "_trimmed", lambda draft, command, first, upto: trimmed(draft, command, first, upto - 1)
+    )
+
+
+def intention_carried_out_again(patch: pytest.MonkeyPatch) -> None:
+    """What was intended once is done once."""
+    once = decision.once
+
+    def wrong(draft: Draft, command: Any, apply: Any) -> Any:
+        return apply(draft, command) if command.origin.once is True else once(draft, command, apply)
+
+    patch.setattr(decision, "once", wrong)
+
+
 BUGS: Final[tuple[Callable[[pytest.MonkeyPatch], None], ...]] = (
     expires_late,
     birth_survives_expiry,
@@ -336,6 +360,9 @@ BUGS: Final[tuple[Callable[[pytest.MonkeyPatch], None], ...]] = (
     run_is_not_uncounted,
     run_takes_what_means_something,
     run_is_not_late,
+    log_forgets_a_number,
+    log_keeps_one_too_many,
+    intention_carried_out_again,
 )
 """All of them."""
 

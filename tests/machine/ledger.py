@@ -47,6 +47,8 @@ class State:
     trash: dict[str, tuple[Plain, int]] = field(default_factory=dict)
     requests: dict[str, tuple[str, Any, int]] = field(default_factory=dict)
     guards: dict[str, int] = field(default_factory=dict)
+    logs: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The last number of each log, and the first that may still have an item."""
 
     def copied(self) -> State:
         """The same. Entries, records and replies are never changed, only replaced: they need no copy."""
@@ -57,6 +59,7 @@ class State:
             trash=dict(self.trash),
             requests=dict(self.requests),
             guards=dict(self.guards),
+            logs=dict(self.logs),
         )
 
 

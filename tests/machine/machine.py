@@ -96,6 +96,17 @@ class Machine(RuleBasedStateMachine):
         how = {field: value for field, value in how.items() if field != "by"}
         self._write("incr", name, (self._aimed(name, key, aim and NUMBER), by), how, given)
 
+    @rule(name=steps.NAMES, log=steps.LOGS, value=steps.VALUES, how=steps.APPENDS, given=steps.PROVENANCE)
+    def append(self, name: str, log: str, value: Any, how: Plain, given: Plain) -> None:
+        """Add an item to a log."""
+        self._write("append", name, (log, value), how, given)
+
+    @rule(name=steps.NAMES, verb=steps.INTENDING, key=steps.KEYS, value=steps.VALUES, once=steps.INTENDED)
+    def intend(self, name: str, verb: str, key: str, value: Any, once: str) -> None:
+        """Make a call with the id of an intention, which an earlier call may have carried out."""
+        arguments = {"set": (key, value), "append": (key, value), "incr": (key, 2), "delete": (key,)}[verb]
+        self._write(verb, name, arguments, {}, {"once": once})
+
     @rule(name=steps.NAMES, key=steps.KEYS, ttl=steps.TTLS, how=steps.EXPECTED, given=steps.PROVENANCE)
     def set_ttl(self, name: str, key: str, ttl: int, how: Plain, given: Plain) -> None:
         """Move a deadline."""
@@ -313,7 +324,7 @@ class Machine(RuleBasedStateMachine):
             self._tick()
         self.touched = name
         self.last = (verb, name, args, given)
-        if "request_id" in given:
+        if "request_id" in given or "once" in given:
             self.last_named = self.last
         self._ask(name, verb, *args, **given)
 

@@ -101,6 +101,11 @@ class Oracle(Ledger):
         legal_ttl(given.get("ttl"))
         return self._write("incr", {"key": key, "by": by, **given}, self._incr)
 
+    def append(self, name: str, value: Any, **given: Any) -> Any:
+        """Add an item to a log."""
+        legal_ttl(given.get("ttl"))
+        return self._write("append", {"name": name, "value": value, **given}, self._append)
+
     def set_ttl(self, key: str, ttl_seconds: int, **given: Any) -> Any:
         """Move a deadline."""
         legal_ttl(ttl_seconds, "ttl_seconds")
@@ -166,10 +171,25 @@ class Oracle(Ledger):
         before = self.state.copied()
         content = json.dumps([verb, call], sort_keys=True, default=repr)
         try:
+            if call.get("once") is not None:
+                return self._intended(verb, call, apply)
             return self._once(call, content, apply)
         except Refusal:
             self.state = before
             raise
+
+    def _intended(self, verb: str, call: Plain, apply: Callable[[Plain, Plain], Any]) -> Any:
+        """What was intended is done once, whatever else the later call says; its verb must be the same."""
+        known = self.state.requests.get(call["once"])
+        if known is None or known[2] <= self._now():
+            self._check_fence(call.get("fence"))
+            reply = apply(call, {**call, "request_id": call["once"]})
+            self.state.requests[call["once"]] = (verb, copy.deepcopy(reply), self._now() + DAY)
+            return reply
+        if known[0] != verb:
+            current = self.get(call["key"]) if "key" in call else None
+            raise Refusal("VersionConflict", reason="request_id_reused", current=current)
+        return copy.deepcopy(known[1])
 
     def _once(self, call: Plain, content: str, apply: Callable[[Plain, Plain], Any]) -> Any:
         request_id = call.get("request_id")
@@ -245,6 +265,25 @@ class Oracle(Ledger):
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise Refusal("ValidationError", "value")
         return self._change(key, given, old=before, value=number + call["by"], deadline=before["expires_at"])
+
+    def _append(self, call: Plain, given: Plain) -> Plain:
+        name = self._root + call["name"]
+        last, first = self.state.logs.get(name, (0, 1))
+        number, keep = last + 1, call.get("keep")
+        item = self._put(
+            f"{name}/{number:012d}",
+            given,
+            old=None,
+            value=call["value"],
+            deadline=self._deadline(call.get("ttl")),
+            semantics=None,
+            spec_ref=given.get("spec_ref"),
+        )
+        while keep is not None and first <= number - keep:
+            self._delete({"key": f"{call['name']}/{first:012d}"}, given)
+            first += 1
+        self.state.logs[name] = (number, first)
+        return item
 
     def _set_ttl(self, call: Plain, given: Plain) -> Plain:
         key = self._root + call["key"]

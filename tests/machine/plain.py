@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 REQUESTS: Final = ("r1", "r2", "r3")
 """The request ids that the steps give."""
+INTENTIONS: Final = ("o1", "o2")
+"""The ids of intentions that the steps give as `once`."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,7 +57,7 @@ def _fields(answer: msgspec.Struct) -> Plain:
 
 def _field(name: str, value: Any) -> Any:
     if name == "request_id":
-        return value if value is None or value in REQUESTS else MADE
+        return value if value is None or value in (*REQUESTS, *INTENTIONS) else MADE
     match value:
         case datetime():
             return round((value - _EPOCH).total_seconds() * 1000)

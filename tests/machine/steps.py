@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 from holdfast.model import KEEP
-from tests.machine.plain import REQUESTS
+from tests.machine.plain import INTENTIONS, REQUESTS
 
 if TYPE_CHECKING:
     from tests.machine.ledger import Plain
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 NAMES = st.sampled_from(["plugin", "plugin", "project"])
 ALL_KEYS = ["a", "a/b", "b"]
 KEYS = st.sampled_from(ALL_KEYS)
+LOGS = st.sampled_from(["a", "a", "log"])
+APPENDS: st.SearchStrategy[Plain] = st.fixed_dictionaries(
+    {"ttl": st.sampled_from([None, None, 1, 60, 0]), "keep": st.sampled_from([None, None, 1, 2])}
+)
 PREFIXES = st.sampled_from(["", "a", "a/", "b", "c"])
 VALUES: st.SearchStrategy[Any] = st.sampled_from([1, 2.5, -0.0, True, None, "é", [1, {"a": None}], 10**30])
 ADDENDS: st.SearchStrategy[Any] = st.sampled_from([1, 1, -2, 7])
@@ -49,6 +53,8 @@ PROVENANCE: st.SearchStrategy[Plain] = st.sampled_from(
     ]
 )
 """Mostly nothing: what is rarely given is rarely in the way of a call that succeeds."""
+INTENDED = st.sampled_from(INTENTIONS)
+INTENDING = st.sampled_from(["set", "set", "incr", "append", "append", "delete"])
 AIMED = st.sampled_from([True, True, True, False])
 """Whether a call chooses its key among those on which it can succeed."""
 SELDOM = st.sampled_from([False, False, False, True])

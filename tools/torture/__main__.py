@@ -1,6 +1,7 @@
 """Tortures stores that keep the state of agents and prints what they have lost.
 
     python -m tools.torture [--quick] [--only TEXT] [--json FILE] [--write]
+    python -m tools.torture --speed
 
 `--quick` is two workers with our stores. `--write` puts the table into docs/explanation/agents.md and the
 README, and draws docs/explanation/torture.svg.
@@ -9,6 +10,7 @@ README, and draws docs/explanation/torture.svg.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import os
@@ -20,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.torture import frameworks, ordeals, report
+from tools.torture import frameworks, ordeals, report, speed
 from tools.torture.contestants import CONTESTANTS, Contestant
 
 if TYPE_CHECKING:
@@ -39,24 +41,30 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="two workers, our stores alone")
     parser.add_argument("--only", default="", help="the stores whose names contain this text")
     parser.add_argument("--json", type=Path, help="a file to write the results to")
+    parser.add_argument("--speed", action="store_true", help="measure how fast they are, and nothing else")
     parser.add_argument("--write", action="store_true", help="write the table for README and documentation")
     chosen = parser.parse_args()
+    if chosen.speed:
+        with _servers(wanted=True) as server:
+            results = asyncio.run(speed.compared(server))
+        print(speed.told(results))
+        return any(ratio < speed.BAR for *_, ratio in results)
     rows: list[dict[str, Any]] = []
     with _servers(wanted=not chosen.quick) as server:
         for contestant in (*CONTESTANTS, *frameworks.CONTESTANTS):
             if chosen.only.lower() in contestant.name.lower() and (contestant.ours or not chosen.quick):
                 row = tortured(contestant, server, crowds=(2,) if chosen.quick else (2, 10))
                 rows += [] if row is None else [row]
-    results = {
+    findings = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
         "rows": rows,
     }
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps(results, indent=1))
-    print(report.table(results))
+        chosen.json.write_text(json.dumps(findings, indent=1))
+    print(report.table(findings))
     if chosen.write:
-        report.write(results)
+        report.write(findings)
     return any(report.is_bad(row) for row in rows if row["ours"])
 
 
