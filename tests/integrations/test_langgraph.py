@@ -413,6 +413,19 @@ async def test_pruning_keeps_the_latest(store: Store) -> None:
     latest = await saver.aget_tuple(thread("t"))
     assert latest is not None
     assert latest.config["configurable"]["checkpoint_id"] == tip["configurable"]["checkpoint_id"]
+    await saver.aput(latest.config, empty_checkpoint(), {"source": "loop", "step": 12}, {})  # it goes on
+
+
+async def test_an_older_checkpoint_that_is_added_is_not_the_latest(store: Store) -> None:
+    """Checkpoints that a program copies into a thread, in any order, leave the newest one the latest."""
+    saver = HoldfastSaver(store)
+    made = [empty_checkpoint() for _ in range(3)]
+    for checkpoint in (made[0], made[2], made[1]):
+        parent = {"thread_id": "t", "checkpoint_ns": "", "checkpoint_id": made[0]["id"]}
+        await saver.aput({"configurable": parent}, checkpoint, {"source": "input", "step": 1}, {})
+    latest = await saver.aget_tuple(thread("t"))
+    assert latest is not None
+    assert latest.checkpoint["id"] == made[2]["id"]
 
 
 async def test_workers_take_turns(ground: Ground) -> None:
