@@ -812,10 +812,12 @@ class Order(Subject):
         key = f"{chance.getrandbits(32):08x}"
         before, after = chance.sample(["get", "get_many", "list", "history", "get"], 2)
         self.calls += 3
+        wires = set(lane.machine.wires)
         early, written, late = await asyncio.gather(
             self._read(kv, before, key), kv.set(key, 1), self._read(kv, after, key), return_exceptions=True
         )
-        if isinstance(early, bool) and early:
+        # A read whose connection is lost is sent again over the next one.
+        if isinstance(early, bool) and early and wires == set(lane.machine.wires):
             self.wrong("order", f"a {before} shows what was set after it", key)
         if isinstance(late, bool) and not late and not isinstance(written, BaseException):
             self.wrong("order", f"a {after} does not show what was set before it", key)
