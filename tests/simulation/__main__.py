@@ -19,7 +19,7 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets must not differ
 from tests.simulation import seams
 from tests.simulation.page import page
 from tests.simulation.runs import Job, Runner, Shrinker
-from tests.simulation.simulation import TARGETS, Plan
+from tests.simulation.simulation import PLAN, TARGETS, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,11 +136,12 @@ def _campaign(runner: Runner, arguments: argparse.Namespace, tally: Tally) -> in
 
 def _jobs(arguments: argparse.Namespace, target: str) -> Iterator[Job]:
     began, number = seams.real_time(), 0
+    plan, ops = Plan.parse(arguments.plan or []), arguments.ops or OPS[target]
     while True:
         over = arguments.minutes is not None and seams.real_time() - began > 60 * arguments.minutes
         if over or (arguments.minutes is None and number >= (arguments.seeds or USUAL)):
             return
-        job = Job(target, arguments.first + number, ops=arguments.ops or OPS[target])
+        job = Job(target, arguments.first + number, plan, ops)
         yield job
         every = 1 if arguments.twice else arguments.again
         if number % every == every - 1:
@@ -190,7 +191,7 @@ def _arguments() -> argparse.Namespace:
     add("--target", choices=list(TARGETS), help="all if none is named")
     add("--ops", type=int, help="the operations of a seed")
     add("--seed", type=int, help="run this seed with a trace, and show what happened")
-    add("--plan", nargs="+", metavar="NAME=VALUE", help="of that seed: faults=1,2 ops=N clients=N keys=N")
+    add("--plan", nargs="+", metavar="NAME=VALUE", help=f"run only this of a seed: {PLAN}")
     add("--stop-at", type=float, default=float("inf"), help="stop that seed in the debugger at this second")
     add("--record", action="store_true", help=f"add what the run came to to {KEPT}")
     add("--twice", action="store_true", help="run every seed twice and compare")

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import msgspec
 
+from tests.simulation.families import FAMILIES
+from tests.simulation.keys import KEYS
 from tests.simulation.simulation import Plan, Result, simulate
 from tests.simulation.subject import Finding
 
@@ -146,8 +148,9 @@ class Shrinker:
         self.tries = 0
 
     def shrink(self) -> None:
-        """Leave out faults, then operations, clients and keys."""
+        """Leave out faults, then subjects, operations, clients and keys."""
         self._faults(list(self.result.struck))
+        self._number("subjects", len(KEYS) + len(FAMILIES), 0)
         self._number("ops", self._job.ops, 8)
         self._number("clients", 3, 1)
         self._number("keys", 8, 1)

@@ -23,6 +23,9 @@ from tests.simulation.world import Note, World
 
 LONGEST: Final = 150.0
 """The virtual seconds after which a run that has not ended is broken off."""
+NUMBERS: Final = ("ops", "clients", "keys", "subjects")
+PLAN: Final = f"faults=1,2 {' '.join(f'{name}=N' for name in NUMBERS)}"
+"""How a plan is written."""
 TARGETS: Final[dict[str, type[Target]]] = {"sqlite": Target, "processes": Processes, "cluster": Cluster}
 
 
@@ -31,13 +34,14 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         faults: The numbers of the faults; None for all.
-        ops: The number of operations; None for the usual number. So are `clients` and `keys`.
+        ops: The number of operations; None for the usual number. So are `clients`, `keys` and `subjects`.
     """
 
     faults: tuple[int, ...] | None = None
     ops: int | None = None
     clients: int | None = None
     keys: int | None = None
+    subjects: int | None = None
 
     def __str__(self) -> str:
         words = []
@@ -56,16 +60,16 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
             name, _, value = word.partition("=")
             if name == "faults":
                 fields[name] = () if value == "none" else tuple(map(int, value.split(",")))
-            elif name in {"ops", "clients", "keys"}:
+            elif name in NUMBERS:
                 fields[name] = int(value)
             else:
-                raise ValueError(f"{word!r} is none of faults=1,2 ops=N clients=N keys=N")
+                raise ValueError(f"{word!r} is none of {PLAN}")
         return cls(**fields)
 
     def limits(self, usual: Limits) -> Limits:
         """How much the clients do."""
-        given = {"ops": self.ops, "clients": self.clients, "keys": self.keys}
-        return usual._replace(**{name: value for name, value in given.items() if value is not None})
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        return usual._replace(**{name: value for name, value in numbers.items() if value is not None})
 
 
 class Result(msgspec.Struct):

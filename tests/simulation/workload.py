@@ -43,6 +43,8 @@ class Limits(NamedTuple):
     clients: int = 3
     ops: int = 360
     keys: int = 8
+    subjects: int = 99
+    """How many beside the registers."""
 
 
 class Change(NamedTuple):
@@ -103,11 +105,12 @@ class Workload:
         self.urls = urls
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
-        self.subjects: list[Subject] = []
-        for kind in (*KEYS, *FAMILIES):
-            chosen = chance.random() < CHOSEN or kind is Registers
-            if chosen and (alone or not kind.only_alone):
-                self.subjects.append(kind(self))
+        kinds = [kind for kind in (*KEYS, *FAMILIES) if chance.random() < CHOSEN or kind is Registers]
+        kinds = [kind for kind in kinds if alone or not kind.only_alone]
+        others = [kind for kind in kinds if kind is not Registers]
+        Random(f"subjects {world.seed}").shuffle(others)
+        left_out = others[limits.subjects :]
+        self.subjects: list[Subject] = [kind(self) for kind in kinds if kind not in left_out]
         self._left: dict[tuple[int, str], int] = {}
         """The calls that each lane has still to make."""
         self._by_lane: dict[str, Subject] = {}
