@@ -10,6 +10,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import seams
+from holdfast.audit import keyring
 from holdfast.decide import decision
 from holdfast.engines.cluster.shard import Reads
 from holdfast.engines.sqlite import SqliteEngine
@@ -22,7 +23,8 @@ from tests.simulation.runs import Job, Runner
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
 SEEDS: Final = 20
 """The seeds in which a bug is looked for, if nothing is said."""
@@ -170,7 +172,18 @@ def readers_ask_without_a_pause(patch: Patches) -> None:
     patch.wrap(Reads, "_pause", wrong)
 
 
+def the_key_of_the_audit_is_not_synced(patch: Patches) -> None:
+    """What signs the audit is on the disk before the first record is."""
+
+    def wrong(write: Any, path: Path, content: Iterable[bytes], *, new: bool = False) -> None:
+        path.write_bytes(b"".join(secret + b"\n" for secret in content))
+        path.chmod(0o600)
+
+    patch.wrap(keyring, "_write", wrong)
+
+
 OWN: Final = (
+    the_key_of_the_audit_is_not_synced,
     a_large_call_runs_beside_a_group_of_its_namespace,
     readers_ask_without_a_pause,
     commits_are_not_synced,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.workload import Limits
-    from tests.simulation.world import Machine, World
+    from tests.simulation.world import Host, Machine, World
 
 PLACE: Final = "SELECT value FROM holdfast_meta WHERE name = 'log'"
 """How far in the log a file is."""
@@ -45,6 +45,10 @@ class Cluster(Target):
         """What a service serves."""
         servers = ",".join(f"{HOST}:{server.port}" for server in self.servers)
         return f"cluster://{servers}/store?data={self.folder}/{machine.name}&allow_lazy_sync=true&timeout=5"
+
+    def folders(self, host: Host) -> list[Path]:
+        """Where a machine has its files. The audit's key is no one's: all nodes have got it."""
+        return [Path(self.folder, one.name) for one in self.services if one.host is host]
 
     def step_down(self) -> None:
         """Let the leader of the log step down."""

@@ -1,13 +1,17 @@
-"""What processes of one machine tell each other through small files: times, and that something was written.
+"""The small files beside a database: the audit's key, reserved space, and what processes tell each other.
 
-The files are real. Each simulated process opens them for itself, so that `flock` keeps processes apart.
+The files are real. Each simulated process opens them for itself, so that `flock` keeps processes apart. When
+the power fails, they lose what was not synced.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any
+import stat
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engines.sql import migrate
 from holdfast.engines.sqlite import bells, sharing
@@ -15,7 +19,6 @@ from holdfast.engines.sqlite.cache import LogHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tests.simulation.world import World
 
@@ -33,6 +36,66 @@ class SimulatedHeader:
 
     def leave(self) -> None:
         """Do nothing: there is no descriptor."""
+
+
+class SmallFiles:
+    """What the media of machines have of their small files.
+
+    A medium has the content that a file had when it was synced last, and the names that a folder had when it
+    was synced last. When the power fails, a file that has changed since then either keeps the change or falls
+    back: to its former content, to none, or its name is gone.
+
+    Args:
+        seed: Decides what is lost.
+    """
+
+    DATABASES: Final = (".db", ".db-wal", ".db-shm", ".db-journal")
+    """The ends of the names of files that are on the simulated disk. The real ones are empty."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = Random(f"small files {seed}")
+        self._contents: dict[int, bytes] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._kept: dict[int, int] = {}
+        """Descriptors of files that were synced, so that no later file has the number of one of them."""
+        os.fsync = self._sync
+
+    def _sync(self, file: int) -> None:
+        status = os.fstat(file)
+        if stat.S_ISDIR(status.st_mode):
+            names = self._names[status.st_ino] = {}
+            for path in sorted(Path(f"/proc/self/fd/{file}").resolve().iterdir()):
+                if path.is_file():
+                    names[path.name] = self._keep(os.open(path, os.O_RDONLY))
+        elif stat.S_ISREG(status.st_mode):
+            self._contents[self._keep(os.dup(file))] = Path(f"/proc/self/fd/{file}").read_bytes()
+
+    def _keep(self, file: int) -> int:
+        """Keep a descriptor for good, unless there is one of its file. Returns the number of the file."""
+        number = os.fstat(file).st_ino
+        if self._kept.setdefault(number, file) != file:
+            os.close(file)
+        return number
+
+    def lose_power(self, folder: Path) -> list[str]:
+        """Let the files of a folder lose what was not synced. Returns their names."""
+        if not folder.is_dir():
+            return []
+        names = self._names.get(folder.stat().st_ino, {})
+        lost = []
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith(self.DATABASES) or not path.is_file() or self._chance.random() < 0.5:
+                continue
+            inode = path.stat().st_ino
+            content = self._contents.get(inode, b"")
+            if names.get(path.name) != inode:
+                path.unlink()
+            elif path.read_bytes() != content:
+                path.write_bytes(content)
+            else:
+                continue
+            lost.append(path.name)
+        return lost
 
 
 def share_files(world: World) -> None:

@@ -15,7 +15,7 @@ from holdfast.engines.sql.migrate import downgrade_sqlite
 from holdfast.engines.sqlite import errors
 from holdfast.errors import HoldfastError, InternalError
 from tests.simulation import faults, seams
-from tests.simulation.files import share_files
+from tests.simulation.files import SmallFiles, share_files
 from tests.simulation.network import HOST, NatsServer, Network
 from tests.simulation.subject import Finding
 from tests.simulation.workload import Limits, Workload
@@ -23,7 +23,7 @@ from tests.simulation.workload import Limits, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.simulation.world import Machine, World
+    from tests.simulation.world import Host, Machine, World
 
 CHANGED: Final = "SELECT count(*), coalesce(sum(revision), 0) FROM holdfast_namespaces"
 """What every write to a store changes."""
@@ -82,6 +82,8 @@ class Target:
         self.services = self._services()
         self.clients = self._clients()
         share_files(world)
+        self._small_files = SmallFiles(world.seed)
+        world.after_power_cut = self._lose_small_files
         chance = Random(f"clocks {world.seed}")
         for machine in (*self.services, *self.clients):
             machine.host.rate = 1.0 + chance.uniform(-DRIFT, DRIFT)
@@ -128,6 +130,15 @@ class Target:
     def writers(self) -> list[Machine]:
         """The machines that write to a disk."""
         return self.services
+
+    def folders(self, host: Host) -> list[Path]:
+        """Where a machine has its files."""
+        return [Path(self.folder)] if host is self.services[0].host else []
+
+    def _lose_small_files(self, host: Host) -> None:
+        for folder in self.folders(host):
+            if lost := self._small_files.lose_power(folder):
+                self.world.fault("small files", host.name, ", ".join(lost))
 
     def client_url(self, number: int) -> str:
         """What a client opens."""

@@ -245,6 +245,7 @@ class World(asyncio.AbstractEventLoop):
         self._readings = 0
         self._hub = greenlet.getcurrent()
         self._kept: list[object] = []
+        self.after_power_cut: Callable[[Host], object] = lambda host: None
         disk.seed(seed)
         disk.step = self._disk_step
 
@@ -310,6 +311,7 @@ class World(asyncio.AbstractEventLoop):
                 if one.host is machine.host and one.up:
                     self._kill(one)
             self.disk.lose_power(machine.host.number)
+            self.after_power_cut(machine.host)
             machine.host.boots += 1
             machine.host.switched_on = self.now - 1.0
         else:
