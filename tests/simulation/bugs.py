@@ -20,6 +20,7 @@ from holdfast.engines.sqlite.writer import WriteInterrupted, Writer
 from holdfast.pipeline.batcher import _Lane
 from tests.mutate.planting import Bug, Patches, all_bugs
 from tests.simulation.runs import Job, Runner
+from tests.simulation.simulation import Plan
 
 if TYPE_CHECKING:
     import argparse
@@ -237,13 +238,15 @@ class Hunt:
         self._runner = runner
         self._arguments = arguments
         self._ops = ops
+        self._plan = Plan.parse(arguments.plan or [])
         self._clean: dict[tuple[str, int], bool] = {}
 
     def seeds_until_found(self, bug: Bug, target: str) -> int | None:
         """Plant a bug in one seed after the other, and print in which it is found; None if in none."""
         tried = 0
         for number in range(self._arguments.seeds or SEEDS):
-            job = Job(target, self._arguments.first + number, ops=self._arguments.ops or self._ops[target])
+            seed, ops = self._arguments.first + number, self._arguments.ops or self._ops[target]
+            job = Job(target, seed, self._plan, ops)
             result = self._runner.one(job._replace(before=_planted(bug)))
             if result.findings and not self._is_clean(job):
                 continue

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast import Store
     from holdfast.handles.blobs import Blobs as BlobHandle
+    from holdfast.handles.kv import KV
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.tables import Tables as TableHandle
     from tests.simulation.workload import Workload
@@ -521,5 +522,96 @@ class Retries(Subject):
             yield Finding("retry", f"{sure} increments, and perhaps {perhaps} more, made {self._value}")
 
 
-FAMILIES: Final[tuple[type[Subject], ...]] = (*(Documents, Policies, Tables, Blobs, Locks, Tokens, Retries),)
+class Logs(Subject):
+    """Numbers of a log rise in the order of the commits, none is given twice, and `keep` keeps the newest.
+
+    One log is trimmed. Of the other, items are deleted, and entries are written under the next numbers.
+    """
+
+    share = 0.04
+    keys = ("kv/logs",)
+    KEPT: Final = 3
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._items: dict[str, list[tuple[int, int, int]]] = {"trimmed": [], "whole": []}
+        """When an item was sent and acknowledged, and its number."""
+        self._deleted: list[int] = []
+        self._in_the_way: list[int] = []
+        self._left: list[int] = []
+        self.seen = [self._items, self._deleted, self._in_the_way]
+
+    async def act(self, lane: Lane) -> None:
+        """Append items, delete some, and write entries where the next ones would be."""
+        for _ in range(lane.chance.randint(2, 6)):
+            await self._act(lane.store.kv("logs"), lane.chance)
+
+    async def _act(self, kv: KV, chance: Random) -> None:
+        draw = chance.random()
+        self.calls += 1
+        try:
+            if draw < 0.4:
+                await self._append(kv, chance, "trimmed", keep=self.KEPT)
+            elif draw < 0.7 or not self._items["whole"]:
+                await self._append(kv, chance, "whole")
+            else:
+                number = max(number for _, _, number in self._items["whole"])
+                if draw < 0.85:
+                    self._deleted.append(number)
+                    await kv.delete(f"whole/{number:012}")
+                else:
+                    number += chance.randint(1, 2)
+                    await kv.set(f"whole/{number:012}", "in the way", expected_version=0)
+                    self._in_the_way.append(number)
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+
+    async def _append(self, kv: KV, chance: Random, name: str, **more: int) -> None:
+        intention = f"l{chance.getrandbits(48)}"
+        call, first = self.run.now(), None
+        for attempt in range(12):
+            try:
+                entry = await kv.append(name, attempt, once=intention, **more)
+            except VersionConflict as conflict:
+                self.wrong("log", f"{intention} was refused: {conflict}", intention)
+                return
+            except HoldfastError:
+                await asyncio.sleep(0.1)
+                continue
+            if first is not None:
+                if entry.number != first.number or entry.version != first.version:
+                    self.wrong("log", f"{intention} made {first} and then {entry}", entry.key)
+                return
+            first = entry
+            assert entry.number is not None
+            self._items[name].append((call, self.run.now(), entry.number))
+            if chance.random() < 0.7:
+                return
+
+    async def last_look(self, store: Store) -> None:
+        """Read what the trimmed log has, and whether what was in the way is still there."""
+        kv = store.kv("logs")
+        self._left = [int(key.rpartition("/")[2]) for key in (await kv.list("trimmed/")).keys]
+        for number in self._in_the_way:
+            entry = await kv.get(f"whole/{number:012}")
+            if number not in self._deleted and (entry is None or entry.value != "in the way"):
+                self.wrong("log", f"an item has replaced an entry: {entry}", f"whole/{number:012}")
+
+    def findings(self) -> Iterator[Finding]:
+        """A number twice, numbers out of order, or items that were not trimmed, or too early."""
+        for name, items in self._items.items():
+            numbers = [number for _, _, number in items]
+            if len(numbers) != len(set(numbers)):
+                yield Finding("log", f"the log {name} gave a number twice: {sorted(numbers)}")
+            for call, _, number in items:
+                if any(end < call and other > number for _, end, other in items):
+                    yield Finding("log", f"item {number} of {name} was sent after a higher one was there")
+        last = max(self._left, default=0)
+        if self._left != list(range(max(1, last - self.KEPT + 1), last + 1)):
+            yield Finding("log", f"of the newest {self.KEPT} items {self._left} are left")
+
+
+FAMILIES: Final[tuple[type[Subject], ...]] = (
+    *(Documents, Policies, Tables, Blobs, Locks, Tokens, Retries, Logs),
+)
 """The subjects about more than keys."""

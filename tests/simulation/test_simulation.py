@@ -16,12 +16,18 @@ import pytest
 from tests.simulation.disk import NoDisk, library
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = {"sqlite": (8, 60), "processes": (5, 40), "cluster": (5, 24)}
-"""How many seeds of each target, and the operations of each."""
+SEEDS = 20
+"""How many short seeds of each target are run, each of them twice."""
+CASES: dict[str, tuple[str, ...]] = {
+    "a node that was killed starts two seconds ahead": (
+        *("--target", "cluster", "--seed", "5001", "--ops", "150", "--plan", "subjects=0"),
+    ),
+}
+"""The plans in which bugs were found, made smaller."""
 
 
-def simulate(*arguments: str, expected: int = 0) -> str:
-    """Run `./dev simulate` and return what it prints."""
+def simulate(*arguments: str, expected: int = 0, typed: str = "") -> str:
+    """Run `./dev simulate` and return what it prints. `typed` is what a debugger gets."""
     try:
         library()
     except NoDisk as missing:
@@ -30,6 +36,7 @@ def simulate(*arguments: str, expected: int = 0) -> str:
         [sys.executable, "-m", "tests.simulation", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": "0"},
+        input=typed,
         capture_output=True,
         text=True,
         timeout=570,
@@ -40,14 +47,27 @@ def simulate(*arguments: str, expected: int = 0) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("target", SEEDS)
-def test_the_promises_hold_in_every_world(target: str) -> None:
+def test_the_promises_hold_in_every_world() -> None:
     """Whatever fails, no promise is broken, and a seed that runs twice takes the same way."""
-    seeds, ops = SEEDS[target]
-    said = simulate(str(seeds), "--target", target, "--ops", str(ops), "--again", "5")
-    assert f"{seeds} seeds" in said
-    assert "0 findings   1 replayed, 1 equal" in said
+    said = simulate(str(SEEDS), "--twice", "--ops", "20", "--plan", "clients=2", "subjects=1")
+    assert said.count(f" {SEEDS} seeds ") == said.count(f" 0 findings   {SEEDS} replayed, {SEEDS} equal") == 3
     assert "never reached" not in said  # faults beside the code that nobody meets are no test
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", CASES)
+def test_a_bug_that_was_found_once_does_not_come_back(case: str) -> None:
+    """The run in which a bug was found finds nothing any more, and takes the same way twice."""
+    assert "a second run took the same way" in simulate("--twice", *CASES[case])
+
+
+@pytest.mark.timeout(600)
+def test_a_run_stops_in_the_debugger() -> None:
+    """`--stop-at` stops a run before the first turn at or after a time, where the world can be looked at."""
+    arguments = ("--target", "sqlite", "--seed", "1", "--ops", "8", "--plan", "clients=1", "subjects=0")
+    typed = "p 'stopped', 0.5 <= self.now < 1.0, machine.name\nq\n"
+    said = simulate(*arguments, "--stop-at", "0.5", typed=typed, expected=1)
+    assert "(Pdb) ('stopped', True, '" in said
 
 
 @pytest.mark.timeout(600)
