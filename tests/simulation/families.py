@@ -566,12 +566,12 @@ class Logs(Subject):
         except HoldfastError:
             await asyncio.sleep(0.1)
 
-    async def _append(self, kv: KV, chance: Random, name: str, **more: int) -> None:
+    async def _append(self, kv: KV, chance: Random, name: str, keep: int | None = None) -> None:
         intention = f"l{chance.getrandbits(48)}"
         call, first = self.run.now(), None
         for attempt in range(12):
             try:
-                entry = await kv.append(name, attempt, once=intention, **more)
+                entry = await kv.append(name, attempt, once=intention, keep=keep)
             except VersionConflict as conflict:
                 self.wrong("log", f"{intention} was refused: {conflict}", intention)
                 return

@@ -58,7 +58,7 @@ class SmallFiles:
         self._names: dict[int, dict[str, int]] = {}
         self._kept: dict[int, int] = {}
         """Descriptors of files that were synced, so that no later file has the number of one of them."""
-        os.fsync = self._sync
+        os.fsync = self._sync  # type: ignore[assignment]
 
     def _sync(self, file: int) -> None:
         status = os.fstat(file)
