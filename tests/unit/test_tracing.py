@@ -153,6 +153,19 @@ def test_a_block_belongs_to_the_trace_that_it_was_given() -> None:
     assert tracing.current() is UNSET
 
 
+async def test_a_retry_in_another_trace_gets_the_first_reply() -> None:
+    """A request that is sent again belongs to another span, and is the same request."""
+    async with holdfast.open("memory://") as store:
+        kv, replies = store.kv("p"), []
+        for digit in "12":
+            with holdfast.traced(f"00-{digit * 32}-{digit * 16}-01"):
+                entry = await kv.set("k", 1, request_id="r")
+                batch = await kv.batch(writes=[{"key": "a", "value": 1}], request_id="b")
+                many = await kv.set_many([{"key": "m", "value": 1}], request_id="m")
+                replies.append((entry.version, batch.versions, many))
+        assert replies[0] == replies[1]
+
+
 def test_nothing_of_opentelemetry_is_imported_unless_asked_for() -> None:
     """A program pays nothing for an extra that it does not use: neither a client nor a service imports it."""
     code = """
