@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast import seams
+from holdfast.bounded import Bounded
 from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.entries import (
@@ -92,6 +93,8 @@ Typed: TypeAlias = tuple[str, bytes]
 """The name of a form and the bytes in it."""
 Place: TypeAlias = tuple[str, str, str]
 """A thread, a namespace in it, and a checkpoint in that."""
+_KNOWN_HEADS: Final = 1_024
+"""Heads of which a saver remembers the version."""
 _HEADS: Final = KeyNames("head", parts=2)
 _CHECKPOINTS: Final = KeyNames("checkpoint", parts=3)
 _WRITES: Final = KeyNames("write", parts=4)
@@ -273,6 +276,9 @@ class Checkpoints:
     def __init__(self, store: Store, plugin: str) -> None:
         self._kv = store.kv(plugin)
         self._blobs = store.blobs(plugin)
+        self._known: Bounded[str, tuple[int, str]] = Bounded(_KNOWN_HEADS)
+        """The version and the tip of heads, by key, as they were last seen. A put relies on them without
+        reading, and reads if they are out of date."""
 
     @property
     def kv(self) -> KV:
@@ -287,6 +293,7 @@ class Checkpoints:
             if head is None or (named := _tip(head)) == tip:
                 break
             tip = named
+            self._known.keep(head.key, (head.version, tip))
             if (stored := await self.read((thread, namespace, tip))) is not None:
                 return stored
         # A thread of an older version, a copied one, or one whose latest checkpoint was deleted.
@@ -365,12 +372,19 @@ class Checkpoints:
         key, head_key = _CHECKPOINTS.key(*place), _HEADS.key(thread, namespace)
         written = {"key": key, "value": _CHECKPOINTS.wrapped(value, *place)}
         lost = unanswered = 0
+        known = self._known.pop(head_key, None)
         while True:
-            head, before = await get_all(self._kv, [head_key, key])
-            if head is not None:
-                tip: str | None = _tip(head)
+            tip: str | None
+            if known is not None and (not follows or known[1] == value["parent"]):
+                (version, tip), before = known, None
             else:
-                tip = next((known[2] for known in reversed(await self.places(thread, namespace))), None)
+                head, before = await get_all(self._kv, [head_key, key])
+                version = 0 if head is None else head.version
+                if head is not None:
+                    tip = _tip(head)
+                else:
+                    tip = next((other[2] for other in reversed(await self.places(thread, namespace))), None)
+            known = None
             if before is not None:
                 newest = checkpoint if tip is None else tip  # sent again: others may have gone on from it
             elif not follows:
@@ -380,9 +394,9 @@ class Checkpoints:
             else:
                 raise ThreadAdvanced(thread, parent=value["parent"], tip=tip)
             try:
-                await self._kv.batch(
+                result = await self._kv.batch(
                     checks=[
-                        {"key": head_key, "version": 0 if head is None else head.version},
+                        {"key": head_key, "version": version},
                         {"key": key, "version": 0 if before is None else before.version},
                     ],
                     writes=[
@@ -401,6 +415,8 @@ class Checkpoints:
                 if unanswered == _UNANSWERED:
                     raise
             else:
+                if result.versions[1] is not None:
+                    self._known.keep(head_key, (result.versions[1], newest))
                 return before
 
     async def writes(self, place: Place) -> list[dict[str, Any]]:
