@@ -88,16 +88,16 @@ def clean(home: Path) -> dict[str, str]:
 def pins(extras: str) -> list[str]:
     """Return the packages of the lock file with their versions.
 
-    The lock overrides what some projects allow, see `pyproject.toml`. An environment with such a project gets
+    The lock overrides what google-adk allows, see `pyproject.toml`. An environment with that project gets
     what it allows instead.
     """
     pinned = _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
-    if extras not in ("adk", "strands"):
+    if extras != "adk":
         return pinned
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     overridden = {one.partition(">")[0] for one in project["tool"]["uv"]["override-dependencies"]}
-    # What opentelemetry and mcp consist of have versions that belong together.
-    loose = (*overridden, "opentelemetry-", "mcp-")
+    # The packages of opentelemetry have versions that belong together.
+    loose = (*overridden, "opentelemetry-")
     return [pin for pin in pinned if not pin.startswith(loose)]
 
 

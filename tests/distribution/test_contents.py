@@ -23,7 +23,6 @@ INTEGRATIONS: Final = {
     *(
         "a2a",
         "adk",
-        "agno",
         "django",
         "keyvalue",
         "langgraph",
@@ -32,7 +31,6 @@ INTEGRATIONS: Final = {
         "openfeature",
         "pydantic-ai",
         "starlette",
-        "strands",
     ),
 }
 PYTHON: Final = "Programming Language :: Python :: 3."

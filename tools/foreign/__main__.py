@@ -74,6 +74,19 @@ SUITES: Final = {
         "limits-5.8.0.tar.gz",
         "c9e0d74aed837e8f6f50d1fcebcf5fd8130957287206bc3799adaee5092655da",
     ),
+    "mcp": Suite(
+        (
+            *("tests/interaction/transports/test_hosting_resume.py", "tests/shared/test_streamable_http.py"),
+            *(
+                "-k",
+                "resum or replay or event or reconnect or polling or priming",
+                "-o",
+                "asyncio_mode=strict",
+            ),
+        ),
+        "mcp-2.3.0.tar.gz",
+        "8b147a50441cf059dc88c684e0aeed3687f0aa0f39c6cde7b90330effd2b34d8",
+    ),
     "openai-agents": Suite(
         (
             *("tests/memory/test_session.py", "tests/memory/test_session_limit.py"),

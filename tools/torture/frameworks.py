@@ -1,4 +1,4 @@
-"""More stores that are tortured: those of A2A, ADK, agno and Strands, and ours for them."""
+"""More stores that are tortured: those of A2A and ADK, and ours for them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,171 @@
+"""An event store of the MCP SDK whose events are items of logs, so that a client can resume its streams.
+
+The ids of streams are those of requests, which every session counts from the beginning. So each session has
+event stores of its own, and a client can resume no stream of another session, whatever id it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from holdfast import seams
+from holdfast.errors import ValidationError
+from holdfast.extras import imported
+from holdfast.integrations.entries import delete_all
+
+with imported("mcp", "holdfast.integrations.mcp"):
+    from mcp.server.streamable_http import EventMessage, EventStore
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp_types import jsonrpc_message_adapter
+    from pydantic import ValidationError as InvalidMessage
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from mcp.server.streamable_http import EventCallback
+    from mcp_types import JSONRPCMessage
+
+    from holdfast.handles.kv import KV
+
+_DAY: Final = 86_400
+_CHARACTERS: Final = 8_000
+"""Characters of a message in one item. Each has at most six bytes as JSON."""
+_AT_ONCE: Final = 8
+"""Items of a message that are written together."""
+_PAGE: Final = 100
+_EVENT_ID: Final = re.compile(r"([0-9]{1,12})-([!-~]{1,1000})")
+__all__ = ["HoldfastEventStore", "HoldfastSessionManager"]
+
+
+class HoldfastEventStore(EventStore):
+    """The events of one session.
+
+    Args:
+        kv: The handle of the namespace to keep events in, from `Store.kv`.
+        session: Name of the session, which nobody else can guess, such as its session id.
+        ttl: Seconds for which an event can be replayed.
+        keep: Number of events of a stream that can be replayed, about.
+
+    Example:
+        `StreamableHTTPServerTransport(name, event_store=HoldfastEventStore(store.kv("mcp"), name))`
+    """
+
+    def __init__(self, kv: KV, session: str, *, ttl: int = _DAY, keep: int = 1_000) -> None:
+        self._kv = kv
+        self._prefix = f"stream/{_digest(session)}/"
+        self._ttl = ttl
+        self._keep = keep
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Store an event and return its id.
+
+        Args:
+            stream_id: The stream.
+            message: The message; None for an event that only tells a client where the stream begins.
+        """
+        text = "" if message is None else message.model_dump_json(by_alias=True, exclude_unset=True)
+        pieces = [text[start : start + _CHARACTERS] for start in range(0, len(text), _CHARACTERS)] or [""]
+        name = seams.token(8)
+        values = [
+            {"message": name, "text": piece, "last": number == len(pieces)}
+            for number, piece in enumerate(pieces, start=1)
+        ]
+        write = {"append": self._prefix + _digest(stream_id), "ttl": self._ttl, "keep": self._keep}
+        number = 0
+        for start in range(0, len(values), _AT_ONCE):
+            writes = [{**write, "value": value} for value in values[start : start + _AT_ONCE]]
+            number = (await self._kv.batch(writes=writes)).numbers[-1] or 0
+        return f"{number}-{quote(stream_id, safe='')}"
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send the messages of a stream that follow an event, in their order.
+
+        Args:
+            last_event_id: The id of the event.
+            send_callback: Sends a message.
+
+        Returns:
+            The stream; None if there is no such event in this session, or none any more.
+
+        Raises:
+            ValidationError: An entry of the stream holds no message, so something else has written it.
+        """
+        matched = _EVENT_ID.fullmatch(last_event_id)
+        if matched is None:
+            return None
+        seen, stream_id = int(matched[1]), unquote(matched[2])
+        log = self._prefix + _digest(stream_id)
+        if await self._kv.get(f"{log}/{seen:012}") is None:
+            return None
+        texts: defaultdict[str, str] = defaultdict(str)
+        while True:
+            page = await self._kv.list(f"{log}/", after=seen, limit=_PAGE, values=True)
+            for entry in page.entries or ():
+                seen = int(entry.key[-12:])
+                name, text, last = _piece(entry.key, entry.value)
+                texts[name] += text
+                if last and (whole := texts.pop(name)):
+                    message = _message(entry.key, whole)
+                    await send_callback(EventMessage(message, f"{seen}-{quote(stream_id, safe='')}"))
+            if not page.keys:
+                return stream_id
+
+    async def clear(self) -> None:
+        """Remove all events of the session."""
+        await delete_all(self._kv, self._prefix)
+
+
+class HoldfastSessionManager(StreamableHTTPSessionManager):
+    """The SDK's session manager, with an event store of its own for each session.
+
+    Args:
+        app: The server.
+        kv: The handle of the namespace to keep events in, from `Store.kv`.
+        ttl: Seconds for which an event can be replayed.
+        keep: Number of events of a stream that can be replayed, about.
+        **options: What the SDK's manager takes besides, but for `event_store`.
+
+    Example:
+        `manager = HoldfastSessionManager(server, store.kv("mcp"))`
+    """
+
+    def __init__(
+        self, app: Server[Any], kv: KV, *, ttl: int = _DAY, keep: int = 1_000, **options: Any
+    ) -> None:
+        self._kv = kv
+        self._ttl = ttl
+        self._keep = keep
+        super().__init__(app, **options)
+
+    @property
+    def event_store(self) -> EventStore | None:
+        """An event store for another session; the SDK asks once for each."""
+        return HoldfastEventStore(self._kv, seams.token(32), ttl=self._ttl, keep=self._keep)
+
+    @event_store.setter
+    def event_store(self, _: EventStore | None) -> None:
+        """Ignore the store that the SDK's manager sets for all sessions."""
+
+
+def _digest(name: str) -> str:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _piece(key: str, value: Any) -> tuple[str, str, bool]:
+    try:
+        name, text, last = value["message"], value["text"], value["last"]
+    except (KeyError, TypeError):
+        name = text = last = None
+    if not (isinstance(name, str) and isinstance(text, str) and isinstance(last, bool)):
+        raise ValidationError(f"the entry {key!r} is not a part of a message", field="value")
+    return name, text, last
+
+
+def _message(key: str, text: str) -> JSONRPCMessage:
+    try:
+        return jsonrpc_message_adapter.validate_json(text)
+    except InvalidMessage:
+        raise ValidationError(f"the entry {key!r} holds no message of JSON-RPC", field="value") from None
