@@ -17,7 +17,7 @@ import msgspec
 import holdfast
 from holdfast import seams
 from holdfast.engines.cluster.operators import ClusterOperator
-from holdfast.errors import Unavailable
+from holdfast.errors import HoldfastError, Unavailable
 from holdfast.wire.subjects import SERVICE_INBOX
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class ClusterWatch:
         self._address = msgspec.structs.replace(address, remote=remote)
         self._ticks = seams.monotonic if ticks is None else ticks
         self._asking = asyncio.Lock()
-        self._answer: tuple[float, ClusterStatus] | None = None
+        self._answer: tuple[float, ClusterStatus | HoldfastError] | None = None
 
     @property
     def addresses(self) -> int:
@@ -258,12 +258,21 @@ class ClusterWatch:
         """
         async with self._asking:
             if self._answer is not None and self._ticks() < self._answer[0] + FRESH:
-                return self._answer[1]
-            try:
-                async with asyncio.timeout(PATIENCE), ClusterOperator(self._address) as operator:
-                    status = await operator.status()
-            except TimeoutError:
-                name = self._address.name
-                raise Unavailable(f"the servers of {name} did not answer within {PATIENCE:g} s") from None
-            self._answer = self._ticks(), status
-            return status
+                answer = self._answer[1]
+            else:
+                answer = await self._ask()
+                self._answer = self._ticks(), answer
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def _ask(self) -> ClusterStatus | HoldfastError:
+        """Ask servers and nodes; return the refusal if they do not agree, which is shown again as well."""
+        try:
+            async with asyncio.timeout(PATIENCE), ClusterOperator(self._address) as operator:
+                return await operator.status()
+        except HoldfastError as error:
+            return error
+        except TimeoutError:
+            name = self._address.name
+            return Unavailable(f"the servers of {name} did not answer within {PATIENCE:g} s")

@@ -136,12 +136,21 @@ export function useTyped(initial, send, wait = 200) {
   return [text, typed];
 }
 
-/** Call a function now and then, while the page is visible. */
+/** Call a function now and then, while the page is visible. One that takes longer is waited for: a reload ends the one before. */
 export function useEvery(milliseconds, work) {
   const latest = useRef(work);
   latest.current = work;
   useEffect(() => {
-    const timer = setInterval(() => document.visibilityState === "visible" && latest.current(), milliseconds);
+    let busy = false;
+    const timer = setInterval(async () => {
+      if (busy || document.visibilityState !== "visible") return;
+      busy = true;
+      try {
+        await latest.current();
+      } finally {
+        busy = false;
+      }
+    }, milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds]);
 }
