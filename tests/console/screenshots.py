@@ -30,6 +30,7 @@ PAGES: Final = {
     "inbox": "/ui/inbox",
     "audit": "/ui/audit?namespace=semantic/acme/search",
     "tables": "/ui/tables/arcade/scores",
+    "item": "/ui/tables/arcade/scores/item?partition=asteroids&sort=4120",
     "blobs": "/ui/blobs/media",
     "policy": "/ui/policies/kv/trivia?try=1&quota_keys=12&ttl_required=true",
     "tokens": "/ui/tokens",
