@@ -116,8 +116,11 @@ def traced(traceparent: str | None, tracestate: str | None = None) -> Iterator[N
         traceparent: The header `traceparent`. None and anything that the standard does not allow are ignored.
         tracestate: The header `tracestate`; ignored likewise.
 
+    Returns:
+        A context manager.
+
     Example:
-        `with holdfast.traced(request.headers.get("traceparent")): await kv.set("a", 1)`
+        `with holdfast.traced("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"): await kv.get("a")`
     """
     trace = trace_of(traceparent, tracestate)
     with use(None if trace is UNSET else trace):

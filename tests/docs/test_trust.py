@@ -17,8 +17,9 @@ def test_every_test_on_the_page_is_there() -> None:
 
 
 def test_every_planted_bug_on_the_page_is_there() -> None:
-    """A bug that the page says can be planted again is one that `./dev mutate` knows."""
-    plants = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests" / "mutate").glob("*.py"))
+    """A bug that the page says can be planted again is known to `./dev mutate` or `./dev simulate --bugs`."""
+    files = [*(ROOT / "tests" / "mutate").glob("*.py"), ROOT / "tests" / "simulation" / "bugs.py"]
+    plants = "".join(file.read_text(encoding="utf-8") for file in files)
     names = re.findall(r"`([a-z]+(?:_[a-z]+){3,})`", PAGE)
     assert names
     assert [name for name in names if f"def {name}(" not in plants] == []
