@@ -185,9 +185,13 @@ class Disk:
                 inode = file.inode
                 inode.open.remove(file)
                 self._unlock_index(file, 0, LOCKS)
-                if not inode.open:  # the next process makes the index of the log anew
-                    self._kept_regions.append(inode.regions)
-                    inode.regions = []
+                self._drop_unused_index(inode)
+
+    def _drop_unused_index(self, inode: Inode) -> None:
+        """Forget the index of a log that nobody has open. The next process makes it anew."""
+        if not inode.open:
+            self._kept_regions.append(inode.regions)
+            inode.regions = []
 
     def sync_now(self) -> None:
         """Do the sync that is under way."""
@@ -282,6 +286,7 @@ class Disk:
             inode = file.inode
             inode.open.remove(file)
             self._unlock_index(file, 0, LOCKS)
+            self._drop_unused_index(inode)
             if file.temporary:
                 self._inodes.pop(inode.path, None)
         return OK
