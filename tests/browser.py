@@ -64,10 +64,15 @@ class Window:
     Args:
         page: The page of Playwright.
         url: The address of the service, without a path.
+        size: The width and height that it has for each test at first.
+        theme: The scheme of colours, likewise.
     """
 
-    def __init__(self, page: Page, url: str) -> None:
+    def __init__(
+        self, page: Page, url: str, *, size: tuple[int, int] = WIDE, theme: Literal["light", "dark"] = "light"
+    ) -> None:
         self.page = page
+        self._look = size, theme
         self.faults: list[str] = []
         self.turn_to(url)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
@@ -113,6 +118,7 @@ class Window:
             if other is not self.page:
                 await other.close()
         await self.page.goto("about:blank")
+        await self.change_look(*self._look)
         await context.clear_cookies()
         session = await context.new_cdp_session(self.page)
         await session.send("Storage.clearDataForOrigin", {"origin": self.url, "storageTypes": "all"})
@@ -167,6 +173,6 @@ async def window(
     )
     context.set_default_timeout(PATIENCE)
     try:
-        yield Window(await context.new_page(), url)
+        yield Window(await context.new_page(), url, size=size, theme=theme)
     finally:
         await context.close()

@@ -39,7 +39,7 @@ async def test_namespaces_and_keys_are_found(here: Served) -> None:
 async def test_a_search_is_bounded(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks through a bounded number of keys, says so, and still finds what a key begins with."""
     monkeypatch.setattr(searching, "STEP", 10)
-    monkeypatch.setattr(searching, "STEPS", 2)
+    monkeypatch.setattr(searching, "MOST_READ", 20)
     for number in range(50):
         await here.store.kv("many").set(f"k{number:02}:end", 1)
     found = await find(here, "49:end")

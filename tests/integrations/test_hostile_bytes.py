@@ -446,7 +446,7 @@ async def test_json_stays_json(opened: Store, canary: Path) -> None:
         session: SessionABC = HoldfastSession("s", opened.kv("agents"))
         await session.clear_session()
         await session.add_items([{"role": "user", "content": "hello"}])
-        await replaced(opened, "agents", "item/", value)
+        await replaced(opened, "agents", "log/", value)
         assert await session.get_items() == [value]
 
         visitor = StoredSession(opened.kv("visitors"), 60)

@@ -129,8 +129,10 @@ def page_turns_round(patch: pytest.MonkeyPatch) -> None:
     """A page that continues another goes in its direction."""
     step = table_walks.step
 
-    def wrong(namespace: Any, space: Any, after: Any, *more: Any, reverse: bool = False) -> Any:
-        return step(namespace, space, after, *more, reverse=reverse and after is None)
+    def wrong(
+        namespace: Any, space: Any, after: Any, *more: Any, reverse: bool = False, **options: Any
+    ) -> Any:
+        return step(namespace, space, after, *more, reverse=reverse and after is None, **options)
 
     patch.setattr(table_walks, "step", wrong)
 

@@ -22,8 +22,8 @@ MOST_KEYS: Final = 20
 """Number of keys in an answer."""
 MOST_LOOKED: Final = 40
 """Number of namespaces whose keys are looked at."""
-STEPS: Final = 20
-"""Number of pages of keys that are looked through for the text within keys."""
+MOST_READ: Final = 20_000
+"""Number of keys that are looked through for the text within keys."""
 STEP: Final = 1_000
 LONGEST: Final = 300
 """Number of characters of a text."""
@@ -57,17 +57,17 @@ async def _keys(visit: Visit, namespaces: list[str], text: str) -> tuple[list[di
     for name in namespaces:
         page = await _page(visit, name, prefix=_root(name) + text, limit=MOST_KEYS)
         found |= dict.fromkeys((name, key) for key in ([] if page is None else page["keys"]))
-    steps, whole = STEPS, True
+    left, whole = MOST_READ, True
     for name in namespaces:
         cursor = None
         while len(found) < MOST_KEYS:
             page = None
-            if steps:
+            if left > 0:
                 page = await _page(visit, name, prefix=_root(name), limit=STEP, cursor=cursor)
             if page is None:
                 whole = False
                 break
-            steps -= 1
+            left -= len(page["keys"])
             inside = (key for key in page["keys"] if text.lower() in key[len(_root(name)) :].lower())
             found |= dict.fromkeys((name, key) for key in inside)
             cursor = page["cursor"]
