@@ -232,9 +232,9 @@ async def test_many_letters_are_dropped_when_that_is_typed(service: Served, look
 
 async def test_many_keys_are_deleted_if_none_has_changed(service: Served, look: Look) -> None:
     """Chosen keys are deleted by version: one that was written meanwhile stays, and the page says so."""
-    kv = service.store.kv("many")
+    kv = service.store.kv("chosen")
     await kv.set_many([{"key": f"k{number}", "value": number} for number in range(30)])
-    page = (await look("/ui/kv/many")).page
+    page = (await look("/ui/kv/chosen")).page
     await page.get_by_label("Choose all keys").check()
     await page.get_by_label("Choose k0", exact=True).uncheck()
     await page.get_by_role("region", name="Chosen rows").get_by_role("button", name="Delete").click()

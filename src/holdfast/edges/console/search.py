@@ -20,7 +20,7 @@ MOST_NAMESPACES: Final = 8
 """Number of namespaces in an answer."""
 MOST_KEYS: Final = 20
 """Number of keys in an answer."""
-MOST_LOOKED: Final = 40
+MOST_LOOKED: Final = 100
 """Number of namespaces whose keys are looked at."""
 MOST_READ: Final = 20_000
 """Number of keys that are looked through for the text within keys."""
