@@ -208,8 +208,8 @@ async def test_versions_refuse_a_stale_writer(store: Store) -> None:
     assert await tasks.get("t", call()) is None
 
 
-async def test_a_lost_turn_refuses_saves(store: Store) -> None:
-    """A worker whose turn another one has taken can not save the task any more."""
+async def test_a_lost_turn_refuses_writes(store: Store) -> None:
+    """A worker whose turn another one has taken can neither save the task nor delete it."""
     kv = store.kv("agents")
     tasks = HoldfastTaskStore(kv, owner="worker-1")
     turn = tasks.turn("t", wait=0)
@@ -218,6 +218,8 @@ async def test_a_lost_turn_refuses_saves(store: Store) -> None:
     await kv.delete("lock/task/t")  # as if its time had run out while the worker was stopped
     with pytest.raises(holdfast.Fenced):
         await tasks.save(task(history=[message("late")]), call())
+    with pytest.raises(holdfast.Fenced):
+        await tasks.delete("t", call())
     with pytest.raises(holdfast.LockLost):
         await turn.__aexit__(None, None, None)
     assert not (await read(tasks)).history

@@ -120,7 +120,7 @@ class _Tasks:
         )
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
-        await self.records.delete(self.owner_of(context), task_id)
+        await self.records.delete(self.owner_of(context), task_id, **self.provenance(task_id))
 
 
 class HoldfastTaskStore(TaskStore):

@@ -20,7 +20,7 @@ from holdfast.integrations.entries import AT_ONCE, MOST_RACES, get_all, pause_af
 from holdfast.model import KEEP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast.handles.blobs import Blobs
@@ -155,13 +155,17 @@ class OverflowValues:
         return [await self.read(entry) for entry in entries]
 
     async def replace(
-        self, changes: Sequence[EntryChange], known: Sequence[Entry | None] | None = None
+        self,
+        changes: Sequence[EntryChange],
+        known: Sequence[Entry | None] | None = None,
+        **provenance: Any,
     ) -> list[Entry | None]:
         """Make at most 200 changes, all or none. A deletion is of the entry that it returns.
 
         Args:
             changes: The changes, of different keys.
             known: The entries that are there, if they were read already.
+            **provenance: `writer`, `fence` and `timeout`; see `KV`.
 
         Returns:
             The entries that were there.
@@ -171,7 +175,7 @@ class OverflowValues:
             if before is None:
                 before = await get_all(self._kv, [change.key for change in changes])
             try:
-                await self._write(changes, before)
+                await self._write(changes, before, provenance)
             except VersionConflict:
                 lost += 1
                 if lost == MOST_RACES or all(change.packed is not None for change in changes):
@@ -287,7 +291,9 @@ class OverflowValues:
             with suppress(KeyNotFound):
                 await self._blobs.set_ttl(name, _longer(ttl))
 
-    async def _write(self, changes: Sequence[EntryChange], before: Sequence[Entry | None]) -> None:
+    async def _write(
+        self, changes: Sequence[EntryChange], before: Sequence[Entry | None], provenance: Mapping[str, Any]
+    ) -> None:
         checks: list[dict[str, Any]] = []
         writes: list[dict[str, Any]] = []
         for change, entry in zip(changes, before, strict=True):
@@ -300,7 +306,7 @@ class OverflowValues:
                 writes.append({"key": change.key, "delete": True})
             writes += [] if entry is None else self.dead(self._part(entry))
         if writes:
-            await self._kv.batch(checks=checks, writes=writes)
+            await self._kv.batch(checks=checks, writes=writes, **provenance)
 
     async def _sweep(self, now: datetime) -> None:
         """Remove blobs that no entry has named for an hour, as far as a look at some records shows them."""

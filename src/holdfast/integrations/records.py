@@ -153,9 +153,9 @@ class Records:
             if now is None or self._stored(now) != self._stored(entry):
                 await self._values.drop([self._stored(entry)])
 
-    async def delete(self, *parts: str) -> bool:
-        """Remove a record and return whether it was there."""
-        [before] = await self._values.replace([EntryChange(self._names.key(*parts))])
+    async def delete(self, *parts: str, **provenance: Any) -> bool:
+        """Remove a record and return whether it was there. `provenance` is that of `update`."""
+        [before] = await self._values.replace([EntryChange(self._names.key(*parts))], **provenance)
         return before is not None
 
     async def delete_all(self, *parts: str) -> int:

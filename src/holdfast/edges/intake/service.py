@@ -145,7 +145,7 @@ class RequestScheduler:
         self._most = limits.under_way  # current limit for one plugin
         self._company_until = 0.0
         self._idle: asyncio.Event | None = None
-        # Requests start in a context of their own: whoever made a turn necessary may be part of a trace.
+        # Requests start in a context of their own: none takes over the trace of the one that made a turn due.
         self._context = contextvars.Context()
         self._context.run(tracing.CURRENT.set, UNSET)
 

@@ -109,7 +109,7 @@ function VirtualList({ rows, height, row, more, label }) {
   </div>`;
 }
 
-/** Counts all keys below the prefix of an address, part by part, once it is told to. */
+/** Counts all keys below a prefix, part by part, when the person asks for it. */
 function useCount(href, begun) {
   const [state, setState] = useState({ count: 0, counting: begun, error: null });
   useEffect(() => {
