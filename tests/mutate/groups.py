@@ -63,6 +63,18 @@ def an_expensive_command_shares_its_group(patch: Patches) -> None:
     patch.set(batcher, "_is_expensive", lambda waiting: False)
 
 
+@bug("tests/unit/test_company.py")
+def what_may_take_a_lock_runs_beside_a_fenced_write(patch: Patches) -> None:
+    """No fenced write is decided while a command that may take its lock is being executed."""
+
+    def wrong(take: Any, lane: _Lane, group: list[PendingCommand]) -> PendingCommand | None:
+        plain = [waiting for waiting in group if len(set(waiting.read_namespaces)) == 1]
+        taken: PendingCommand | None = take(lane, plain)
+        return taken
+
+    patch.wrap(_Lane, "take_expensive", wrong)
+
+
 @bug("tests/unit/test_store.py")
 def a_command_that_fails_takes_its_group_with_it(patch: Patches) -> None:
     """A command that can't be executed fails alone."""

@@ -268,6 +268,19 @@ async def test_a_fenced_write_is_not_executed_beside_what_may_take_its_lock(engi
     assert await engine.behind_a_closed_door(asked) == [["D", "e", "f"]]
 
 
+async def test_what_may_take_a_lock_is_not_executed_beside_a_fenced_write(engine: Engine) -> None:
+    """Keys that take long wait for a group with a fenced write to a table or a blob of their plugin."""
+    fenced = Origin(writer="w", request_id="r", fence=Fence(lock="l", token=1))
+    engine.slow.add("a")
+    write = msgspec.structs.replace(put("a", namespace="table/busy"), origin=fenced)
+    asked = [engine.batcher.call(one) for one in (write, dear("B"), dear("C", namespace="kv/quiet"))]
+    await asked[2]
+    assert engine.groups == [["a"], ["C"]]
+    engine.finish.set()
+    await asyncio.gather(*asked)
+    assert engine.groups[2:] == [["B"]]
+
+
 async def test_the_largest_value_is_not_dear(engine: Engine) -> None:
     """Single keys are grouped, whatever the size of their values, and so are parts of blobs."""
     large = [put(name, size=524_288) for name in "ab"]

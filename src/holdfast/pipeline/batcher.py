@@ -162,12 +162,13 @@ class _Lane(msgspec.Struct, eq=False):
     def take_expensive(self, group: Sequence[PendingCommand]) -> PendingCommand | None:
         """Remove and return the first expensive command that may run beside a group, if none runs.
 
-        It is the first of its namespace, and the group holds no command of that namespace: both would be
-        decided from what the last commit of the namespace left, and the later of them would be wrong.
+        It is the first of its namespace, and the group holds no command that is of that namespace or reads a
+        lock of it: both would be decided from what the last commit of the namespace left, and the later of
+        them would be wrong.
         """
         if self.away:
             return None
-        behind = {waiting.namespace for waiting in group}
+        behind = {name for waiting in group for name in waiting.read_namespaces}
         for place, waiting in enumerate(self.waiting):
             if waiting.namespace not in behind:
                 behind.add(waiting.namespace)
