@@ -158,6 +158,17 @@ async def test_a_write_over_mcp(here: Served, collected: Collected) -> None:
     check_write(collected, SPAN, "set", "mcp")
 
 
+async def test_a_write_to_a_memory(here: Served, collected: Collected) -> None:
+    """So does that of a call of a tool of the memory, to all that the tool asks for."""
+    entity = {"name": "Ada", "entityType": "person", "observations": []}
+    async with agent_over_http(here, None, path="/mcp/memory/kv/trivia", mode=MODERN) as caller:
+        meta: Any = {"traceparent": PARENT}
+        result = await caller.client.call_tool("create_entities", {"entities": [entity]}, meta=meta)
+    assert not result.is_error, result
+    collected.one("get_many", SPAN)
+    check_write(collected, SPAN, "batch", "mcp")
+
+
 async def test_a_call_of_a_tool_over_stdio_is_audited_with_its_trace(here: Served) -> None:
     """A server that has opened the store itself takes the trace as one behind a service does."""
     async with agent(here.store, here.store.kv("trivia")) as caller:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,16 @@ from mcp_types import Implementation
 import holdfast
 from holdfast.edges.cli import run
 from holdfast.edges.mcp.callers import StoreCaller
-from holdfast.edges.mcp.memory import TOOLS, MemoryHandlers
+from holdfast.edges.mcp.memory import (
+    TOOLS,
+    Additions,
+    Deletions,
+    Entity,
+    KnowledgeGraph,
+    MemoryHandlers,
+    Relation,
+)
+from holdfast.errors import ValueTooLarge
 from tests.edges.http.ground import served
 from tests.edges.mcp.agents import REVISIONS, Agent
 from tests.edges.mcp.http_agents import agent, token_for
@@ -122,6 +132,59 @@ async def test_search_looks_at_names_types_and_observations(store: Store) -> Non
             "entities": [BOB],
             "relations": [KNOWS],
         }
+
+
+async def test_entity_with_many_relations_is_deleted(store: Store) -> None:
+    """An entity goes with all of its relations, however many there are, and so do many entities."""
+    graph = KnowledgeGraph(StoreCaller(store, store.kv("notes")))
+    others = [Entity(f"other-{number}", "person", []) for number in range(1_001)]
+    for some in (others[:900], [*others[900:], Entity("Ada", "person", [])]):
+        await graph.create_entities(some)
+        await graph.create_relations([Relation(one.name, one.name, "is") for one in some[:400]])
+    for start in (0, 400, 800):
+        await graph.create_relations(
+            [Relation("Ada", one.name, "knows") for one in others[start : start + 400]]
+        )
+    assert await graph.delete_entities(["Eve", "Ada"]) == "Deleted 1 of 2 entities. Not found: Eve"
+    assert not [key for key in (await store.kv("notes").list("relation/")).keys if "Ada" in key]
+    names = [one.name for one in others]
+    assert await graph.delete_entities([*names, "Eve"]) == "Deleted 1001 of 1002 entities. Not found: Eve"
+    assert (await store.kv("notes").list()).keys == []
+
+
+async def test_large_memory_is_searched_and_not_returned_whole(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer has a bounded size, whatever a memory holds; a part of it is found in any."""
+    monkeypatch.setattr("holdfast.edges.mcp.memory._MOST_ANSWER", 10_000)
+    async with memory(store) as agent:
+        for number in range(30):
+            named = {"name": f"entity {number}", "entityType": "note", "observations": ["x" * 300]}
+            await agent.call("create_entities", entities=[named])
+        ends = {"from": "entity 7", "to": "entity 29", "relationType": "see"}
+        await agent.call("create_relations", relations=[ends])
+        refused: Any = await agent.result("read_graph")
+        assert refused.is_error
+        assert "search_nodes" in refused.content[0].text
+        found = await agent.call("search_nodes", query="ENTITY 7")
+        assert ([one["name"] for one in found["entities"]], found["relations"]) == (["entity 7"], [ends])
+
+
+async def test_a_call_with_very_many_observations_holds_up_nobody(store: Store) -> None:
+    """What a call costs grows with its size, and not with its square."""
+    graph = KnowledgeGraph(StoreCaller(store, store.kv("notes")))
+    known = [f"{number:05d}" for number in range(7_000)]
+    await graph.create_entities([Entity("Ada", "person", known)])
+    others = [f"x{number}" for number in range(100_000)]
+    began = time.process_time()
+    done = await graph.delete_observations([Deletions("Ada", [*others, known[-1]])])
+    assert done.startswith("Deleted 1 of 100001 ")
+    for additions in ([Additions("Ada", others)], [Additions("Ada", [text]) for text in others[:20_000]]):
+        with pytest.raises(ValueTooLarge):
+            await graph.add_observations(additions)
+    found = await graph.open_nodes([*others, "Ada"])
+    assert time.process_time() - began < 10  # a twentieth of what comparing each with each took
+    assert [one["observations"] for one in found["entities"]] == [known[:-1]]
 
 
 async def test_clients_that_write_at_once_lose_nothing(store: Store) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from msgspec import field
 
 import holdfast
-from holdfast import seams
+from holdfast import rules, seams
 from holdfast.edges.mcp.server import client_name
 from holdfast.errors import (
     DatabaseError,
@@ -29,11 +30,12 @@ from holdfast.errors import (
     KeyNotFound,
     PermissionDenied,
     ValidationError,
+    ValueTooLarge,
     VersionConflict,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
     from holdfast.edges.mcp.callers import ToolCaller
     from holdfast.edges.mcp.server import Context
@@ -50,6 +52,10 @@ _MOST_RACES: Final = 1_000
 _RACES_AT_ONCE: Final = 8
 _LONGEST_PAUSE: Final = 0.05
 _MOST_QUERY: Final = 2_048
+_MOST_ANSWER: Final = 4_194_304
+"""Characters of the entities in an answer, and of the relations."""
+_OF_A_VALUE: Final = 200
+"""Characters for which an entity or a relation counts beside its texts."""
 T = TypeVar("T")
 Graph: TypeAlias = dict[str, list[dict[str, Any]]]
 
@@ -143,31 +149,41 @@ class KnowledgeGraph:
 
         def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
             changed: dict[str, dict[str, Any]] = {}
+            there: dict[str, set[str]] = {}
             added = []
             for one in additions:
                 key = _entity_key(one.entityName)
-                entity = changed.setdefault(key, dict(_existing(known, one.entityName)))
-                new = [text for text in dict.fromkeys(one.contents) if text not in entity["observations"]]
-                entity["observations"] = [*entity["observations"], *new]
+                if key not in changed:
+                    entity = _existing(known, one.entityName)
+                    changed[key] = {**entity, "observations": [*entity["observations"]]}
+                    there[key] = set(entity["observations"])
+                new = [text for text in dict.fromkeys(one.contents) if text not in there[key]]
+                changed[key]["observations"] += new
+                there[key].update(new)
                 added.append({"entityName": one.entityName, "addedObservations": new})
             return [{"key": key, "value": entity} for key, entity in changed.items()], added
 
         return await self._change([_entity_key(one.entityName) for one in additions], change)
 
     async def delete_entities(self, names: list[str]) -> str:
-        """Remove entities and their relations, and return a sentence about it."""
+        """Remove entities and their relations, and return a sentence about it.
+
+        What does not fit into one batch is removed in several, the entities last.
+        """
         gone = set(names)
         relations = [
             Relation(one["from"], one["to"], one["relationType"]).key()
-            for one in (await self._entries(_RELATIONS)).values()
+            async for _, one in self._entries(_RELATIONS)
             if one["from"] in gone or one["to"] in gone
         ]
 
         def change(known: Known) -> tuple[Writes, list[str]]:
             writes: Writes = [{"key": key, "delete": True} for key in known if known[key] is not None]
-            return writes, [name for name in names if known[_entity_key(name)] is None]
+            return writes, [name for name in names if known.get(_entity_key(name), ()) is None]
 
-        missing = await self._change([*map(_entity_key, names), *relations], change)
+        keys, missing = list(dict.fromkeys([*relations, *map(_entity_key, names)])), list[str]()
+        for start in range(0, len(keys), rules.MAX_BATCH):
+            missing += await self._change(keys[start : start + rules.MAX_BATCH], change)
         if not missing:
             return "Entities deleted successfully"
         found = len(names) - len(missing)
@@ -186,7 +202,8 @@ class KnowledgeGraph:
                 if entity is None:
                     missing.append(one.entityName)
                     continue
-                kept = [text for text in entity["observations"] if text not in one.observations]
+                dropped = set(one.observations)
+                kept = [text for text in entity["observations"] if text not in dropped]
                 count += len(entity["observations"]) - len(kept)
                 changed[key] = {**entity, "observations": kept}
             return [{"key": key, "value": entity} for key, entity in changed.items()], (count, missing)
@@ -210,15 +227,12 @@ class KnowledgeGraph:
         return f"Deleted {count} of {len(relations)} relations. The rest matched nothing."
 
     async def read_graph(self) -> Graph:
-        """Return all entities, and the relations between them, in the order of their creation."""
-        entities = list((await self._entries(_ENTITIES)).values())
-        names = {entity["name"] for entity in entities}
-        relations = [
-            relation
-            for relation in (await self._entries(_RELATIONS)).values()
-            if relation["from"] in names and relation["to"] in names
-        ]
-        return {"entities": entities, "relations": relations}
+        """Return all entities, and the relations between them, in the order of their creation.
+
+        Raises:
+            ValueTooLarge: They are too many for an answer.
+        """
+        return await self._part(lambda entity: True)
 
     async def search_nodes(self, query: str) -> Graph:
         """Return the entities with a text in their name, type or observations, and their relations."""
@@ -234,7 +248,8 @@ class KnowledgeGraph:
 
     async def open_nodes(self, names: list[str]) -> Graph:
         """Return the entities of these names, and their relations."""
-        return await self._part(lambda entity: entity["name"] in names)
+        wanted = set(names)
+        return await self._part(lambda entity: entity["name"] in wanted)
 
     async def import_lines(self, lines: Iterable[str]) -> tuple[int, int]:
         """Store what the file of a `server-memory` holds, as far as it is new, and return how many of each.
@@ -257,23 +272,29 @@ class KnowledgeGraph:
         return entities, relations
 
     async def _part(self, chosen: Callable[[dict[str, Any]], bool]) -> Graph:
-        graph = await self.read_graph()
-        entities = [entity for entity in graph["entities"] if chosen(entity)]
-        names = {entity["name"] for entity in entities}
-        relations = [one for one in graph["relations"] if one["from"] in names or one["to"] in names]
-        return {"entities": entities, "relations": relations}
+        """Return the entities that a function chooses, and their relations, read a page at a time."""
+        entities, relations = _Answer(), _Answer()
+        names, shown = set[str](), set[str]()
+        async for created_at, entity in self._entries(_ENTITIES):
+            names.add(entity["name"])
+            if chosen(entity):
+                shown.add(entity["name"])
+                entities.add(created_at, entity, (entity["name"], *entity["observations"]))
+        async for created_at, one in self._entries(_RELATIONS):
+            ends = {one["from"], one["to"]}
+            if ends <= names and not ends.isdisjoint(shown):
+                relations.add(created_at, one, one.values())
+        return {"entities": entities.values(), "relations": relations.values()}
 
-    async def _entries(self, prefix: str) -> dict[str, dict[str, Any]]:
-        """Return the values below a prefix by their keys, the oldest first."""
-        entries: list[dict[str, Any]] = []
+    async def _entries(self, prefix: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Yield when each entry below a prefix was made, and its value. Others get their turns in between."""
         cursor: str | None = None
         while True:
             page = await self._caller.call("list", {"prefix": prefix, "values": True, "cursor": cursor})
-            entries += page["entries"]
+            for entry in page["entries"]:
+                yield entry["created_at"], entry["value"]
             if (cursor := page["cursor"]) is None:
-                break
-        entries.sort(key=lambda entry: entry["created_at"])
-        return {entry["key"]: entry["value"] for entry in entries}
+                return
 
     async def _change(self, keys: Iterable[str], change: Callable[[Known], tuple[Writes, T]]) -> T:
         """Write what a function makes of entries, all or none, and anew if another client was faster."""
@@ -300,6 +321,29 @@ class KnowledgeGraph:
                     await asyncio.sleep(seams.uniform() * _LONGEST_PAUSE)
             else:
                 return result
+
+
+class _Answer:
+    """Values for an answer, which is held in memory whole and sent whole."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[str, dict[str, Any]]] = []
+        self._room = _MOST_ANSWER
+
+    def add(self, created_at: str, value: dict[str, Any], texts: Iterable[str]) -> None:
+        """Add a value with these texts in it."""
+        self._room -= sum(map(len, texts), start=_OF_A_VALUE)
+        if self._room < 0:
+            raise ValueTooLarge(
+                f"the answer would have more than {_MOST_ANSWER} characters. Ask for less, with search_nodes "
+                "or open_nodes"
+            )
+        self._found.append((created_at, value))
+
+    def values(self) -> list[dict[str, Any]]:
+        """Return the values, the oldest first."""
+        self._found.sort(key=itemgetter(0))
+        return [value for _, value in self._found]
 
 
 Known: TypeAlias = "Mapping[str, dict[str, Any] | None]"
