@@ -374,6 +374,29 @@ class TestTransactions:
                 await late
             assert await blobs.head("b") is not None
 
+    async def test_fenced_writes_do_not_pass_a_write_of_keys(self, pg_store_url: str, sql: Any) -> None:
+        """However many fenced writes of tables and blobs follow each other, the keys get their turn."""
+        async with holdfast.open(pg_store_url) as store:
+            kv, blobs = store.kv("trivia"), store.blobs("trivia")
+            [token] = (await kv.batch(writes=[{"guard": "a"}])).versions
+            await blobs.put("b", b"old")
+
+            async def waiting(count: int) -> None:
+                while await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < count:
+                    assert not any(write.done() for write in writes)
+                    await asyncio.sleep(0.01)
+
+            writes: list[asyncio.Task[Any]] = []
+            async with sql.transaction():  # as a fenced write of a table
+                await sql.execute("SELECT 1 FROM holdfast_namespaces WHERE name = 'kv/trivia' FOR SHARE")
+                writes.append(asyncio.create_task(kv.set("k", 1)))
+                await waiting(1)
+                writes.append(
+                    asyncio.create_task(blobs.set_ttl("b", 60, fence={"lock": "a", "token": token}))
+                )
+                await waiting(2)
+            await asyncio.gather(*writes)
+
     async def test_reads_in_one_round_are_answered_each_for_itself(
         self, engine: PostgresEngine, verbs: Verbs
     ) -> None:

@@ -367,4 +367,6 @@ def a_fence_of_a_blob_looks_for_its_lock_among_the_blobs(patch: Patches) -> None
 @bug("tests/engines/test_postgres.py", "-k", "fence")
 def the_namespace_of_a_fence_is_not_locked(patch: Patches) -> None:
     """In PostgreSQL nobody takes a lock between the check of a fence and the commit."""
-    patch.set(sql, "share_namespace", lambda name: "SELECT 1")
+    patch.wrap(
+        sql, "lock_namespace", lambda lock, name: "SELECT 1" if name.startswith("'kv/") else lock(name)
+    )

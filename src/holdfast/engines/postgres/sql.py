@@ -194,11 +194,6 @@ def lock_namespace(name: str) -> str:
     return f"SELECT 1 FROM holdfast_namespaces WHERE name = {name} FOR UPDATE"
 
 
-def share_namespace(name: str) -> str:
-    """Keep all other writers from changing a namespace until the transaction ends. The argument is SQL."""
-    return f"SELECT 1 FROM holdfast_namespaces WHERE name = {name} FOR SHARE"
-
-
 @cache
 def load(*, kv: bool, others: bool, alike: bool, parts: bool = False) -> str:
     """Load the row of a namespace, at position 0, and other rows by their position in the request, from 1.

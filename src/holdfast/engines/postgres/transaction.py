@@ -294,9 +294,10 @@ class Group:
         if _PLAIN.fullmatch(self.namespace):
             name = f"'{self.namespace}'"
             add = () if known else (sql.add_namespace(name, str(self._now())),)
-            # Nobody locks these two in the other order: fences of keys name locks of their own namespace.
-            share = (sql.share_namespace(f"'{self._locks}'"),) if self._fences.rows else ()
-            await connection.execute("; ".join([sql.BEGIN, *add, sql.lock_namespace(name), *share]))
+            # Nobody locks these two in the other order: fences of keys name locks of their own namespace. A
+            # lock that transactions share would be theirs for as long as new ones come before the last ends.
+            fences = (sql.lock_namespace(f"'{self._locks}'"),) if self._fences.rows else ()
+            await connection.execute("; ".join([sql.BEGIN, *add, sql.lock_namespace(name), *fences]))
         else:
             await connection.execute(sql.BEGIN)
             await connection.execute(sql.add_namespace("$1", "$2"), self.namespace, self._now())
