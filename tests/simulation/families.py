@@ -422,6 +422,16 @@ class Locks(Subject):
             with contextlib.suppress(HoldfastError, RuntimeError):
                 await lock.release()
 
+    def _one_time(self, one: Holding, other: Holding) -> bool:
+        """Whether the store's time went on evenly between two holdings.
+
+        A SQLite store whose machine was switched off starts with a later time, so that a lock may expire
+        before its holder can know it. The fence still keeps that holder from writing.
+        """
+        if self.run.skew:  # nodes of a cluster have their time from the log
+            return True
+        return not any(one.taken < 1e9 * cut < other.taken for cut in self.run.world.power_cuts)
+
     async def _hold(self, lane: Lane, lock: Lock, holding: Holding) -> None:
         kv = lane.store.kv("locks")
         for _ in range(lane.chance.randrange(1, 6)):
@@ -445,7 +455,9 @@ class Locks(Subject):
             yield Finding("lock", "two holders have one token")
         slack = (self.run.skew + 5) * 1_000_000
         for one in self._holdings:
-            later = [other for other in self._holdings if other.token > one.token]
+            later = [
+                other for other in self._holdings if other.token > one.token and self._one_time(one, other)
+            ]
             if later and one.held > min(other.taken for other in later) + slack:
                 yield Finding("lock", f"{one} was held though another had taken it: {later[0]}")
             passed = any(other.taken < one.taken and other.token > one.token for other in self._holdings)

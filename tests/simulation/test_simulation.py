@@ -21,6 +21,7 @@ SEEDS = 20
 CASES = {
     "a large call runs beside a group of its namespace": "sqlite 1 ops=8 keys=1 subjects=8",
     "a node without NATS spins": "cluster 6 faults=7,8,9 ops=8 clients=1 keys=1 subjects=8",
+    "a lock expires early after a power cut": "processes 720004 faults=0 ops=8 keys=1 subjects=3",
 }
 """Runs that find a bug if it is planted again: the target, the seed and the plan."""
 

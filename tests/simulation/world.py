@@ -239,6 +239,8 @@ class World(asyncio.AbstractEventLoop):
         self.faults: Counter[str] = Counter()
         self.errors: list[str] = []
         self.stalls: list[Stall] = []
+        self.power_cuts: list[float] = []
+        """When the power failed."""
         self.stop_at = float("inf")
         self._timers: list[tuple[float, int, Handle]] = []
         self._sequence = 0
@@ -307,6 +309,7 @@ class World(asyncio.AbstractEventLoop):
             return
         self.fault("power cut" if power else "kill", machine.name)
         if power:
+            self.power_cuts.append(self.now)
             for one in self.machines:
                 if one.host is machine.host and one.up:
                     self._kill(one)
