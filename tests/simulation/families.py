@@ -440,9 +440,13 @@ class Locks(Subject):
             holding.held = self.run.now()
             call = self.run.now()
             try:
+                if lane.chance.random() < 0.2:
+                    await lane.store.blobs("locks").put("guarded", b"", fence=lock.fence)
                 await kv.set("guarded", lock.token, fence=lock.fence)
                 self._writes.append((call, self.run.now(), lock.token))
-            except Fenced:
+            except Fenced as refusal:
+                if "never" in refusal.message:
+                    self.wrong("lock", f"{holding} was taken: {refusal}", "guarded")
                 return
             except HoldfastError:
                 pass
@@ -591,8 +595,11 @@ class Logs(Subject):
                 await asyncio.sleep(0.1)
                 continue
             if first is not None:
-                if entry.number != first.number or entry.version != first.version:
+                if (entry.number, entry.version, entry.value) != (first.number, first.version, first.value):
                     self.wrong("log", f"{intention} made {first} and then {entry}", entry.key)
+                with contextlib.suppress(VersionConflict):
+                    other = await kv.set("other", 1, once=intention)
+                    self.wrong("log", f"{intention} made {first}, and by another verb {other}", entry.key)
                 return
             first = entry
             assert entry.number is not None

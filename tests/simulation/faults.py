@@ -251,6 +251,7 @@ class Nemesis:
         machine = chance.choice([*target.services, *target.clients])
         seconds = chance.choice(target.jumps)
         self._world.fault(strike.kind, machine.name, f"{seconds} s")
+        self._world.jumps.append(self._world.now)
         machine.host.wall_offset += seconds
         await asyncio.sleep(chance.uniform(0.1, 1.5))
         if chance.random() < 0.5 or not target.jumps_stay:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from holdfast.errors import (
 from tests.linear.checker import judge
 from tests.linear.history import Operation
 from tests.simulation.subject import TIMEOUT, Finding, Lane, Subject
+from tests.simulation.world import EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -34,6 +36,8 @@ AGE: Final = 6.0
 """The seconds after which lanes go on to other keys: the judge's work grows fast with those on one key."""
 LARGE: Final = ((40, 100), (150, 100), (400, 60), (110, 1_000))
 """How many other keys a large set_many writes, and the bytes of each. The last two are executed alone."""
+CLOCKS_DIFFER: Final = 500
+"""By how many milliseconds clocks that nobody has set may be wrong."""
 SLACK: Final = 100_000_000
 """By how many nanoseconds a deadline may be overrun: the clocks of client and service differ a little."""
 
@@ -483,6 +487,8 @@ class Deadlines(Subject):
                 yield Finding("expiry", f"gone {look.expires_at - look.after} ms early: {look}", (look.key,))
             if not look.same:
                 yield Finding("expiry", f"another entry: {look}", (look.key,))
+        for one in self._times:
+            yield from self._judged(one)
         latest = place = 0
         by_end = sorted(self._times, key=lambda one: one.end)
         for one in sorted(self._times, key=lambda one: one.call):
@@ -492,6 +498,17 @@ class Deadlines(Subject):
             if one.at < latest:
                 text = f"the store's time went back by {latest - one.at} ms at {one.call / 1e6} ms"
                 yield Finding("time", text)
+
+    def _judged(self, one: Clocked) -> Iterator[Finding]:
+        """While no clock has been set and no power has failed, the store's time is that of the clocks."""
+        if one.end > 1e9 * min((*self.run.world.jumps, *self.run.world.power_cuts), default=math.inf):
+            return
+        ahead = one.at - (1000 * EPOCH + one.end / 1e6)
+        behind = 1000 * EPOCH + one.call / 1e6 - one.at
+        if max(ahead, behind) > CLOCKS_DIFFER + self.run.skew:
+            yield Finding(
+                "time", f"the store's time is {ahead:.0f} ms ahead, or {behind:.0f} ms behind: {one}"
+            )
 
 
 def milliseconds(at: datetime) -> int:
@@ -514,6 +531,7 @@ class FencedWrite(msgspec.Struct):
     token: int
     call: int
     end: int = 0
+    live: bool = False
     outcome: str = ""
     version: int = 0
 
@@ -550,8 +568,8 @@ class Fences(Subject):
         asked.token, asked.end = token, self.run.now()
         for _ in range(chance.randrange(1, 5)):
             await asyncio.sleep(chance.uniform(0, 0.15))
-            write = FencedWrite(token, self.run.now())
-            fence: dict[str, Any] = {"fence": {"lock": "lock", "token": token}}
+            write = FencedWrite(token, self.run.now(), live=chance.random() < 0.1)
+            fence: dict[str, Any] = {"fence": {"lock": "lock", "token": token, "live": write.live}}
             if chance.random() < 0.5:
                 fence["request_id"] = f"f{chance.getrandbits(48)}"
             self.calls += 1
@@ -578,6 +596,10 @@ class Fences(Subject):
             if write.outcome == "ok" and any(one.end is not None and one.end < write.call for one in newer):
                 yield Finding("fence", f"a former holder wrote: {write}", ("guarded",))
             lost = [one for one in self._tokens if one.token is None and not one.refused]
+            if write.live and write.outcome == "ok":  # there never is an entry of this lock
+                yield Finding("fence", f"a lease that does not run counted: {write}", ("guarded",))
+            if write.live:
+                continue
             if write.outcome == "fenced" and not any(one.call < write.end for one in (*newer, *lost)):
                 yield Finding("fence", f"the newest holder was refused: {write}", ("guarded",))
             if write.outcome == "VALIDATION_ERROR":
@@ -892,7 +914,91 @@ class Bursts(Subject):
             yield Finding("burst", f"{sure} increments, and perhaps {perhaps} more, made {self._sum}")
 
 
+class Own(msgspec.Struct):
+    """What is known of a key that only one lane writes: in which life, its value and version."""
+
+    life: int
+    value: Any = None
+    version: int = 0
+
+
+class Sizes(Subject):
+    """Who alone writes a key finds what was written last, whatever its size; a full namespace may shrink."""
+
+    share = 0.04
+    SIZES: Final = (1, 100, 3_000, 20_000)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self.keys = tuple(f"kv/sizes{client}" for client in range(len(run.machines)))
+        self._own: dict[str, Own] = {}
+
+    async def act(self, lane: Lane) -> None:
+        """Write values of different sizes and read them, or make a namespace over its quota smaller."""
+        kv, chance = lane.store.kv(f"sizes{lane.client}"), lane.chance
+        try:
+            if self._own.get(lane.name) is None or self._own[lane.name].life != lane.life:
+                await asyncio.sleep(2 * TIMEOUT)  # what was sent before is not executed any more
+                entry = await kv.get(lane.name)
+                self._keep(lane, entry)
+            for _ in range(chance.randint(2, 6)):
+                draw = chance.random()
+                self.calls += 1
+                if draw < 0.4:
+                    await self._write(kv, lane, "x" * chance.choice(self.SIZES))
+                elif draw < 0.5:
+                    await self._write(kv, lane, None)
+                elif draw < 0.9:
+                    await self._read(kv, lane, alone=draw < 0.7)
+                else:
+                    await self._shrink(kv, lane)
+        except HoldfastError:
+            await asyncio.sleep(0.2)
+
+    def _keep(self, lane: Lane, entry: Entry | None) -> None:
+        self._own[lane.name] = Own(lane.life) if entry is None else Own(lane.life, entry.value, entry.version)
+
+    async def _write(self, kv: KV, lane: Lane, value: str | None) -> None:
+        """Replace or delete the value; what is not certain is forgotten."""
+        known = self._own.pop(lane.name)
+        try:
+            if value is not None:
+                self._keep(lane, await kv.set(lane.name, value, expected_version=known.version))
+            else:
+                if await kv.delete(lane.name) != (known.value is not None):
+                    self.wrong("size", f"a delete did not know {known.version}", lane.name)
+                self._keep(lane, None)
+        except VersionConflict as conflict:
+            if conflict.reason is None:
+                self.wrong(
+                    "size", f"only this lane writes it: version {known.version}: {conflict}", lane.name
+                )
+
+    async def _read(self, kv: KV, lane: Lane, *, alone: bool) -> None:
+        known = self._own.get(lane.name)
+        if known is None:
+            return
+        entry = await kv.get(lane.name) if alone else (await kv.get_many([lane.name, "?"]))[0]
+        if isinstance(entry, HoldfastError):
+            raise entry
+        shown = (None, 0) if entry is None else (entry.value, entry.version)
+        if shown != (known.value, known.version):
+            self.wrong("size", f"version {known.version} was written, {shown[1]} is shown", lane.name)
+
+    async def _shrink(self, kv: KV, lane: Lane) -> None:
+        namespace = f"kv/sizes{lane.client}"
+        await self._write(kv, lane, "x" * 3_000)
+        await lane.store.set_policy(namespace, {"quota_bytes": 1_000})
+        try:
+            if lane.name in self._own:
+                await self._write(kv, lane, "x")
+        except QuotaExceeded as refusal:
+            self.wrong("quota", f"a smaller value was refused: {refusal}", lane.name)
+        finally:
+            await lane.store.set_policy(namespace, {})
+
+
 KEYS: Final[tuple[type[Subject], ...]] = (
-    *(Registers, Batches, Bursts, Deadlines, Fences, Crowds, Quotas, Lists, Order),
+    *(Registers, Batches, Bursts, Deadlines, Fences, Crowds, Quotas, Lists, Order, Sizes),
 )
 """The subjects about keys."""

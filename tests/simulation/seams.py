@@ -382,7 +382,7 @@ def prepare() -> None:
         assert all(hasattr(importlib.import_module(f"holdfast.{module}"), name) for module in modules), name
 
 
-async def serve(url: str, *, nats: str, folder: str) -> None:
+async def serve(url: str, *, nats: str, folder: str, cache_bytes: int) -> None:
     """Run a service on a store until it is told to stop."""
     config = Config(
         db=url,
@@ -390,6 +390,7 @@ async def serve(url: str, *, nats: str, folder: str) -> None:
         nats=nats,
         http_port=0,
         console=False,
+        cache_bytes=cache_bytes,
         kv_cleanup_interval_seconds=2.0,
     )
     await _serving.serve(config, say=lambda line: None)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 CHANGED: Final = "SELECT count(*), coalesce(sum(revision), 0) FROM holdfast_namespaces"
 """What every write to a store changes."""
 CLIENTS: Final = 3
+CACHES: Final = (33_554_432, 33_554_432, 0, 5_000, 16_000)
+"""How large the cache of rows is. Small ones drop and refuse rows all the time."""
 DRIFT: Final = 200e-6
 """By how much the clock of a machine may be too fast or too slow."""
 LATEST: Final = 2.0
@@ -73,6 +75,7 @@ class Target:
         self.network = Network(world)
         self.broken: list[Finding] = []
         self.starts = 0
+        self._cache_bytes = Random(f"cache {world.seed}").choice(CACHES)
         self._look_out_for_defects()
         peers: list[NatsServer] = []
         self.servers = [
@@ -173,7 +176,9 @@ class Target:
         ports = [self.servers[(place + step) % len(self.servers)].port for step in range(len(self.servers))]
         nats = ",".join(f"nats://{HOST}:{port}" for port in ports)
         try:
-            await seams.serve(self.store_url(machine), nats=nats, folder=self.folder)
+            await seams.serve(
+                self.store_url(machine), nats=nats, folder=self.folder, cache_bytes=self._cache_bytes
+            )
             self.world.note(machine.name, "has stopped")
         except HoldfastError as error:
             self.world.note(machine.name, f"does not start: {error.code} {error.message}")

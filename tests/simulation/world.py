@@ -239,6 +239,8 @@ class World(asyncio.AbstractEventLoop):
         self.faults: Counter[str] = Counter()
         self.errors: list[str] = []
         self.stalls: list[Stall] = []
+        self.jumps: list[float] = []
+        """When a wall clock was set."""
         self.power_cuts: list[float] = []
         """When the power failed."""
         self.stop_at = float("inf")
