@@ -193,7 +193,7 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, help="run this seed with a trace, and show what happened")
     add("--plan", nargs="+", metavar="NAME=VALUE", help=f"run only this of a seed: {PLAN}")
     add("--stop-at", type=float, default=float("inf"), help="stop that seed in the debugger at this second")
-    add("--record", action="store_true", help=f"add what the run came to to {KEPT}")
+    add("--record", action="store_true", help=f"add what the run came to to {KEPT}, or hunts.jsonl")
     add("--twice", action="store_true", help="run every seed twice and compare")
     add("--again", type=int, default=EVERY, metavar="N", help=f"run one seed of N twice; {EVERY}")
     add(

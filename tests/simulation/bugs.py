@@ -6,8 +6,13 @@ does not do, or that the judge does not look at.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import statistics
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from holdfast import seams
 from holdfast.audit import keyring
@@ -20,12 +25,12 @@ from holdfast.engines.sqlite.writer import WriteInterrupted, Writer
 from holdfast.pipeline.batcher import _Lane
 from tests.mutate.planting import Bug, Patches, all_bugs
 from tests.simulation.runs import Job, Runner
+from tests.simulation.seams import points
 from tests.simulation.simulation import Plan
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
 
 SEEDS: Final = 20
 """The seeds in which a bug is looked for, if nothing is said."""
@@ -66,6 +71,10 @@ ELSEWHERE: Final = {
 PROMPT: Final = "how prompt something is"
 LOADS: Final = "loads, moves and copies of stores"
 FILES: Final = "files that vanish or are replaced"
+SNAPSHOTS: Final = "snapshots of a cluster"
+QUEUES: Final = "who is first in a queue"
+DEFECTS: Final = "defects of the service itself"
+QUOTAS: Final = "quotas of bytes that a journal fills"
 OTHERS: Final = "other programs that write rows"
 GAPS: Final = {
     "an_expensive_condition_is_judged_in_one_piece": PROMPT,
@@ -83,6 +92,31 @@ GAPS: Final = {
     "a_mirror_misses_what_happens_while_it_is_loaded": "mirrors",
     "a_mirror_does_not_load_again_after_a_gap": "mirrors",
     "two_names_are_one_flag": "flags",
+    "a_claim_that_was_cut_off_is_left_behind": PROMPT,
+    "a_waiter_that_gives_up_keeps_its_place": PROMPT,
+    "a_request_id_that_was_used_is_retried": PROMPT,
+    "each_process_counts_the_pages_of_the_log_alone": "how large files grow",
+    "every_process_does_the_upkeep": "how much work is done",
+    "a_newcomer_passes_those_who_wait": QUEUES,
+    "the_place_of_a_waiter_expires": QUEUES,
+    "a_defect_is_told_as_not_taken": DEFECTS,
+    "a_group_that_fails_takes_others_with_it": DEFECTS,
+    "a_quota_does_not_see_what_the_journal_holds": QUOTAS,
+    "a_forwarded_refusal_forgets_by_how_much_a_quota_was_exceeded": QUOTAS,
+    "the_namespace_of_a_fence_is_not_locked": "PostgreSQL",
+    "the_log_is_trimmed_past_the_slowest_node": SNAPSHOTS,
+    "the_log_is_trimmed_though_a_shard_has_no_snapshot": SNAPSHOTS,
+    "the_log_is_trimmed_up_to_the_newest_snapshot": SNAPSHOTS,
+    "the_log_is_trimmed_by_one_message_too_many": SNAPSHOTS,
+    "a_snapshot_claims_what_was_written_meanwhile": SNAPSHOTS,
+    "snapshots_that_are_not_kept_stay_in_the_stream": SNAPSHOTS,
+    "two_nodes_lose_each_others_snapshots": SNAPSHOTS,
+    "the_log_of_a_replaced_file_stays_beside_the_snapshot": SNAPSHOTS,
+    "a_snapshot_hides_that_a_forwarded_group_is_stored": SNAPSHOTS,
+    "a_forwarded_group_from_before_a_snapshot_is_taken": SNAPSHOTS,
+    "a_replaced_replica_does_not_know_what_its_file_shows": SNAPSHOTS,
+    "a_node_answers_while_its_replica_is_replaced": SNAPSHOTS,
+    "a_loaded_item_does_not_move_the_head_of_its_log": LOADS,
     "a_load_takes_the_version_back": LOADS,
     "a_load_brings_back_what_has_expired": LOADS,
     "the_clock_of_a_node_goes_back_with_a_load": LOADS,
@@ -105,6 +139,10 @@ GAPS: Final = {
     "the_names_of_forwarded_groups_overflow_a_head": "limits of the size of headers",
 }
 """What is not part of any world, by the bugs that only this would find."""
+KEPT: Final = Path("tests/simulation/hunts.jsonl")
+"""What docs/explanation/trust.md shows of the bugs."""
+NEVER: Final = 3
+"""The seeds after which a bug is given up whose code has never run."""
 
 
 # Bugs that no test of the suite could find without power cuts, many clients, or a clock that is watched
@@ -217,15 +255,64 @@ def look_for_bugs(arguments: argparse.Namespace, ops: Mapping[str, int]) -> int:
     missed = 0
     with Runner(arguments.jobs) as runner:
         hunt = Hunt(runner, arguments, ops)
-        for bug, target in _chosen(arguments, bugs):
-            count = hunt.seeds_until_found(bug, target)
-            if count is None:
-                missed += 1
+        for bug, target, gap in _chosen(arguments, bugs):
+            if target is None:
+                print(f"not simulated: {gap:<40} {bug.name}")
+                found = Hunted(bug.name, gap=gap)
             else:
-                counts.append(count)
+                found = hunt.look_for(bug, target)
+                missed += not found.kind
+                if found.kind:
+                    counts.append(found.seeds)
+            if arguments.record:
+                with KEPT.open("ab") as file:
+                    file.write(msgspec.json.encode(found) + b"\n")
     median = statistics.median(counts) if counts else 0
     print(f"{len(counts)} of {len(counts) + missed} bugs found, the median after {median:g} seeds")
     return int(missed > 0)
+
+
+PLANTED: Final = "the planted bug"
+"""Counts how often the code of a bug has run, beside the points of the library."""
+
+
+class Counted(Patches):
+    """Patches that count how often they are used. A value that is no function counts as used."""
+
+    def set(self, owner: Any, name: Any, value: Any) -> None:
+        """See `Patches.set`."""
+        if inspect.isfunction(value):
+            super().set(owner, name, _counted(value))
+        elif isinstance(value, property) and value.fget is not None:
+            super().set(owner, name, property(_counted(value.fget)))
+        else:
+            points[PLANTED] += 1
+            super().set(owner, name, value)
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def counted(*args: Any, **fields: Any) -> Any:
+        points[PLANTED] += 1
+        return function(*args, **fields)
+
+    return counted
+
+
+class Hunted(msgspec.Struct, omit_defaults=True):
+    """What came of looking for a bug: in how many seeds, the seed that found it and as what, or why none did.
+
+    Attributes:
+        gap: What is not simulated, or what a search without success has shown.
+    """
+
+    bug: str
+    target: str = ""
+    seeds: int = 0
+    seed: int = 0
+    kind: str = ""
+    gap: str = ""
+    ops: int = 0
 
 
 class Hunt:
@@ -244,9 +331,9 @@ class Hunt:
         self._plan = Plan.parse(arguments.plan or [])
         self._clean: dict[tuple[str, int], bool] = {}
 
-    def seeds_until_found(self, bug: Bug, target: str) -> int | None:
-        """Plant a bug in one seed after the other, and print in which it is found; None if in none."""
-        tried = 0
+    def look_for(self, bug: Bug, target: str) -> Hunted:
+        """Plant a bug in one seed after the other until it is found."""
+        tried = reached = 0
         for number in range(self._arguments.seeds or SEEDS):
             seed, ops = self._arguments.first + number, self._arguments.ops or self._ops[target]
             job = Job(target, seed, self._plan, ops)
@@ -254,13 +341,17 @@ class Hunt:
             if result.findings and not self._is_clean(job):
                 continue
             tried += 1
+            reached += result.points.get(PLANTED, 0)
             if result.findings:
                 finding = result.findings[0]
                 text = " ".join(finding.text.split())[:90]
                 print(f"{target:<8} after {tried:>3} seeds  {bug.name}: {finding.kind}: {text}", flush=True)
-                return tried
-        print(f"{target:<8} not in {tried:>2} seeds  {bug.name}", flush=True)
-        return None
+                return Hunted(bug.name, target, tried, seed, kind=finding.kind, ops=ops)
+            if tried >= NEVER and not reached:
+                break
+        runs = "" if reached else ", its code never ran"
+        print(f"{target:<8} not in {tried:>2} seeds  {bug.name}{runs}", flush=True)
+        return Hunted(bug.name, target, tried, gap="" if reached else "its code never ran", ops=ops)
 
     def _is_clean(self, job: Job) -> bool:
         place = (job.target, job.seed)
@@ -269,7 +360,8 @@ class Hunt:
         return self._clean[place]
 
 
-def _chosen(arguments: argparse.Namespace, bugs: Mapping[str, Bug]) -> Iterator[tuple[Bug, str]]:
+def _chosen(arguments: argparse.Namespace, bugs: Mapping[str, Bug]) -> Iterator[tuple[Bug, str | None, str]]:
+    """The bugs to look for, with their targets, or with what is not simulated."""
     for bug in bugs.values():
         subject = bug.plant.__module__.rpartition(".")[2]
         target = ELSEWHERE.get(bug.name) or WHERE.get(subject)
@@ -277,10 +369,10 @@ def _chosen(arguments: argparse.Namespace, bugs: Mapping[str, Bug]) -> Iterator[
             continue
         gap = GAPS.get(bug.name) or (None if target else f"what {subject} is about")
         if gap is not None:
-            print(f"not simulated: {gap:<40} {bug.name}")
-        elif target is not None and arguments.target in {None, target}:
-            yield bug, target
+            yield bug, None, gap
+        elif arguments.target in {None, target}:
+            yield bug, target, ""
 
 
 def _planted(bug: Bug) -> Callable[[], None]:
-    return lambda: bug.plant(Patches())
+    return lambda: bug.plant(Counted())

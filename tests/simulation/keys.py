@@ -568,7 +568,7 @@ class Fences(Subject):
         asked.token, asked.end = token, self.run.now()
         for _ in range(chance.randrange(1, 5)):
             await asyncio.sleep(chance.uniform(0, 0.15))
-            write = FencedWrite(token, self.run.now(), live=chance.random() < 0.1)
+            write = FencedWrite(token, self.run.now(), live=chance.random() < 0.3)
             fence: dict[str, Any] = {"fence": {"lock": "lock", "token": token, "live": write.live}}
             if chance.random() < 0.5:
                 fence["request_id"] = f"f{chance.getrandbits(48)}"
