@@ -179,6 +179,36 @@ async def test_a_call_of_a_tool_over_stdio_is_audited_with_its_trace(here: Serve
     assert [record.key for record in page.records] == ["a"]
 
 
+async def test_a_memory_over_mcp_is_audited_with_the_trace(here: Served) -> None:
+    """The tools of a memory take the trace of a call as all others do."""
+    async with agent_over_http(here, None, path="/mcp/memory/kv/trivia", mode=MODERN) as caller:
+        meta: Any = {"traceparent": PARENT}
+        entities = [{"name": "Ada", "entityType": "person", "observations": ["plays"]}]
+        result = await caller.client.call_tool("create_entities", {"entities": entities}, meta=meta)
+        assert not result.is_error, result
+        await caller.client.call_tool("read_graph", {})
+    records = (await here.store.audit("kv/trivia").log()).records
+    assert {record.trace_id for record in records if record.op == "set"} == {TRACE}
+
+
+@pytest.mark.parametrize("path", ["/mcp/kv/trivia", "/mcp/memory/kv/trivia"])
+async def test_an_illegal_trace_over_mcp_is_dropped_quietly(
+    here: Served, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    """Whatever stands in the `_meta` of a call, the call is answered and no library logs the text of it."""
+    caplog.set_level(logging.DEBUG)
+    illegal = ("nonsense\nlevel=error", "nonsense=" * 2_000, "nonsense=1,nonsense=2", None, 1, ["nonsense"])
+    tool, fields = ("put", {"key": "a", "value": 1}) if path == "/mcp/kv/trivia" else ("read_graph", {})
+    async with agent_over_http(here, None, path=path, mode=MODERN) as caller:
+        for text in illegal:
+            for name in ("traceparent", "tracestate", "baggage"):
+                meta: Any = {"traceparent": PARENT, name: text}
+                result = await caller.client.call_tool(tool, fields, meta=meta)
+                assert not result.is_error, result
+    logged = [record for record in caplog.records if not record.name.startswith(("mcp.client", "httpx"))]
+    assert not [record for record in logged if "nonsense" in record.getMessage()]
+
+
 async def test_reads_and_refusals(here: Served, collected: Collected) -> None:
     """A get shows the engine's work in its request. A refusal has its code; only a fault is an error."""
     await ask(here.bus, "db.kv.trivia.get", {"key": "a"}, {"traceparent": PARENT})

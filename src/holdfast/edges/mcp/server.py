@@ -16,7 +16,6 @@ import mcp_types as types
 import msgspec
 from mcp.server import Server
 from mcp.shared.exceptions import MCPError
-from msgspec import UNSET
 
 import holdfast
 from holdfast import rules, tracing
@@ -30,9 +29,9 @@ from holdfast.wire.errors import error_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from mcp.server import ServerRequestContext
+    from mcp.server.context import CallNext, HandlerResult
 
     from holdfast.edges.mcp.bypass import SdkBypass
     from holdfast.edges.mcp.callers import ToolCaller
@@ -110,7 +109,7 @@ class Handlers:
 
     def server(self) -> Server[Any]:
         """Return the server."""
-        return Server(
+        server: Server[Any] = Server(
             NAME,
             version=holdfast.__version__,
             title="Holdfast",
@@ -127,6 +126,8 @@ class Handlers:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
+        follow_traces(server)
+        return server
 
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -140,8 +141,7 @@ class Handlers:
             raise MCPError(types.INVALID_PARAMS, _no_tool(caller, params.name))
         try:
             payload = caller.bypass.arguments(params.arguments or {})
-            with _traced(ctx):
-                answer = await tool.run(caller, payload, caller.writer or client_name(ctx))
+            answer = await tool.run(caller, payload, caller.writer or client_name(ctx))
         except HoldfastError as error:
             return refusal(caller.bypass, error)
         return success(caller.bypass, answer)
@@ -152,8 +152,7 @@ class Handlers:
         caller, cursor = self._caller(ctx), None if params is None else params.cursor
         uris = resources.ResourceUris(caller.kv)
         try:
-            with _traced(ctx):
-                keys, following = await resources.page_of(caller, cursor)
+            keys, following = await resources.page_of(caller, cursor)
         except HoldfastError as error:
             raise _protocol_error(error) from None
         listed = [types.Resource(name=key, uri=uris.uri(key), mime_type=resources.MIME) for key in keys]
@@ -177,8 +176,7 @@ class Handlers:
         self, ctx: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         try:
-            with _traced(ctx):
-                text = await resources.content_of(self._caller(ctx), params.uri)
+            text = await resources.content_of(self._caller(ctx), params.uri)
         except HoldfastError as error:
             raise _protocol_error(error) from None
         if text is None:
@@ -253,10 +251,18 @@ def _input_schema_of(name: str) -> dict[str, Any] | None:
     return None if tool is None else shown(tool).input_schema
 
 
-def _traced(ctx: Context) -> AbstractContextManager[None]:
-    """Make calls belong to the trace of a request: to the SDK's span in it, or to that of its caller."""
-    trace = tracing.current()
-    return tracing.use(tracing.of_meta(ctx.meta) if trace is UNSET else trace)
+def follow_traces(server: Server[Any]) -> None:
+    """Make the calls of each request belong to its trace.
+
+    This takes the place of what the SDK does about traces: that would log what is illegal in the `_meta` of a
+    caller, and put a span of its own around ours.
+    """
+    server.middleware[:] = [_traced]
+
+
+async def _traced(ctx: Context, call_next: CallNext) -> HandlerResult:
+    with tracing.use(tracing.of_meta(ctx.meta)):
+        return await call_next(ctx)
 
 
 def client_name(ctx: Context) -> str | None:
