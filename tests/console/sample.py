@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 PIXEL: Final = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAIklEQVR42mNgYPiPA6FL4NKBUwK7BqoahcsoBlx2YHUVAPX3X6G/jrHDAAAA"
-    "AElFTkSuQmCC"
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAJUlEQVR42mN48OENBHFnxwIRnMsAF0JGeCUwRSEItwTpduByLgB7HVr1kKnG1QAA"
+    "AABJRU5ErkJggg=="
 )
 """A small image."""
 LEADERS: Final = (("ada", 4120), ("grace", 3980), ("edsger", 2875), ("barbara", 2610), ("alan", 1999))

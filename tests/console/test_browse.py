@@ -33,6 +33,23 @@ async def test_namespaces_of_operators_and_tokens(closed: Served) -> None:
     assert [one["namespace"] for one in found["namespaces"]] == ["kv/trivia", "table/trivia", "blob/trivia"]
 
 
+async def test_namespaces_say_what_is_audited_and_nearly_full(closed: Served) -> None:
+    """The list of all namespaces has the audit and the nearest quota of each, whoever looks."""
+    for name, policy in (("audited", {"audit": True}), ("full", {"quota_keys": 1}), ("plain", {})):
+        await fill(closed, "a", plugin=name)
+        await closed.store.set_policy(f"kv/{name}", policy)
+    operator = (await closed.store.tokens().create(operator=True)).token
+    found = await page(closed, "/ui/kv", Authorization=f"Bearer {operator}")
+    shown = [(one["audit"], one["quota"] and one["quota"]["share"]) for one in found["namespaces"]]
+    assert shown == [(True, None), (False, 1.0), (False, None)]
+    own = (await closed.store.tokens().create(plugin="full")).token
+    found = await page(closed, "/ui/kv", Authorization=f"Bearer {own}")
+    assert [one["quota"] and one["quota"]["of"] for one in found["namespaces"]] == ["keys", None, None]
+    blind = (await closed.store.tokens().create(plugin="full", verbs=["get"])).token
+    found = await page(closed, "/ui/kv", Authorization=f"Bearer {blind}")
+    assert found["namespaces"][0] == {"namespace": "kv/full", "href": "/ui/kv/full"}
+
+
 async def test_a_list_has_no_values_where_a_look_needs_a_reason(here: Served) -> None:
     """Rows have what one needs to choose: size, version, writer, times and purpose, and no value."""
     await here.store.set_policy("kv/trivia", {"audit": True})

@@ -128,7 +128,12 @@ async def test_the_trace_of_a_request_is_shown(
     window = await enter()
     page = await window.open("/ui/inbox?namespace=kv%2Ftraced&tab=slow")
     await expect(page.get_by_role("cell", name=trace)).to_be_visible()
-    page = await window.open(f"/ui/audit?namespace=kv%2Ftraced&trace_id={trace}")
+    await console.store.kv("traced").set("b", 1)
+    page = await window.open("/ui/audit?namespace=kv%2Ftraced")
+    await expect(page.get_by_role("button", name=re.compile("More about record"))).to_have_count(3)
+    await page.get_by_label("Trace").fill(trace)
+    await page.get_by_role("button", name="Filter").click()
+    await page.wait_for_url(re.compile(f"trace_id={trace}"))
     await page.get_by_role("button", name=re.compile("More about record")).click()
     await expect(page.get_by_text(trace)).to_be_visible()
 

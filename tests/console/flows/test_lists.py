@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from playwright.async_api import expect
 
 import holdfast
+from tests.browser import NARROW
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +49,22 @@ async def test_keys_open_the_filter_and_rows(service: Served, look: Look) -> Non
     await page.keyboard.press("/")
     await page.wait_for_url("**/ui/kv")
     await expect(page.get_by_label("Filter")).to_be_focused()
+
+
+async def test_a_narrow_list_has_values_too(service: Served, look: Look) -> None:
+    """In a narrow window a value is below its key, in rows that do not overlap, and a click opens one."""
+    await service.store.kv("narrow").set_many(
+        [
+            {"key": f"k{number:02}", "value": f"text of {number}", "semantics": {"purpose": "note"}}
+            for number in range(40)
+        ]
+    )
+    page = (await look("/ui/kv/narrow", size=NARROW)).page
+    key, text, below = (page.get_by_text(one, exact=True) for one in ("k01", '"text of 1"', "k02"))
+    tops = [(await one.bounding_box() or {})["y"] for one in (key, text, below)]
+    assert tops == sorted(set(tops))
+    await key.click()
+    await expect(page.locator("div.value")).to_contain_text("text of 1")
 
 
 async def test_deleting_below_a_prefix(service: Served, look: Look) -> None:

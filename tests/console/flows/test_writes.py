@@ -68,6 +68,8 @@ async def test_an_item_is_created_edited_and_deleted(service: Served, look: Look
     assert item is not None
     assert item.value == {"game": "chess", "at": 7, "level": 3, "points": LONG}
     await expect(page.locator("tbody").last).to_contain_text("console:edit")
+    await expect(page.locator(".facts")).to_contain_text("Writerconsole:edit")
+    await expect(page.locator(".facts")).to_contain_text("Stored size59 B")
     await page.get_by_role("button", name="Expiry").click()
     await page.get_by_label("After").fill("soon")
     await expect(page.get_by_role("button", name="Save")).to_be_disabled()

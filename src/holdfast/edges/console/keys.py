@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.clock import instant
 from holdfast.cursors import cursor_after
-from holdfast.edges.console.overview import headed, measured
+from holdfast.edges.console.overview import headed, measured, with_quotas
 from holdfast.edges.console.visits import beginning, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
 from holdfast.errors import HoldfastError, ValidationError
@@ -124,21 +124,27 @@ async def namespaces(visit: Visit) -> dict[str, Any]:
     if not visit.operator:
         assert visit.token is not None
         names = [name for family in visit.own_families if visit.fits(name := f"{family}/{visit.token.owner}")]
-        own = [{"namespace": name, "href": href(name)} for name in names]
+        own = [await _own(visit, name) for name in names]
         return {"namespaces": own, "cursor": None, "filter": visit.filter}
     rows: list[dict[str, Any]] = []
     cursor = visit.query.get("cursor") or None
     for _ in range(FILTERED_STEPS):
-        listed = await visit.operators("namespaces", limit=1_024, cursor=cursor)
+        listed = await visit.operators("namespaces", limit=PAGE, cursor=cursor)
         cursor = listed["cursor"]
         rows += [
-            measured(one) | {"href": href(one["namespace"])}
-            for one in listed["namespaces"]
-            if visit.fits(one["namespace"])
+            await with_quotas(visit, one) for one in listed["namespaces"] if visit.fits(one["namespace"])
         ]
         if cursor is None or len(rows) >= PAGE:
             break
-    return {"namespaces": rows, "cursor": cursor, "filter": visit.filter}
+    shown = [one | {"href": href(one["namespace"])} for one in rows]
+    return {"namespaces": shown, "cursor": cursor, "filter": visit.filter}
+
+
+async def _own(visit: Visit, namespace: str) -> dict[str, Any]:
+    """Return a namespace of the visitor's token, with what it holds if the token allows that."""
+    stats = await permitted(visit.call(family_of(namespace), owner_of(namespace), "stats"))
+    shown = {"namespace": namespace} if stats is None else measured(stats)
+    return shown | {"href": href(namespace)}
 
 
 async def keys(visit: Visit) -> dict[str, Any]:

@@ -41,7 +41,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
     health = await visit.parts.health.report()
     listed = await visit.operators("namespaces", limit=1_024)
     largest = sorted(listed["namespaces"], key=lambda one: -one["kept_bytes"])
-    namespaces = [await _with_quotas(visit, one) for one in largest[:MOST_NAMESPACES]]
+    namespaces = [await with_quotas(visit, one) for one in largest[:MOST_NAMESPACES]]
     instances = visit.parts.instances.shown()
     matters = [
         *_unready_parts(health),
@@ -80,7 +80,8 @@ async def _own(visit: Visit) -> dict[str, Any]:
     }
 
 
-async def _with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
+async def with_quotas(visit: Visit, stats: dict[str, Any]) -> dict[str, Any]:
+    """Return what a page shows of a namespace, of which an operator's list has said what it holds."""
     return measured(await permitted(visit.operators("stats", namespace=stats["namespace"])) or stats)
 
 

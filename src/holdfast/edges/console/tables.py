@@ -105,6 +105,7 @@ async def item(visit: Visit) -> dict[str, Any]:
         raise KeyNotFound("there is no such item", field="partition")
     revealed = reveals or visit.shows(reveal, "table", plugin, "reveal_item")
     shown = _shown(about, stored["item"], stored["version"], stored["expires_at"], values=False)
+    shown["size"] = len(msgspec.json.encode(stored["item"]))
     if revealed:
         shown |= {"value": stored["item"], "text": _text(stored["item"])}
     history = await _history(visit, plugin, about, key, version=stored["version"], values=revealed)

@@ -15,6 +15,7 @@ const FIELDS = [
   ["op", "Operation", "revealed"],
   ["since", "From", "2026-11-16"],
   ["until", "Until", ""],
+  ["trace_id", "Trace", ""],
 ];
 
 /** Verifies all records. Each call looks at up to 10,000, so that the page can say how far it is. */
@@ -73,7 +74,7 @@ function Record({ record, now }) {
       <td class="num">${number(record.number)}</td>
       <td><${When} at=${record.at} now=${now} /></td>
       <td><${Tag} tone=${TONES[record.op]}>${record.op}<//></td>
-      <td class="key lead">${record.key}</td>
+      <td class="key lead">${record.key || html`<span class="muted">the namespace</span>`}</td>
       <td class="num">${record.version_before ?? "–"} → ${record.version}</td>
       <td class="key">${record.writer}</td>
       <td>${record.purpose || html`<span class="muted">–</span>`}</td>

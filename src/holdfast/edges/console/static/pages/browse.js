@@ -12,6 +12,8 @@ export const title = (doc) => doc?.namespace || "Browse";
 export const crumbs = () => [["Browse", "/ui/kv"]];
 
 const ROW = 34;
+const TWO_LINES = 54; // with the value below the key, in a narrow window
+const NARROW = matchMedia("(max-width: 760px)");
 const SORTS = [
   ["key", "Key"],
   ["size", "Largest"],
@@ -54,13 +56,12 @@ function Tree({ doc, href }) {
 
 function Row({ one, doc, now, picks }) {
   const left = one.expires_at && (Date.parse(one.expires_at) - now) / 1000;
-  return html`<div role="listitem" class="key-row" key=${one.key}>
+  return html`<div role="listitem" class=${one.text == null ? "key-row" : "key-row valued"} key=${one.key}>
     ${picks && html`<${Pick} picks=${picks} row=${one} label=${one.name} />`}
-    <a data-row class="key" href=${entryHref(doc.family, doc.owner, one.name)} title=${one.key}>${one.name}</a>
+    <span class="key named"><a data-row href=${entryHref(doc.family, doc.owner, one.name)} title=${one.key}>${one.name}</a>${one.purpose && html` <${Tag}>${one.purpose}<//>`}</span>
     ${one.text != null && html`<span class="key-text" title=${one.text}>${one.text}</span>`}
     <span class="key-meta">
-      ${one.purpose && html`<${Tag}>${one.purpose}<//>`}
-      <span class="writer" title="last writer">${one.last_writer}</span>
+      <span class="writer" title=${`written by ${one.last_writer}`}>${one.last_writer}</span>
       <span class="num size" title="size of the value">${bytes(one.size)}</span>
       <span class="num" title=${`version ${one.version}`}>${ago(one.updated_at, now)}</span>
       <span class=${left != null && left < 3600 ? "num warn-text" : "num"}>
@@ -107,6 +108,17 @@ function VirtualList({ rows, height, row, more, label }) {
       ${rows.slice(first, last).map((one, number) => row(one, first + number))}
     </div>
   </div>`;
+}
+
+/** Whether the window is narrow. */
+function useNarrow() {
+  const [narrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const changed = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", changed);
+    return () => NARROW.removeEventListener("change", changed);
+  }, []);
+  return narrow;
 }
 
 /** Counts all keys below a prefix, part by part, when the person asks for it. */
@@ -237,6 +249,7 @@ export default function Browse({ doc, href, go, reload }) {
   const [failed, setFailed] = useState(null);
   const [dialog, setDialog] = useState(null);
   const chosen = useChosen(rows, (one) => one.key);
+  const narrow = useNarrow();
   const picks = doc.may?.includes("delete") ? chosen : null;
 
   useEffect(() => {
@@ -305,7 +318,7 @@ export default function Browse({ doc, href, go, reload }) {
                   <span class="writer">Writer</span><span class="num size">Stored size</span><span class="num">Updated</span><span class="num">Expires</span>
                 </span>
               </div>
-              <${VirtualList} rows=${rows} height=${ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${now} picks=${picks} />`} />`
+              <${VirtualList} rows=${rows} height=${narrow && rows[0].text != null ? TWO_LINES : ROW} label="Keys" more=${automatic} row=${(one) => html`<${Row} key=${one.key} one=${one} doc=${doc} now=${now} picks=${picks} />`} />`
           : html`<${Empty} title=${filtering ? "No key matches" : "There are no keys here"}>
               ${cursor ? `${number(looked)} keys were searched so far.` : filtering ? "Try another part of a key." : "Write one with set, or choose another prefix."}
             <//>`}

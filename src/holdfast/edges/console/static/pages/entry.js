@@ -96,7 +96,7 @@ const TONES = { set: "good", deleted: "bad", expired: "warn", restored: "good", 
 
 function History({ doc }) {
   if (doc.history == null) return html`<p class="muted">Your token does not allow the verb <code>history</code>.</p>`;
-  if (!doc.history.length) return html`<p class="muted">The journal has no changes of this key any more.</p>`;
+  if (!doc.history.length) return html`<p class="muted">The journal has no change of this key.</p>`;
   return html`<div class="scroll"><table class="history">
     <thead><tr><th class="num">Version</th><th>Change</th><th>Writer</th><th>When</th><th>Request</th></tr></thead>
     <tbody>
@@ -163,10 +163,7 @@ function Value({ text }) {
   const value = useMemo(() => parsed(text), [text]);
   const searchable = text.length > 80;
   return html`<div>
-    <div class="value-bar">
-      ${searchable && html`<input type="search" aria-label="Search in the value" placeholder="search in the value" value=${needle} onInput=${(event) => setNeedle(event.target.value.toLowerCase())} />`}
-      <${Copy} text=${pretty(text)} label="Copy value" />
-    </div>
+    ${searchable && html`<div class="value-bar"><input type="search" aria-label="Search in the value" placeholder="search in the value" value=${needle} onInput=${(event) => setNeedle(event.target.value.toLowerCase())} /></div>`}
     <div class="value json" tabindex="0" role="region" aria-label="Value"><${Node} name=${null} value=${value} depth=${0} needle=${needle} /></div>
   </div>`;
 }
@@ -248,7 +245,7 @@ export default function Entry({ doc, href, reload }) {
       <${Section}
         title="Value"
         id="value-card"
-        aside=${shown && html`<span><span class="muted">version ${shown.version}</span>${!open && html` <button type="button" class="quiet" onClick=${() => setRevealed(null)}>Hide</button>`}</span>`}
+        aside=${shown && html`<span><span class="muted">version ${shown.version}</span> <${Copy} text=${pretty(shown.text)} label="Copy value" />${!open && html` <button type="button" class="quiet" onClick=${() => setRevealed(null)}>Hide</button>`}</span>`}
       >
         ${stale &&
         html`<p class="note-line" role="status">

@@ -113,7 +113,7 @@ function Letters({ part, now, reload }) {
       </tr>`}
     />
     ${looked &&
-    html`<${Confirm} title=${`Letter ${looked.number}`} action="Retry" onClose=${() => setLooked(null)} onYes=${() => (retry(looked), setLooked(null))}>
+    html`<${Confirm} title=${`Letter ${looked.number}`} action="Retry" harmless onClose=${() => setLooked(null)} onYes=${() => (retry(looked), setLooked(null))}>
       <${Request} key=${looked.number} letter=${looked} />
     <//>`}
     ${bulk &&

@@ -4,7 +4,7 @@ import { html, useState } from "../vendor/preact.js";
 import { Reveal, useAction } from "../parts/actions.js";
 import { Diff } from "../parts/diff.js";
 import { Edit, itemOf, Step } from "../parts/edit.js";
-import { bytes, number, withQuery } from "../parts/format.js";
+import { bytes, time, withQuery } from "../parts/format.js";
 import { page as fetchPage } from "../parts/net.js";
 import { Copy, Countdown, Problem, Section, Tag, Version, When } from "../parts/ui.js";
 
@@ -60,6 +60,7 @@ export default function Item({ doc: masked, href, go, reload }) {
   const may = (verb) => doc.may.includes(verb);
   const close = () => setDialog(null);
   const why = shown?.why;
+  const last = doc.history?.find((one) => one.version === item.version); // the journal may have forgotten it
 
   const look = (reason) => fetchPage(withQuery(href, { reveal: "1", why: reason }));
   const show = (revealed, reason) => setShown({ ...revealed, why: reason });
@@ -90,6 +91,8 @@ export default function Item({ doc: masked, href, go, reload }) {
       <dl class="facts">
         ${Object.entries(item.key).map(([name, part]) => html`<div key=${name}><dt>${name}</dt><dd class="key">${String(part)}</dd></div>`)}
         <div><dt>Version</dt><dd><${Version} version=${item.version} /></dd></div>
+        ${last && html`<div><dt>Writer</dt><dd class="key">${last.last_writer}</dd></div><div><dt>Updated</dt><dd>${time(last.at)}</dd></div>`}
+        <div><dt>Stored size</dt><dd>${bytes(item.size)}</dd></div>
         <div><dt>Expires</dt><dd><${Countdown} at=${item.expires_at} skew=${doc.now - Date.now()} /></dd></div>
       </dl>
     <//>

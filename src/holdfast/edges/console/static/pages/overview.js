@@ -2,9 +2,9 @@
 
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { Charts, Ranges } from "../parts/charts.js";
-import { bytes, namespaceHref, number, withQuery } from "../parts/format.js";
+import { bytes, number, withQuery } from "../parts/format.js";
 import { call } from "../parts/net.js";
-import { announce, Problem, Quota, Section, Tag, useEvery, When } from "../parts/ui.js";
+import { announce, Held, Problem, Section, Tag, useEvery } from "../parts/ui.js";
 
 export const title = () => "Overview";
 
@@ -90,27 +90,6 @@ const counted = (matters) =>
     .map(([severity, many]) => `${number(many)} ${severity}${severity === "warning" && many > 1 ? "s" : ""}`)
     .join(", ");
 
-function Namespaces({ rows, now }) {
-  return html`<div class="scroll"><table class="held">
-    <thead><tr><th>Namespace</th><th class="num">Keys</th><th class="num">Stored size</th><th>Quota</th><th>Updated</th></tr></thead>
-    <tbody>
-      ${rows.map((one) => {
-        const href = namespaceHref(one.namespace);
-        return html`<tr key=${one.namespace}>
-          <td class="key">
-            ${href ? html`<a data-row href=${href}>${one.namespace}</a>` : one.namespace}
-            ${one.audit && html` <${Tag}>audited<//>`}
-          </td>
-          <td class="num">${number(one.keys)}</td>
-          <td class="num">${bytes(one.kept_bytes)}</td>
-          <td><${Quota} quota=${one.quota} /></td>
-          <td><${When} at=${one.changed_at} now=${now} /></td>
-        </tr>`;
-      })}
-    </tbody>
-  </table></div>`;
-}
-
 function Errors({ rows }) {
   if (!rows.length) return html`<p class="fine"><span class="dot"></span>No request was refused since the start.</p>`;
   return html`<div class="scroll"><table>
@@ -158,7 +137,7 @@ export default function Overview({ doc, href, go, reload }) {
       id="namespaces"
       aside=${html`<span class="muted">${number(doc.totals.keys)} keys, ${bytes(doc.totals.kept_bytes)} in ${number(doc.totals.namespaces)}</span>`}
     >
-      <${Namespaces} rows=${doc.namespaces} now=${doc.now} />
+      <${Held} rows=${doc.namespaces} now=${doc.now} />
       ${doc.more_namespaces && html`<p class="muted">The largest are shown. <a href="/ui/kv">Browse all</a></p>`}
     <//>`}
     ${operator && !first && html`<${Section} title="Refused requests" id="errors"><${Errors} rows=${doc.errors} /><//>`}

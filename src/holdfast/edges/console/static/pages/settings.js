@@ -26,7 +26,7 @@ export default function Settings({ doc, href, go }) {
     <${Section} id="settings" title="Settings" aside=${html`<span class="muted">read at the start; credentials are masked</span>`}>
       ${!rows.length && html`<p class="muted">No setting matches.</p>`}
       ${rows.length > 0 &&
-      html`<${Rows}><table>
+      html`<${Rows}><table class="settings">
         <thead><tr><th>Setting</th><th>Value</th><th>Comes from</th></tr></thead>
         <tbody>
           ${rows.map(

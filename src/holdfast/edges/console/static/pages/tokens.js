@@ -65,7 +65,7 @@ function Make({ readers, reload }) {
         <div>
           <label for="may">It may</label>
           <select id="may" onChange=${(event) => setMay(event.target.value)}>
-            <option value="read" selected=${may === "read"}>read everything, values too</option>
+            <option value="read" selected=${may === "read"}>read only</option>
             <option value="all" selected=${may === "all"}>read and write</option>
             <option value="some" selected=${may === "some"}>use these verbs</option>
           </select>

@@ -23,13 +23,13 @@ export function useAction() {
   return [run, state.error, state.busy, () => setState({ busy: false, error: null })];
 }
 
-/** A question before something that can't be undone. */
-export function Confirm({ title, action, error, busy, onYes, onClose, children }) {
+/** A question before something that can't be undone, or that is `harmless`. */
+export function Confirm({ title, action, error, busy, harmless, onYes, onClose, children }) {
   return html`<${Dialog} title=${title} onClose=${onClose}>
     ${children}
     ${error && html`<${Problem} error=${error} />`}
     <div class="actions">
-      <button type="button" class="danger" disabled=${busy} onClick=${onYes}>${action}</button>
+      <button type="button" class=${harmless ? "primary" : "danger"} disabled=${busy} onClick=${onYes}>${action}</button>
       <button type="button" onClick=${onClose}>Cancel</button>
     </div>
   <//>`;

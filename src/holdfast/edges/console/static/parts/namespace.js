@@ -76,7 +76,7 @@ function Export({ doc, head, onClose }) {
     }
   };
   return html`<${Dialog} wide title=${`Export ${head.namespace}`} onClose=${() => (control.current?.abort(), onClose())}>
-    ${direct && html`<p>A file with one line of JSON for each of ${number(head.keys)} entries, which <code>holdfast import</code> reads.</p>`}
+    ${direct && html`<p>A file with a line of JSON for each entry (${number(head.keys)} now), which <code>holdfast import</code> reads.</p>`}
     ${!direct && family !== "table" && html`<p>Looking at values here needs a reason for each, so the console exports none. A caller who may read them can use the command.</p>`}
     ${family === "table" && html`<p>The command writes all tables of the plugin with their definitions, indexes and items.</p>`}
     <p class="label">Command <${Copy} text=${command} /></p>

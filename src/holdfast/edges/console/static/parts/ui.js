@@ -1,7 +1,7 @@
 // Small parts that several pages use.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { ago, bytes, number, span, time } from "./format.js";
+import { ago, bytes, namespaceHref, number, span, time } from "./format.js";
 
 /** Say something to a screen reader, and show it for a moment unless it is quiet. */
 export function announce(text, { quiet = false } = {}) {
@@ -58,6 +58,26 @@ export function Quota({ quota }) {
     <${Meter} share=${quota.share} label=${label} /><span class=${tone}>${label}</span>
   </span>`;
 }
+
+/** What namespaces hold, with their quotas. A token may not allow to see that. */
+export const Held = ({ rows, now }) => html`<div class="scroll"><table class="held">
+  <thead><tr><th>Namespace</th><th class="num">Keys</th><th class="num">Stored size</th><th>Quota</th><th>Updated</th></tr></thead>
+  <tbody>
+    ${rows.map((one) => {
+      const href = namespaceHref(one.namespace);
+      return html`<tr key=${one.namespace}>
+        <td class="key">
+          ${href ? html`<a data-row href=${href}>${one.namespace}</a>` : one.namespace}
+          ${one.audit && html` <${Tag}>audited<//>`}
+        </td>
+        <td class="num">${number(one.keys)}</td>
+        <td class="num">${bytes(one.kept_bytes)}</td>
+        <td>${one.keys == null ? "–" : html`<${Quota} quota=${one.quota} />`}</td>
+        <td><${When} at=${one.changed_at} now=${now} /></td>
+      </tr>`;
+    })}
+  </tbody>
+</table></div>`;
 
 /** Copies a text. */
 export function Copy({ text, label = "Copy" }) {
