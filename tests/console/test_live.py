@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.clock import ManualClock
+from holdfast.edges.console import keys as key_pages
 from tests.console.visiting import log_in, page, refused
 from tests.edges.http.ground import served
 
@@ -95,6 +96,41 @@ async def test_live_changes_are_filtered_by_the_address(here: Served) -> None:
         assert sorted(one["key"] for one in found["changes"]) == sorted(keys), query
 
 
+async def test_changes_of_items_and_blobs(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items of all tables of a plugin and blobs are followed as keys are: each change once, in order."""
+    monkeypatch.setattr(key_pages, "MOST_CHANGES", 3)
+    tables = here.store.tables("shop")
+    await tables.create_table("orders", partition_key=("customer", "string"), sort_key=("at", "number"))
+    await tables.create_table("stock", partition_key=("id", "string"))
+    first = await page(here, "/ui/live")
+    assert first["changes"] == []
+    for number in range(7):
+        await tables.put_item("orders", {"customer": "ada", "at": number})
+        if number % 3 == 0:
+            await tables.put_item("stock", {"id": f"s{number}"})
+    await tables.delete_item("stock", "s0")
+    await here.store.blobs("shop").put("logo.png", b"x")
+    seen: list[tuple[str, str, str]] = []
+    since, calls, behind = first["since"], 0, True
+    while behind:
+        answer = await page(here, f"/ui/live?since={since}")
+        since, behind, calls = answer["since"], answer["behind"], calls + 1
+        seen += [(one["namespace"], one["key"], one["op"]) for one in answer["changes"]]
+    assert calls > 2
+    items = [(key, op) for namespace, key, op in seen if namespace == "table/shop"]
+    orders = [(f"orders · ada · {number}", "set") for number in range(7)]
+    for number in (6, 3, 0):
+        orders.insert(number + 1, (f"stock · s{number}", "set"))
+    assert items == [*orders, ("stock · s0", "deleted")]
+    assert ("blob/shop", "logo.png", "set") in seen
+    narrowed = await page(here, "/ui/live?namespace=table/shop&op=deleted&prefix=stock")
+    assert [one["key"] for one in narrowed["changes"]] == ["stock · s0"]
+    assert {"blob/shop", "table/shop"} <= set(narrowed["namespaces"])
+    await tables.drop_table("orders")
+    await tables.drop_table("stock")
+    assert (await page(here, f"/ui/live?since={since}"))["behind"] is False
+
+
 async def test_a_gap_is_reported(here: Served) -> None:
     """If the journal does not have what would come next, as after a restored backup, the answer says so."""
     await here.store.kv("a").set("k", 1)
@@ -104,7 +140,7 @@ async def test_a_gap_is_reported(here: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["since=x", "since=kv/a:-1", "since=:1", "namespace=nothing", "namespace=table/a"]
+    "query", ["since=x", "since=kv/a:-1", "since=:1", "namespace=nothing", "namespace=other/a"]
 )
 async def test_a_wrong_address_is_refused(here: Served, query: str) -> None:
     """An address that has another form is refused with what would be right."""

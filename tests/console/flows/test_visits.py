@@ -128,6 +128,18 @@ async def test_a_press_on_a_change_filters_by_it(service: Served, look: Look) ->
     await expect(page.locator(".rate rect")).to_have_count(1)
 
 
+async def test_the_live_changes_of_tables(service: Served, look: Look) -> None:
+    """The head of a plugin's tables leads to their changes, and a change of an item to the item."""
+    tables = service.store.tables("lively")
+    await tables.create_table("stock", partition_key=("id", "string"), sort_key=("at", "number"))
+    page = (await look("/ui/tables/lively")).page
+    await page.get_by_role("link", name="Live", exact=True).last.click()
+    await expect(page.get_by_label("Namespace")).to_have_value("table/lively")
+    await tables.put_item("stock", {"id": "a/b?", "at": 2**53 + 1})
+    await page.get_by_role("link", name=f"stock · a/b? · {2**53 + 1}").click()
+    await expect(page.locator("h1")).to_have_text(f"a/b? · {2**53 + 1}")
+
+
 async def test_a_page_that_is_not_there_keeps_the_frame(service: Served, look: Look) -> None:
     """A 404 has the rail, the visitor and a way back, and shows nothing of the page before."""
     await service.store.kv("framed").set("here", 1)

@@ -51,6 +51,8 @@ AGREE: Final = 4.0
 """Seconds that the servers may take to agree. Later there is no quorum, as far as the page knows."""
 PATIENCE: Final = 15.0
 """Seconds that a look may take in all."""
+SOON: Final = 1.0
+"""Seconds for which the overview waits for a look."""
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,6 +246,7 @@ class ClusterWatch:
         self._ticks = seams.monotonic if ticks is None else ticks
         self._asking = asyncio.Lock()
         self._answer: tuple[float, ClusterStatus | HoldfastError] | None = None
+        self._asked: asyncio.Task[None] | None = None
 
     @property
     def addresses(self) -> int:
@@ -265,6 +268,20 @@ class ClusterWatch:
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
+
+    async def troubles(self) -> list[str]:
+        """Return what is wrong, by the last answer. A new one is asked for, and waited for a moment alone."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.create_task(self._renew(), name="holdfast asks a cluster how it is")
+        await asyncio.wait([self._asked], timeout=SOON)
+        answer = None if self._answer is None else self._answer[1]
+        if isinstance(answer, HoldfastError):
+            return [answer.message]
+        return [] if answer is None else answer.troubles
+
+    async def _renew(self) -> None:
+        with contextlib.suppress(HoldfastError):
+            await self.status()
 
     async def _ask(self) -> ClusterStatus | HoldfastError:
         """Ask servers and nodes; return the refusal if they do not agree, which is shown again as well."""

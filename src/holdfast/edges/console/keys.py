@@ -8,6 +8,7 @@ of keys and changes, whatever a namespace holds, and says where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +20,8 @@ from holdfast.cursors import cursor_after
 from holdfast.edges.console.overview import headed, measured, with_quotas
 from holdfast.edges.console.visits import beginning, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
-from holdfast.errors import HoldfastError, ValidationError
-from holdfast.families import has_keys
+from holdfast.errors import HoldfastError, TableNotFound, ValidationError
+from holdfast.families import has_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -386,7 +387,7 @@ async def live(visit: Visit) -> dict[str, Any]:
     gaps: list[str] = []
     grown = [name for name, head in heads.items() if head != since.get(name, 0)]
     for name in grown[:MOST_FOLLOWED]:
-        page = await _changes(visit, name, since.get(name, 0))
+        page = await _changes(visit, name, since.get(name, 0), heads[name])
         if resumes and page["gap"]:
             gaps.append(name)
         since[name] = page["next"]
@@ -418,14 +419,16 @@ async def _heads(visit: Visit) -> dict[str, int]:
         token = visit.token
         assert token is not None
         namespace = f"{'kv' if token.plugin else 'semantic'}/{token.owner}"
+    if has_tables(namespace):
+        return {namespace: (await visit.call(*_place(namespace), "stats"))["version"]}
     page = await visit.call(*_place(namespace), "changes", since=0, limit=1)
     return {namespace: page["head"]}
 
 
 async def _all_heads(visit: Visit) -> dict[str, int]:
-    """Return the last version of each namespace of keys."""
+    """Return the last version of each namespace that has a page."""
     listed = await visit.operators("namespaces", limit=1_024)
-    return {one["namespace"]: one["version"] for one in listed["namespaces"] if has_keys(one["namespace"])}
+    return {one["namespace"]: one["version"] for one in listed["namespaces"] if href(one["namespace"])}
 
 
 async def _other_namespaces(visit: Visit) -> dict[str, int]:
@@ -434,8 +437,10 @@ async def _other_namespaces(visit: Visit) -> dict[str, int]:
     return await _all_heads(visit) if first and visit.operator else {}
 
 
-async def _changes(visit: Visit, namespace: str, since: int) -> dict[str, Any]:
+async def _changes(visit: Visit, namespace: str, since: int, head: int) -> dict[str, Any]:
     prefix = visit.query.get("prefix") or None
+    if has_tables(namespace):
+        return await _item_changes(visit, owner_of(namespace), since, head, prefix or "")
     try:
         return await visit.call(*_place(namespace), "changes", since=since, limit=MOST_CHANGES, prefix=prefix)
     except ValidationError:
@@ -444,9 +449,30 @@ async def _changes(visit: Visit, namespace: str, since: int) -> dict[str, Any]:
         return {"changes": [], "next": since, "gap": False}  # a prefix that this family of keys can't have
 
 
+async def _item_changes(visit: Visit, plugin: str, since: int, head: int, prefix: str) -> dict[str, Any]:
+    """Return the changes of items in all tables of a plugin, as far as those of each table are known."""
+    pages = []
+    for table in (await visit.call("table", plugin, "list_tables"))["tables"]:
+        with contextlib.suppress(TableNotFound):  # it was dropped meanwhile
+            pages.append(
+                await visit.call("table", plugin, "changes", table=table, since=since, limit=MOST_CHANGES)
+            )
+    until = min((page["next"] for page in pages), default=head)
+    named = [{"key": _item_name(one), **one} for page in pages for one in page["changes"]]
+    fitting = [one for one in named if one["version"] <= until and one["key"].startswith(prefix)]
+    changes = sorted(fitting, key=lambda one: one["version"])
+    return {"changes": changes, "next": until, "gap": any(page["gap"] for page in pages)}
+
+
+def _item_name(change: dict[str, Any]) -> str:
+    """Return an item's table and key, as people read them."""
+    parts = (change["table"], change["partition_key"], change.get("sort_key"))
+    return " · ".join(str(part) for part in parts if part is not None)
+
+
 def _place(namespace: str) -> tuple[str, str]:
-    """Return the family and the owner of a namespace of keys."""
-    if href(namespace) is None or not has_keys(namespace):
+    """Return the family and the owner of a namespace that has changes."""
+    if href(namespace) is None:
         raise ValidationError("namespace must be such as kv/trivia or semantic/acme/web", field="namespace")
     return family_of(namespace), owner_of(namespace)
 

@@ -47,6 +47,7 @@ async def overview(visit: Visit) -> dict[str, Any]:
         *_unready_parts(health),
         *_full_disk(visit),
         *_instance_troubles(visit, instances),
+        *await _cluster_troubles(visit),
         *_full_quotas(visit, namespaces),
         *await _letters(visit, largest),
     ]
@@ -209,6 +210,14 @@ def _instance_troubles(visit: Visit, instances: list[dict[str, Any]]) -> list[di
         for one in instances
         for trouble in one["troubles"]
     ]
+
+
+async def _cluster_troubles(visit: Visit) -> list[dict[str, Any]]:
+    """Return what is wrong with the cluster that the store is part of, such as a server that is gone."""
+    if visit.parts.cluster is None:
+        return []
+    show = {"label": "Show the cluster", "href": "/ui/cluster"}
+    return [_matter("cluster", WARNING, text, show) for text in await visit.parts.cluster.troubles()]
 
 
 def _full_quotas(visit: Visit, namespaces: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ function List({ doc, href, go, reload }) {
   const picks = doc.may.includes("delete") ? chosen : null;
   const upload = doc.may.includes("put") && html`<button type="button" onClick=${() => setUploading(true)}>Upload</button>`;
   return html`
-    <${NamespaceHead} doc=${doc} counted="Blobs" />
+    <${NamespaceHead} doc=${doc} counted="Blobs" lives=${doc.may.includes("changes")} />
     <${Filters} fields=${[["prefix", "Name begins with", ""]]} values=${doc} href=${href} go=${go} reset=${{ cursor: null }} />
     <${Section} id="blobs" title="Blobs" aside=${upload}>
       ${picks && html`<${ChosenBar} picks=${picks} actions=${[["Delete", () => setDoomed(picks.chosen), true]]} />`}

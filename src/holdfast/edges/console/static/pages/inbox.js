@@ -69,6 +69,9 @@ function Request({ letter }) {
   `;
 }
 
+/** Who wanted to write. The letter itself may be by another, such as a worker that gave up. */
+const writerOf = ({ request, writer }) => request.last_writer ?? writer;
+
 const letterName = (letter) => `${letter.namespace} ${letter.key} (${letter.number})`;
 
 function Letters({ part, now, reload }) {
@@ -103,7 +106,7 @@ function Letters({ part, now, reload }) {
         <td><code>${letter.verb}</code></td>
         <td><div><code>${letter.error_code}</code> <span class="block muted">${letter.message}</span></div></td>
         <td class="num">${number(letter.attempts)}</td>
-        <td class="key">${letter.writer}</td>
+        <td class="key">${writerOf(letter)}</td>
         <td><${When} at=${letter.at} now=${now} /></td>
         <td class="buttons">
           <button type="button" class="quiet" onClick=${() => setLooked(letter)}>Look<${Of} name=${letter.key} /></button>
@@ -130,7 +133,7 @@ function Letters({ part, now, reload }) {
     <//>`}
     ${dropped &&
     html`<${Confirm} title="Drop this letter?" action="Drop" error=${error} busy=${busy} onYes=${drop} onClose=${() => setDropped(null)}>
-      <p>The write of <code>${dropped.key}</code> by <code>${dropped.writer}</code> is then lost.</p>
+      <p>The write of <code>${dropped.key}</code> by <code>${writerOf(dropped)}</code> is then lost.</p>
     <//>`}
   `;
 }

@@ -60,7 +60,7 @@ function Rate({ counts, begun }) {
   </span>`;
 }
 
-/** The key without what all keys of a project begin with. */
+/** The key without what all keys of a project begin with; of an item its table and key. */
 function ownKey(one) {
   const [family, tenant, project] = one.namespace.split("/");
   const root = family === "semantic" ? `tenant/${tenant}/project/${project}/` : "";
@@ -69,7 +69,9 @@ function ownKey(one) {
 
 function target(one) {
   const [family, ...owner] = one.namespace.split("/");
-  return entryHref(family, owner.join("/"), ownKey(one));
+  if (family !== "table") return entryHref(family === "blob" ? "blobs" : family, owner.join("/"), ownKey(one));
+  const item = { partition: String(one.partition_key), sort: one.sort_key == null ? null : String(one.sort_key) };
+  return withQuery(`/ui/tables/${owner[0]}/${encodeURIComponent(one.table)}/item`, item);
 }
 
 export default function Live({ doc, href, go }) {

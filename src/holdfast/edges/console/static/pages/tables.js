@@ -25,7 +25,7 @@ export default function Tables({ doc, href, go }) {
   if (!doc.plugin) return html`<${All} doc=${doc} href=${href} go=${go} />`;
   if (!doc.tables.length && !doc.filter) return html`<${Empty} title="This plugin has no table">Its last table may have been dropped.<//>`;
   const root = `/ui/tables/${encodeURIComponent(doc.plugin)}`;
-  return html`<${NamespaceHead} doc=${doc} counted="Items" exports />
+  return html`<${NamespaceHead} doc=${doc} counted="Items" lives=${doc.may.includes("changes")} exports />
   <${Find} hint="part of a name" href=${href} go=${go} />
   <${Section} id="tables" title="Tables" aside=${html`<${Tag}>${number(doc.tables.length)}${doc.more ? "+" : ""}<//>`}>
     ${!doc.tables.length && html`<p class="muted">No table matches.</p>`}
