@@ -122,8 +122,8 @@ async def test_search_filters_and_orders_items(memories: HoldfastGraphStore, clo
         await found(age={"$near": 1})
 
 
-async def test_vector_search_is_refused(memories: HoldfastGraphStore) -> None:
-    """A search with a query says that there is no vector search, and nothing of its batch is done."""
+async def test_a_query_without_an_index_is_refused(memories: HoldfastGraphStore) -> None:
+    """Without an index, a search with a query says so, and nothing of its batch is done."""
     with pytest.raises(holdfast.Unsupported, match="no vector search"):
         await memories.asearch(("docs",), query="what do they like?")
     with pytest.raises(holdfast.Unsupported, match="no vector search"):

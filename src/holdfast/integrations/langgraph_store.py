@@ -2,32 +2,39 @@
 
 Everything is written once, with `await`; the methods without it run the same coroutines. The reads of a batch
 see what was there before it. Its writes are one atomic batch, as long as they fit into one. Values that do
-not fit into an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
+not fit into an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`). The vectors of
+an item are in its entry or in its blob, with its value (`holdfast.integrations.langgraph_vectors`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import math
 import operator
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import seams
 from holdfast.errors import KeyNotFound, Refused, Unsupported, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.entries import MOST_RACES, cut_by_size, get_all, pause_after, whole_seconds
 from holdfast.integrations.key_names import KeyNames
+from holdfast.integrations.langgraph_vectors import VectorIndex
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 from holdfast.integrations.stores import SyncBridge
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from langgraph.store.base import Op, Result, TTLConfig
+    from langchain_core.embeddings import Embeddings
+    from langgraph.store.base import IndexConfig, Op, Result, TTLConfig
 
     import holdfast.sync
+    from holdfast.integrations.langgraph_vectors import Fields
     from holdfast.model import Entry
     from holdfast.store import Store
 
@@ -44,6 +51,8 @@ _MISSING: Final = object()
 _NAMES: Final = KeyNames("memory", parts=2)
 """The labels of a namespace, which have no dots, joined by dots; and a key."""
 _PAGE: Final = 1_000
+_INDEXED: Final = "indexed"
+"""Names the value of an item together with its vectors; `value` names one without."""
 
 
 def matches(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
@@ -169,11 +178,14 @@ class HoldfastGraphStore(BaseStore):
     """Keeps what graphs put into their store in a plugin's keys, and large values in its blobs.
 
     With a store of `holdfast.open`, use the methods that begin with `a`. With one of `holdfast.sync.open`,
-    the others work too. There is no vector search: a search with a `query` raises `Unsupported`.
+    the others work too. Without an `index`, a search with a `query` raises `Unsupported`.
 
     Args:
         store: The store, which is open.
         plugin: The namespaces to use in it.
+        index: For searches by meaning: `dims`, the length of a vector; `embed`, LangChain's Embeddings or a
+            function of a list of texts, with or without `await`; and `fields`, the paths whose texts are
+            embedded, by default the whole value. Vectors are compared exactly, by the cosine of their angle.
         ttl: `default_ttl` in minutes and `refresh_on_read`, as LangGraph defines them. The other settings
             mean nothing here: expired items are never returned, and Holdfast removes them by itself.
 
@@ -188,33 +200,43 @@ class HoldfastGraphStore(BaseStore):
         store: Store | holdfast.sync.Store,
         plugin: str = "langgraph",
         *,
+        index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
     ) -> None:
         super().__init__()
         self.ttl_config = ttl
+        self.index_config = None if index is None else index.copy()
+        self._index = None if index is None else VectorIndex(index)
         self._bridge = SyncBridge(store, "HoldfastGraphStore")
         self._kv = self._bridge.store.kv(plugin)
         self._values = OverflowValues(self._kv, _stored)
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """What embeds texts, in the form of LangChain; None without an `index`."""
+        return None if self._index is None else self._index.embeddings
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations: first the reads, then the writes, of which the last of each key counts.
 
         Raises:
             InvalidNamespaceError: A namespace is illegal. Nothing was done.
-            Unsupported: A search has a `query`. Nothing was done.
+            Unsupported: A search has a `query`, and the store has no `index`. Nothing was done.
+            ValidationError: The embedding function has not returned one vector of `dims` numbers for each
+                text. Nothing was done.
         """
-        return await self._bridge.wait(self._performed(list(ops)))
+        return await self._bridge.wait(self._performed(list(ops), asyncio.get_running_loop()))
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Perform operations as `abatch` does."""
-        return self._bridge.run(self._performed(list(ops)))
+        return self._bridge.run(self._performed(list(ops), None))
 
     async def aput(
         self,
         namespace: tuple[str, ...],
         key: str,
         value: Mapping[str, Any],
-        index: Literal[False] | list[str] | None = None,
+        index: Fields = None,
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
         expected_version: int | None = None,
@@ -225,7 +247,7 @@ class HoldfastGraphStore(BaseStore):
             namespace: The labels of the namespace.
             key: The key in it.
             value: A JSON object.
-            index: What to index, which has no effect here.
+            index: The paths to embed instead of the store's `fields`; False for none.
             ttl: Minutes to live after the last use; the default of the store if not given.
             expected_version: The `version` of the item that this one replaces; 0 if there must be none.
 
@@ -235,15 +257,15 @@ class HoldfastGraphStore(BaseStore):
         if expected_version is None:
             await super().aput(namespace, key, value, index, ttl=ttl)
         else:
-            op = self._put_op(namespace, key, value, ttl)
-            await self._bridge.wait(self._put_if(op, expected_version))
+            op = self._put_op(namespace, key, value, index, ttl)
+            await self._bridge.wait(self._put_if(op, expected_version, asyncio.get_running_loop()))
 
     def put(
         self,
         namespace: tuple[str, ...],
         key: str,
         value: Mapping[str, Any],
-        index: Literal[False] | list[str] | None = None,
+        index: Fields = None,
         *,
         ttl: float | NotProvided | None = NOT_PROVIDED,
         expected_version: int | None = None,
@@ -252,8 +274,8 @@ class HoldfastGraphStore(BaseStore):
         if expected_version is None:
             super().put(namespace, key, value, index, ttl=ttl)
         else:
-            op = self._put_op(namespace, key, value, ttl)
-            self._bridge.run(self._put_if(op, expected_version))
+            op = self._put_op(namespace, key, value, index, ttl)
+            self._bridge.run(self._put_if(op, expected_version, None))
 
     async def aupdate(
         self,
@@ -261,6 +283,7 @@ class HoldfastGraphStore(BaseStore):
         key: str,
         change: Callable[[dict[str, Any] | None], Mapping[str, Any]],
         *,
+        index: Fields = None,
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> GraphItem:
         """Put an item computed from the one that is there, again if another writer was faster: none is lost.
@@ -270,6 +293,7 @@ class HoldfastGraphStore(BaseStore):
             key: The key in it.
             change: Takes the value, or None if there is no item, and returns the new one. It may be called
                 often.
+            index: The paths to embed instead of the store's `fields`; False for none.
             ttl: Minutes to live after the last use; the default of the store if not given.
 
         Returns:
@@ -281,7 +305,8 @@ class HoldfastGraphStore(BaseStore):
         Example:
             `await store.aupdate(("facts", "ada"), "plums", lambda value: {**(value or {}), "likes": True})`
         """
-        return await self._bridge.wait(self._updated(self._put_op(namespace, key, {}, ttl), change))
+        op = self._put_op(namespace, key, {}, index, ttl)
+        return await self._bridge.wait(self._updated(op, change, asyncio.get_running_loop()))
 
     def update(
         self,
@@ -289,20 +314,27 @@ class HoldfastGraphStore(BaseStore):
         key: str,
         change: Callable[[dict[str, Any] | None], Mapping[str, Any]],
         *,
+        index: Fields = None,
         ttl: float | NotProvided | None = NOT_PROVIDED,
     ) -> GraphItem:
         """Put an item computed from the one that is there as `aupdate` does."""
-        return self._bridge.run(self._updated(self._put_op(namespace, key, {}, ttl), change))
+        op = self._put_op(namespace, key, {}, index, ttl)
+        return self._bridge.run(self._updated(op, change, None))
 
     def _put_op(
-        self, namespace: tuple[str, ...], key: str, value: Mapping[str, Any], ttl: float | NotProvided | None
+        self,
+        namespace: tuple[str, ...],
+        key: str,
+        value: Mapping[str, Any],
+        index: Fields,
+        ttl: float | NotProvided | None,
     ) -> PutOp:
         minutes = (self.ttl_config or {}).get("default_ttl") if isinstance(ttl, NotProvided) else ttl
-        op = PutOp(namespace, str(key), dict(value), ttl=minutes)
-        _check(op)
+        op = PutOp(namespace, str(key), dict(value), index, ttl=minutes)
+        self._check(op)
         return op
 
-    async def _put_if(self, op: PutOp, version: int) -> None:
+    async def _put_if(self, op: PutOp, version: int, loop: asyncio.AbstractEventLoop | None) -> None:
         def unchanged(memory: _Memory | None) -> Mapping[str, Any]:
             if (0 if memory is None else memory.version) != version:
                 there = "there is none" if memory is None else f"its version is {memory.version}"
@@ -312,21 +344,31 @@ class HoldfastGraphStore(BaseStore):
                 )
             return op.value or {}
 
-        await self._swapped(op, unchanged)
+        await self._swapped(op, unchanged, loop)
 
     async def _updated(
-        self, op: PutOp, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]
+        self,
+        op: PutOp,
+        change: Callable[[dict[str, Any] | None], Mapping[str, Any]],
+        loop: asyncio.AbstractEventLoop | None,
     ) -> GraphItem:
-        return await self._swapped(op, lambda memory: change(None if memory is None else memory.value))
+        return await self._swapped(op, lambda memory: change(None if memory is None else memory.value), loop)
 
-    async def _swapped(self, op: PutOp, change: Callable[[_Memory | None], Mapping[str, Any]]) -> GraphItem:
+    async def _swapped(
+        self,
+        op: PutOp,
+        change: Callable[[_Memory | None], Mapping[str, Any]],
+        loop: asyncio.AbstractEventLoop | None,
+    ) -> GraphItem:
         """Put what a function makes of an item, again if the entry has changed meanwhile."""
         key, lost = _key(op), 0
         while True:
             read = await self._values.read(await self._kv.get(key))
             memory = None if read is None else _Memory.of(*read)
             value = dict(change(memory))
-            changed = await self._change(key, op._replace(value=value))
+            put = op._replace(value=value)
+            [vectors] = await self._embedded([put], loop)
+            changed = await self._change(key, put, vectors)
             try:
                 version = await self._values.swap(changed, None if memory is None else memory.entry)
             except VersionConflict:
@@ -348,9 +390,22 @@ class HoldfastGraphStore(BaseStore):
                 updated_at=times[1],
             )
 
-    async def _performed(self, ops: list[Op]) -> list[Result]:
+    def _check(self, op: Op) -> None:
+        if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
+            raise ValueError(f"an operation of LangGraph's store is expected, not {type(op).__name__}")
+        validate_op_namespace(op)
+        if isinstance(op, SearchOp) and op.query and self._index is None:
+            raise Unsupported(
+                "this HoldfastGraphStore has no vector search, so a search can't have a query: make it with"
+                " index={'dims': …, 'embed': …}, or search with a namespace and a filter"
+            )
+
+    async def _performed(self, ops: list[Op], loop: asyncio.AbstractEventLoop | None) -> list[Result]:
         for op in ops:
-            _check(op)
+            self._check(op)
+        puts = {_key(op): op for op in ops if isinstance(op, PutOp)}
+        vectors = await self._embedded(list(puts.values()), loop)
+        queries = await self._queried(ops, loop)
         gets = [op for op in ops if isinstance(op, GetOp)]
         items = iter(await self._gotten(gets))
         results: list[Result] = []
@@ -359,13 +414,39 @@ class HoldfastGraphStore(BaseStore):
                 case GetOp():
                     results.append(next(items))
                 case SearchOp():
-                    results.append(await self._searched(op))
+                    query = queries.get(op.query or "")
+                    results.append(await (self._searched(op) if query is None else self._ranked(op, query)))
                 case ListNamespacesOp():
                     results.append(await self._listed(op))
                 case _:
                     results.append(None)
-        await self._put({_key(op): op for op in ops if isinstance(op, PutOp)})
+        await self._put(puts, vectors)
         return results
+
+    async def _embedded(
+        self, puts: Sequence[PutOp], loop: asyncio.AbstractEventLoop | None
+    ) -> list[dict[str, Any] | None]:
+        """Return what to keep of the vectors of each put, None if it has none."""
+        index = self._index
+        if index is None:
+            return [None] * len(puts)
+        texts = [[] if put.value is None else index.texts(put.value, put.index) for put in puts]
+        vectors = await index.documents((text for some in texts for text in some), loop)
+        return [
+            index.kept(put.value or {}, [vectors[text] for text in some]) if some else None
+            for put, some in zip(puts, texts, strict=True)
+        ]
+
+    async def _queried(
+        self, ops: Sequence[Op], loop: asyncio.AbstractEventLoop | None
+    ) -> dict[str, array[float]]:
+        """Return the vectors of the queries of searches."""
+        index = self._index
+        if index is None:
+            return {}
+        asked = list({op.query for op in ops if isinstance(op, SearchOp) and op.query})
+        made = await asyncio.gather(*(index.query(text, loop) for text in asked))
+        return dict(zip(asked, made, strict=True))
 
     async def _gotten(self, ops: Sequence[GetOp]) -> list[Item | None]:
         read = await self._values.read_all(await get_all(self._kv, [_key(op) for op in ops]))
@@ -387,10 +468,36 @@ class HoldfastGraphStore(BaseStore):
             await self._refresh(memories)
         return [FoundGraphItem(**memory.fields()) for memory in memories]
 
+    async def _ranked(self, op: SearchOp, query: array[float]) -> list[SearchItem]:
+        """Return the items below a namespace that meet the filter, those that are most like a query first.
+
+        Items without vectors follow, those that were put last first.
+        """
+        assert self._index is not None
+        best: list[tuple[float, datetime, int, _Memory]] = []
+        number = 0
+        async for entry in self._below(op.namespace_prefix):
+            for memory in await self._read([entry], op.filter):
+                score = self._index.score(query, memory.value, memory.vectors)
+                number -= 1
+                ranked = (-math.inf if score is None else score, _put_at(memory.entry), number, memory)
+                if len(best) < op.offset + op.limit:
+                    heapq.heappush(best, ranked)
+                else:
+                    heapq.heappushpop(best, ranked)
+        found = sorted(best, reverse=True)[op.offset :]
+        if op.refresh_ttl:
+            await self._refresh([memory for *_, memory in found])
+        return [
+            FoundGraphItem(**memory.fields(), score=None if score == -math.inf else score)
+            for score, _, _, memory in found
+        ]
+
     async def _read(self, entries: Sequence[Entry], wanted: dict[str, Any] | None) -> list[_Memory]:
         """Return the items in entries that meet a filter."""
         read = await self._values.read_all(entries)
-        return [_Memory.of(*one) for one in read if one is not None and matches(one[1], wanted)]
+        memories = [_Memory.of(*one) for one in read if one is not None]
+        return [memory for memory in memories if matches(memory.value, wanted)]
 
     async def _listed(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
         conditions = op.match_conditions or ()
@@ -426,11 +533,11 @@ class HoldfastGraphStore(BaseStore):
                 if (cursor := page.cursor) is None:
                     break
 
-    async def _put(self, puts: dict[str, PutOp]) -> None:
+    async def _put(self, puts: dict[str, PutOp], vectors: Sequence[dict[str, Any] | None]) -> None:
         changes: list[EntryChange] = []
         try:
-            for key, op in puts.items():
-                changes += [await self._change(key, op)]
+            for (key, op), kept in zip(puts.items(), vectors, strict=True):
+                changes += [await self._change(key, op, kept)]
         except Refused:
             await self._values.forget(changes)
             raise
@@ -438,12 +545,17 @@ class HoldfastGraphStore(BaseStore):
         for start, stop in cut_by_size(sizes, CHANGES):
             await self._values.replace(changes[start:stop])
 
-    async def _change(self, key: str, op: PutOp) -> EntryChange:
+    async def _change(self, key: str, op: PutOp, vectors: dict[str, Any] | None) -> EntryChange:
         if op.value is None:
             return EntryChange(key)
         ttl = None if op.ttl is None else whole_seconds(round(op.ttl * 60, 6))
-        packed = await self._values.pack(dict(op.value), ttl=ttl)
-        value = {"value": packed.stored} | ({} if ttl is None else {"ttl": ttl})
+        form: dict[str, Any] = dict(op.value)
+        if vectors is not None:
+            form = {"value": form, "vectors": vectors}
+        packed = await self._values.pack(form, ttl=ttl)
+        value = {"value" if vectors is None else _INDEXED: packed.stored} | (
+            {} if ttl is None else {"ttl": ttl}
+        )
         return EntryChange(key, packed, _NAMES.wrapped(value, ".".join(op.namespace), str(op.key)), ttl)
 
     async def _refresh(self, memories: Sequence[_Memory]) -> None:
@@ -461,15 +573,19 @@ class HoldfastGraphStore(BaseStore):
 
 
 class _Memory(NamedTuple):
-    """An entry and the value of the item in it."""
+    """An entry, the value of the item in it, and what is kept of its vectors."""
 
     entry: Entry
     value: dict[str, Any]
+    vectors: Any
     ttl: int | None
 
     @classmethod
-    def of(cls, entry: Entry, value: dict[str, Any]) -> _Memory:
-        return cls(entry, value, _unwrapped(entry).get("ttl"))
+    def of(cls, entry: Entry, form: dict[str, Any]) -> _Memory:
+        content = _unwrapped(entry)
+        if "value" in content:
+            return cls(entry, form, None, content.get("ttl"))
+        return cls(entry, form["value"], form["vectors"], content.get("ttl"))
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of an item."""
@@ -481,17 +597,6 @@ class _Memory(NamedTuple):
     def version(self) -> int:
         """The version of the item, which a read that prolongs its life does not change."""
         return _version(self.entry)
-
-
-def _check(op: Op) -> None:
-    if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
-        raise ValueError(f"an operation of LangGraph's store is expected, not {type(op).__name__}")
-    validate_op_namespace(op)
-    if isinstance(op, SearchOp) and op.query:
-        raise Unsupported(
-            "HoldfastGraphStore has no vector search, so a search can't have a query: search with a namespace"
-            " and a filter, or keep these items in a store with embeddings"
-        )
 
 
 def _key(op: GetOp | PutOp) -> str:
@@ -517,7 +622,8 @@ def _unwrapped(entry: Entry) -> dict[str, Any]:
 
 
 def _stored(entry: Entry) -> Any:
-    return _unwrapped(entry)["value"]
+    content = _unwrapped(entry)
+    return content["value"] if "value" in content else content[_INDEXED]
 
 
 def _put_at(entry: Entry) -> datetime:
