@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -22,6 +23,7 @@ from a2a.types.a2a_pb2 import (
 from a2a.utils.errors import InvalidParamsError
 
 import holdfast
+from holdfast.integrations import records
 from holdfast.integrations.a2a import HoldfastTaskStore, HoldfastVersionedTaskStore, TaskConflict
 from tests.integrations.crowd import crowd
 
@@ -52,6 +54,24 @@ def message(text: str) -> Message:
 def artifact(name: str, *texts: str) -> Artifact:
     """An artifact with a part for each text."""
     return Artifact(artifact_id=name, parts=[Part(text=text) for text in texts])
+
+
+async def test_a_listing_holds_a_page_of_tasks_in_memory(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tasks an owner has, a listing of one of them does not gather all of them."""
+    monkeypatch.setattr(records, "CHANGES", 5)
+    tasks = HoldfastTaskStore(store.kv("agents"))
+    for number in range(60):
+        await tasks.save(task(f"t{number}", history=[message("x" * 20_000)]), call())
+    tracemalloc.start()
+    try:
+        found = await tasks.list(ListTasksRequest(page_size=1), call())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (len(found.tasks), found.total_size) == (1, 60)
+    assert peak < 2_000_000  # gathered, they took three
 
 
 async def read(store: HoldfastTaskStore, name: str = "t") -> Task:

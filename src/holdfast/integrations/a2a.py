@@ -102,18 +102,21 @@ class _Tasks:
         return self.writer | fence_of(self.kv, lock_name("task", task_id))
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        listed = [
-            one async for one in self.records.listed(self.owner_of(context)) if _is_asked_for(one, params)
-        ]
+        every = self.records.listed(self.owner_of(context))
+        listed = [one async for one, _ in every if _is_asked_for(one, params)]
         listed.sort(key=_order, reverse=True)
         start = _start(listed, params.page_token) if params.page_token else 0
         size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
         page = listed[start : start + size]
-        records = [await self.records.read(one.entry) for one in page]
+        records = [await self.records.get(*one.parts) for one in page]
         more = start + size < len(listed)
         last = None if not more else ListTasksCursor(page[-1].fields["at"], page[-1].parts[1])
         return ListTasksResponse(
-            tasks=[_task(record) for record in records if record is not None],
+            tasks=[
+                _task(record)
+                for one, record in zip(page, records, strict=True)
+                if record is not None and _is_asked_for(one._replace(fields=_fields(record.value)), params)
+            ],
             next_page_token=None if last is None else encode_list_tasks_cursor(last),
             total_size=len(listed),
             page_size=size,

@@ -33,7 +33,6 @@ class Listed(NamedTuple):
 
     parts: tuple[str, ...]
     fields: dict[str, Any]
-    entry: Entry
 
 
 class Records:
@@ -162,8 +161,11 @@ class Records:
         """Remove all records whose names begin with these parts and return how many there were."""
         return await self._values.delete_all(self._names.prefix(*parts))
 
-    async def listed(self, *parts: str) -> AsyncIterator[Listed]:
-        """List the records whose names begin with these parts, in the order of their keys."""
+    async def listed(self, *parts: str) -> AsyncIterator[tuple[Listed, Entry]]:
+        """List the records whose names begin with these parts, in the order of their keys.
+
+        Entries are large: a caller that keeps many of them holds the whole namespace in memory.
+        """
         cursor: str | None = None
         while True:
             page = await self._kv.list(self._names.prefix(*parts), values=True, limit=CHANGES, cursor=cursor)
@@ -171,7 +173,7 @@ class Records:
                 fields = self._content(entry)["fields"]
                 name = self._names.parts(entry.key, entry.value)
                 assert name is not None
-                yield Listed(name, fields, entry)
+                yield Listed(name, fields), entry
             if (cursor := page.cursor) is None:
                 return
 
