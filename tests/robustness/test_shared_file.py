@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -13,12 +15,14 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from tests.robustness.test_kill import lost
+from tests.robustness.writing_process import LOG
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ROUNDS = int(os.environ.get("HOLDFAST_SHARED_ROUNDS", "3"))
 PROCESSES = 4
+APPENDING = 10
 LINES = 200
 PATIENCE = 60.0 if ROUNDS <= 3 else 600.0
 """Seconds without progress after which a process counts as hung; a campaign may meet a very busy machine."""
@@ -27,9 +31,9 @@ PATIENCE = 60.0 if ROUNDS <= 3 else 600.0
 class Writer:
     """A `writing_process`, and what it has said."""
 
-    def __init__(self, path: Path, life: str) -> None:
+    def __init__(self, path: Path, life: str, *words: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.robustness.writing_process", str(path), life],
+            [sys.executable, "-m", "tests.robustness.writing_process", str(path), life, *words],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -73,6 +77,36 @@ async def test_every_acknowledged_write_survives_kills_and_stops(tmp_path: Path)
     assert len(set(acknowledged.values())) == len(acknowledged)
     assert len(acknowledged) >= ROUNDS * LINES
     print(f"{ROUNDS} rounds, {len(acknowledged)} acknowledged writes, none lost")
+
+
+async def test_readers_of_a_log_see_no_gap_while_writers_are_killed_and_stopped(tmp_path: Path) -> None:
+    """Whoever reads on from the last item has seen every earlier one, however many processes append."""
+    path = tmp_path / "store.db"
+    async with holdfast.open(path) as store:
+        log, seen = store.kv("crash"), list[str]()
+
+        async def follow() -> None:
+            for key in (await log.list(f"{LOG}/", after=len(seen))).keys:
+                seen.append(key)
+                assert key == f"{LOG}/{len(seen):012}"
+
+        async def follow_on() -> None:
+            while True:
+                await follow()
+
+        writers = [Writer(path, f"{process}", "append") for process in range(APPENDING)]
+        following = asyncio.create_task(follow_on())
+        await asyncio.to_thread(_disturb, writers, random.Random(7))
+        for writer in writers:
+            await asyncio.to_thread(writer.kill)
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        while (await log.list(f"{LOG}/", after=len(seen), limit=1)).keys:
+            await follow()
+    acknowledged = [key for writer in writers for key in writer.acknowledged]
+    assert len(set(acknowledged)) == len(acknowledged) >= APPENDING * LINES
+    assert set(acknowledged) <= set(seen)
 
 
 def _disturb(writers: list[Writer], chance: random.Random) -> None:

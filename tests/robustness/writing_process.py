@@ -1,7 +1,8 @@
 """A process that writes without pause and says what was acknowledged, to be killed at any moment.
 
-A line on standard output means that the call had returned before. With the planted bug `early` the
-engine answers before it commits, which is what the test that kills this process must notice.
+A line on standard output means that the call had returned before. With `append` it appends to a log instead
+of writing keys of its own. With the planted bug `early` the engine answers before it commits, which is what
+the test that kills this process must notice.
 """
 
 from __future__ import annotations
@@ -25,20 +26,27 @@ if TYPE_CHECKING:
 WRITERS = 16
 
 
-async def write(path: str, life: str) -> None:
-    """Write new keys until killed."""
+LOG = "log"
+"""The log that processes append to."""
+
+
+async def write(path: str, life: str, *, appends: bool) -> None:
+    """Write new keys or items until killed."""
     async with holdfast.open(path) as store:
         kv = store.kv("crash")
 
         async def writer(number: int) -> None:
             count = 0
             while True:
-                key = f"{life}:{number}:{count}"
+                key, value = f"{life}:{number}:{count}", {"life": life, "count": count}
                 try:
-                    entry = await kv.set(key, {"life": life, "count": count}, expected_version=0)
+                    if appends:
+                        entry = await kv.append(LOG, key)
+                    else:
+                        entry = await kv.set(key, value, expected_version=0)
                 except holdfast.Busy:  # another process is stopped in its turn: nothing was written
                     continue
-                sys.stdout.write(f"{key} {entry.version}\n")
+                sys.stdout.write(f"{entry.key} {entry.version}\n")
                 sys.stdout.flush()
                 count += 1
 
@@ -70,4 +78,4 @@ async def acknowledge_early(
 if __name__ == "__main__":
     if "early" in sys.argv[3:]:
         SqliteEngine.transact = acknowledge_early  # type: ignore[method-assign]
-    asyncio.run(write(sys.argv[1], sys.argv[2]))
+    asyncio.run(write(sys.argv[1], sys.argv[2], appends="append" in sys.argv[3:]))
