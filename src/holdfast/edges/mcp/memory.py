@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import datetime
 from hashlib import blake2b
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -23,7 +24,8 @@ from msgspec import field
 
 import holdfast
 from holdfast import rules, seams
-from holdfast.edges.mcp.server import client_name, follow_traces
+from holdfast.edges.mcp.callers import SEMANTIC
+from holdfast.edges.mcp.server import client_name
 from holdfast.errors import (
     DatabaseError,
     HoldfastError,
@@ -58,9 +60,11 @@ _OF_A_VALUE: Final = 200
 """Characters for which an entity or a relation counts beside its texts."""
 T = TypeVar("T")
 Graph: TypeAlias = dict[str, list[dict[str, Any]]]
+Place: TypeAlias = tuple[datetime, int]
+"""Where an entry comes in an answer: when it was made, and its version."""
 
 
-class Entity(msgspec.Struct, forbid_unknown_fields=False):
+class Entity(msgspec.Struct):
     """Something that is known."""
 
     name: str
@@ -69,19 +73,19 @@ class Entity(msgspec.Struct, forbid_unknown_fields=False):
 
 
 class Relation(msgspec.Struct):
-    """A connection of two entities."""
+    """A connection of two entities, which need not be known."""
 
     start: str = field(name="from")
     end: str = field(name="to")
     kind: str = field(name="relationType")
 
-    def key(self) -> str:
-        """Return the key of its entry."""
-        return _RELATIONS + "/".join(map(_part, (self.start, self.end, self.kind)))
 
-    def shown(self) -> dict[str, str]:
-        """Return it as the tools show it."""
-        return {"from": self.start, "to": self.end, "relationType": self.kind}
+class EntityLine(Entity, tag_field="type", tag="entity"):
+    """An entity in a file of `server-memory`."""
+
+
+class RelationLine(Relation, tag_field="type", tag="relation"):
+    """A relation in a file of `server-memory`."""
 
 
 class Additions(msgspec.Struct):
@@ -96,6 +100,20 @@ class Deletions(msgspec.Struct):
 
     entityName: str  # noqa: N815 - the tools' name
     observations: list[str]
+
+
+class Imported(msgspec.Struct):
+    """What an import has stored."""
+
+    entities: int = 0
+    relations: int = 0
+    observations: int = 0
+    """Those of entities that were known before."""
+
+
+Known: TypeAlias = "Mapping[str, dict[str, Any] | None]"
+"""The values of keys; None for one without an entry."""
+Writes: TypeAlias = list[dict[str, Any]]
 
 
 class KnowledgeGraph:
@@ -114,31 +132,12 @@ class KnowledgeGraph:
         """Store the entities whose names are new, and return them."""
         by_key: dict[str, Entity] = {}
         for entity in entities:
-            by_key.setdefault(_entity_key(entity.name), entity)
-
-        def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
-            new = [entity for key, entity in by_key.items() if known[key] is None]
-            shown = [msgspec.to_builtins(entity) for entity in new]
-            return [{"key": _entity_key(one["name"]), "value": one} for one in shown], shown
-
-        return await self._change(by_key, change)
+            by_key.setdefault(self._entity(entity.name), entity)
+        return await self._create(by_key)
 
     async def create_relations(self, relations: list[Relation]) -> list[dict[str, Any]]:
-        """Store the relations that are new, and return them.
-
-        Raises:
-            KeyNotFound: There is no entity at one of their ends. Nothing was written.
-        """
-        by_key = {relation.key(): relation for relation in relations}
-        ends = [name for relation in relations for name in (relation.start, relation.end)]
-
-        def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
-            for name in ends:
-                _existing(known, name)
-            new = [(key, relation.shown()) for key, relation in by_key.items() if known[key] is None]
-            return [{"key": key, "value": shown} for key, shown in new], [shown for _, shown in new]
-
-        return await self._change([*by_key, *map(_entity_key, ends)], change)
+        """Store the relations that are new, and return them."""
+        return await self._create({self._relation(relation): relation for relation in relations})
 
     async def add_observations(self, additions: list[Additions]) -> list[dict[str, Any]]:
         """Add observations that their entities do not have yet, and return which these were.
@@ -152,18 +151,20 @@ class KnowledgeGraph:
             there: dict[str, set[str]] = {}
             added = []
             for one in additions:
-                key = _entity_key(one.entityName)
+                key = self._entity(one.entityName)
                 if key not in changed:
-                    entity = _existing(known, one.entityName)
+                    entity = known[key]
+                    if entity is None:
+                        raise KeyNotFound(f"Entity with name {one.entityName} not found")
                     changed[key] = {**entity, "observations": [*entity["observations"]]}
                     there[key] = set(entity["observations"])
                 new = [text for text in dict.fromkeys(one.contents) if text not in there[key]]
                 changed[key]["observations"] += new
                 there[key].update(new)
                 added.append({"entityName": one.entityName, "addedObservations": new})
-            return [{"key": key, "value": entity} for key, entity in changed.items()], added
+            return _altered(changed, known), added
 
-        return await self._change([_entity_key(one.entityName) for one in additions], change)
+        return await self._change([self._entity(one.entityName) for one in additions], change)
 
     async def delete_entities(self, names: list[str]) -> str:
         """Remove entities and their relations, and return a sentence about it.
@@ -172,16 +173,16 @@ class KnowledgeGraph:
         """
         gone = set(names)
         relations = [
-            Relation(one["from"], one["to"], one["relationType"]).key()
-            async for _, one in self._entries(_RELATIONS)
-            if one["from"] in gone or one["to"] in gone
+            self._relation(relation)
+            async for _, relation in self._entries(_RELATIONS, Relation)
+            if relation.start in gone or relation.end in gone
         ]
 
         def change(known: Known) -> tuple[Writes, list[str]]:
             writes: Writes = [{"key": key, "delete": True} for key in known if known[key] is not None]
-            return writes, [name for name in names if known.get(_entity_key(name), ()) is None]
+            return writes, [name for name in names if known.get(self._entity(name), ()) is None]
 
-        keys, missing = list(dict.fromkeys([*relations, *map(_entity_key, names)])), list[str]()
+        keys, missing = list(dict.fromkeys([*relations, *map(self._entity, names)])), list[str]()
         for start in range(0, len(keys), rules.MAX_BATCH):
             missing += await self._change(keys[start : start + rules.MAX_BATCH], change)
         if not missing:
@@ -197,7 +198,7 @@ class KnowledgeGraph:
             changed: dict[str, dict[str, Any]] = {}
             count, missing = 0, []
             for one in deletions:
-                key = _entity_key(one.entityName)
+                key = self._entity(one.entityName)
                 entity = changed.get(key) or known[key]
                 if entity is None:
                     missing.append(one.entityName)
@@ -206,9 +207,9 @@ class KnowledgeGraph:
                 kept = [text for text in entity["observations"] if text not in dropped]
                 count += len(entity["observations"]) - len(kept)
                 changed[key] = {**entity, "observations": kept}
-            return [{"key": key, "value": entity} for key, entity in changed.items()], (count, missing)
+            return _altered(changed, known), (count, missing)
 
-        count, missing = await self._change([_entity_key(one.entityName) for one in deletions], change)
+        count, missing = await self._change([self._entity(one.entityName) for one in deletions], change)
         if count == asked:
             return "Observations deleted successfully"
         rest = f" Entities not found: {', '.join(missing)}" if missing else ""
@@ -221,18 +222,18 @@ class KnowledgeGraph:
             there = [key for key in known if known[key] is not None]
             return [{"key": key, "delete": True} for key in there], len(there)
 
-        count = await self._change([relation.key() for relation in relations], change)
+        count = await self._change([self._relation(relation) for relation in relations], change)
         if count == len(relations):
             return "Relations deleted successfully"
         return f"Deleted {count} of {len(relations)} relations. The rest matched nothing."
 
     async def read_graph(self) -> Graph:
-        """Return all entities, and the relations between them, in the order of their creation.
+        """Return all entities and all relations, in the order of their creation.
 
         Raises:
             ValueTooLarge: They are too many for an answer.
         """
-        return await self._part(lambda entity: True)
+        return await self._part(None)
 
     async def search_nodes(self, query: str) -> Graph:
         """Return the entities with a text in their name, type or observations, and their relations."""
@@ -240,8 +241,8 @@ class KnowledgeGraph:
             raise ValidationError(f"a query has at most {_MOST_QUERY} characters", field="query")
         text = query.lower()
 
-        def meets(entity: dict[str, Any]) -> bool:
-            texts = (entity["name"], entity["entityType"], *entity["observations"])
+        def meets(entity: Entity) -> bool:
+            texts = (entity.name, entity.entityType, *entity.observations)
             return any(text in one.lower() for one in texts)
 
         return await self._part(meets)
@@ -249,50 +250,80 @@ class KnowledgeGraph:
     async def open_nodes(self, names: list[str]) -> Graph:
         """Return the entities of these names, and their relations."""
         wanted = set(names)
-        return await self._part(lambda entity: entity["name"] in wanted)
+        return await self._part(lambda entity: entity.name in wanted)
 
-    async def import_lines(self, lines: Iterable[str]) -> tuple[int, int]:
-        """Store what the file of a `server-memory` holds, as far as it is new, and return how many of each.
+    async def import_lines(self, lines: Iterable[bytes]) -> Imported:
+        """Store what the file of a `server-memory` holds, as far as it is new, and return how much that was.
+
+        An entity that is known gets the observations that it does not have.
 
         Raises:
-            ValidationError: A line is neither an entity nor a relation. What precedes it is stored.
+            ValidationError: A line is neither an entity nor a relation, and nothing was stored.
+            HoldfastError: A line was refused. What stands before it was stored.
         """
-        entities = relations = 0
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
+        records = [
+            (number, _record(number, line)) for number, line in enumerate(lines, start=1) if line.strip()
+        ]
+        imported = Imported()
+        for number, record in records:
             try:
-                record = json.loads(line)
-                if record.pop("type") == "entity":
-                    entities += len(await self.create_entities([msgspec.convert(record, Entity)]))
-                else:
-                    relations += len(await self.create_relations([msgspec.convert(record, Relation)]))
-            except (ValueError, KeyError, AttributeError, msgspec.ValidationError) as error:
-                raise ValidationError(f"line {number} is no entity and no relation: {error}") from None
-        return entities, relations
+                await self._import(record, imported)
+            except HoldfastError as error:
+                error.message = f"line {number}: {error.message}; the lines before it were stored"
+                error.args = (error.message,)
+                raise
+        return imported
 
-    async def _part(self, chosen: Callable[[dict[str, Any]], bool]) -> Graph:
-        """Return the entities that a function chooses, and their relations, read a page at a time."""
-        entities, relations = _Answer(), _Answer()
-        names, shown = set[str](), set[str]()
-        async for created_at, entity in self._entries(_ENTITIES):
-            names.add(entity["name"])
-            if chosen(entity):
-                shown.add(entity["name"])
-                entities.add(created_at, entity, (entity["name"], *entity["observations"]))
-        async for created_at, one in self._entries(_RELATIONS):
-            ends = {one["from"], one["to"]}
-            if ends <= names and not ends.isdisjoint(shown):
-                relations.add(created_at, one, one.values())
+    async def _import(self, record: EntityLine | RelationLine, imported: Imported) -> None:
+        if isinstance(record, RelationLine):
+            relation = Relation(record.start, record.end, record.kind)
+            imported.relations += len(await self.create_relations([relation]))
+            return
+        entity = Entity(record.name, record.entityType, record.observations)
+        if await self.create_entities([entity]):
+            imported.entities += 1
+            return
+        [added] = await self.add_observations([Additions(entity.name, entity.observations)])
+        imported.observations += len(added["addedObservations"])
+
+    async def _create(self, by_key: Mapping[str, Entity | Relation]) -> list[dict[str, Any]]:
+        """Store what is new, and return that."""
+
+        def change(known: Known) -> tuple[Writes, list[dict[str, Any]]]:
+            new = {key: msgspec.to_builtins(one) for key, one in by_key.items() if known[key] is None}
+            return [{"key": key, "value": value} for key, value in new.items()], [*new.values()]
+
+        return await self._change(by_key, change)
+
+    async def _part(self, chosen: Callable[[Entity], bool] | None) -> Graph:
+        """Return the entities that a function chooses, and their relations, read a page at a time.
+
+        Without a function that is everything.
+        """
+        entities, relations, shown = _Answer(), _Answer(), set[str]()
+        async for place, entity in self._entries(_ENTITIES, Entity):
+            if chosen is None or chosen(entity):
+                shown.add(entity.name)
+                entities.add(place, entity, (entity.name, entity.entityType, *entity.observations))
+        async for place, one in self._entries(_RELATIONS, Relation):
+            if chosen is None or one.start in shown or one.end in shown:
+                relations.add(place, one, (one.start, one.end, one.kind))
         return {"entities": entities.values(), "relations": relations.values()}
 
-    async def _entries(self, prefix: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield when each entry below a prefix was made, and its value. Others get their turns in between."""
+    async def _entries(self, prefix: str, kind: type[T]) -> AsyncIterator[tuple[Place, T]]:
+        """Yield what is below a prefix. What another program has put there is left out.
+
+        Others get their turns in between.
+        """
         cursor: str | None = None
         while True:
             page = await self._caller.call("list", {"prefix": prefix, "values": True, "cursor": cursor})
             for entry in page["entries"]:
-                yield entry["created_at"], entry["value"]
+                try:
+                    value = msgspec.convert(entry["value"], kind)
+                except msgspec.ValidationError:
+                    continue
+                yield (datetime.fromisoformat(entry["created_at"]), entry["version"]), value
             if (cursor := page["cursor"]) is None:
                 return
 
@@ -306,7 +337,7 @@ class KnowledgeGraph:
             for key, entry in zip(wanted, reply["results"], strict=True):
                 if not entry["success"]:
                     raise DatabaseError(entry["message"])
-                known[key] = entry["value"] if entry["exists"] else None
+                known[key] = _checked(key, entry["value"]) if entry["exists"] else None
                 checks.append({"key": key, "version": entry["version"] if entry["exists"] else 0})
             writes, result = change(known)
             if not writes:
@@ -322,15 +353,49 @@ class KnowledgeGraph:
             else:
                 return result
 
+    def _entity(self, name: str) -> str:
+        """Return the key of an entity."""
+        return self._key(_ENTITIES, name)
+
+    def _relation(self, relation: Relation) -> str:
+        """Return the key of a relation."""
+        return self._key(_RELATIONS, relation.start, relation.end, relation.kind)
+
+    def _key(self, prefix: str, *names: str) -> str:
+        """Return the key for names. Those of a project must be short and plain, so it is a digest there."""
+        if self._caller.family == SEMANTIC:
+            return prefix + _digest(json.dumps(names))
+        return prefix + "/".join(map(_readable, names))
+
+
+def _record(number: int, line: bytes) -> EntityLine | RelationLine:
+    """Return what a line of a file says."""
+    try:
+        return _LINE.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise ValidationError(
+            f"line {number} is no entity and no relation, so nothing was stored: {error}", field="import_file"
+        ) from None
+
+
+_LINE: Final[msgspec.json.Decoder[EntityLine | RelationLine]] = msgspec.json.Decoder(
+    EntityLine | RelationLine
+)
+
+
+def _altered(changed: dict[str, dict[str, Any]], known: Known) -> Writes:
+    """Return writes of the entities that are other than before."""
+    return [{"key": key, "value": entity} for key, entity in changed.items() if entity != known[key]]
+
 
 class _Answer:
     """Values for an answer, which is held in memory whole and sent whole."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, dict[str, Any]]] = []
+        self._found: list[tuple[Place, Entity | Relation]] = []
         self._room = _MOST_ANSWER
 
-    def add(self, created_at: str, value: dict[str, Any], texts: Iterable[str]) -> None:
+    def add(self, place: Place, value: Entity | Relation, texts: Iterable[str]) -> None:
         """Add a value with these texts in it."""
         self._room -= sum(map(len, texts), start=_OF_A_VALUE)
         if self._room < 0:
@@ -338,35 +403,32 @@ class _Answer:
                 f"the answer would have more than {_MOST_ANSWER} characters. Ask for less, with search_nodes "
                 "or open_nodes"
             )
-        self._found.append((created_at, value))
+        self._found.append((place, value))
 
     def values(self) -> list[dict[str, Any]]:
         """Return the values, the oldest first."""
         self._found.sort(key=itemgetter(0))
-        return [value for _, value in self._found]
+        return [msgspec.to_builtins(value) for _, value in self._found]
 
 
-Known: TypeAlias = "Mapping[str, dict[str, Any] | None]"
-Writes: TypeAlias = list[dict[str, Any]]
+def _checked(key: str, value: Any) -> dict[str, Any]:
+    """Return the value of an entry, if it is one of a memory."""
+    kind: Any = Entity if key.startswith(_ENTITIES) else Relation
+    try:
+        known: dict[str, Any] = msgspec.to_builtins(msgspec.convert(value, kind))
+    except msgspec.ValidationError:
+        raise ValidationError(f"key {key!r} holds what another program has written, not a memory") from None
+    return known
 
 
-def _existing(known: Known, name: str) -> dict[str, Any]:
-    entity = known[_entity_key(name)]
-    if entity is None:
-        raise KeyNotFound(f"Entity with name {name} not found")
-    return entity
-
-
-def _entity_key(name: str) -> str:
-    return _ENTITIES + _part(name)
-
-
-def _part(name: str) -> str:
+def _readable(name: str) -> str:
     """Return a part of a key for a name: the name itself if it is short and plain, else a digest."""
     plain = quote(name, safe=" !$&'()*+,:;=@~", errors="surrogatepass")
-    if plain and len(plain) <= _LONGEST_NAME:
-        return plain
-    return "#" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return plain if plain and len(plain) <= _LONGEST_NAME else "#" + _digest(name)
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 _TEXT: Final = {"type": "string"}
@@ -482,7 +544,7 @@ class MemoryHandlers:
 
     def server(self) -> Server[Any]:
         """Return the server."""
-        server: Server[Any] = Server(
+        return Server(
             "holdfast-memory",
             version=holdfast.__version__,
             title="Holdfast memory",
@@ -490,8 +552,6 @@ class MemoryHandlers:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        follow_traces(server)
-        return server
 
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None

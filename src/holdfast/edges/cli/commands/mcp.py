@@ -7,6 +7,7 @@ environment. Paths in them are absolute, because clients start servers in folder
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 from dataclasses import replace
@@ -87,15 +88,26 @@ async def mcp(
     async with target.look() if read_only else target.open() as store:
         keys = target.keys(store)
         if import_file is not None:
-            lines = import_file.read_text().splitlines()  # noqa: ASYNC240 - nothing else runs meanwhile
-            entities, relations = await KnowledgeGraph(StoreCaller(store, keys), writer).import_lines(lines)
-            say(f"new entities: {entities}, new relations: {relations}")
+            done = await KnowledgeGraph(StoreCaller(store, keys), writer).import_lines(_lines(import_file))
+            say(
+                f"new entities: {done.entities}, new relations: {done.relations}, "
+                f"new observations of known entities: {done.observations}"
+            )
             return
         caller = StoreCaller(store, keys, read_only=read_only, writer=writer, bypass=SdkBypass())
         say(f"serving {caller.owner} over stdin and stdout; Ctrl-C ends it")
         signal = await serve_stdio(caller, memory=memory)
     if signal is not None:
         os._exit(128 + signal)  # see serve_stdio; the store is closed by now
+
+
+def _lines(file: Path) -> list[bytes]:
+    """Read the lines of a file. Only a line feed ends one: text may hold the other line ends of Unicode."""
+    try:
+        return file.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+    except OSError as error:
+        reason = (error.strerror or "it can't be read").lower()
+        raise holdfast.ValidationError(f"{file}: {reason}", field="import_file") from None
 
 
 def whole(target: Target) -> Target:
