@@ -159,6 +159,22 @@ async def test_an_ended_task_stays_as_it_ended(store: Store) -> None:
     assert (await read(tasks)).status.state == CANCELED
 
 
+async def test_a_deleted_task_stays_deleted(store: Store) -> None:
+    """A worker that has not heard of a deletion does not bring the task back; a new call may use its id."""
+    tasks = HoldfastTaskStore(store.kv("agents"))
+    mine = call()
+    await tasks.save(task(), mine)
+    await tasks.delete("t", call())
+    with pytest.raises(TaskConflict, match="deleted"):
+        await tasks.save(task(history=[message("late")]), mine)
+    assert await tasks.get("t", call()) is None
+    again = call()
+    await tasks.save(task(), again)
+    await tasks.delete("t", again)
+    await tasks.save(task(history=[message("new")]), again)
+    assert [one.message_id for one in (await read(tasks)).history] == ["new"]
+
+
 async def test_the_message_of_a_replaced_status_is_in_the_history(store: Store) -> None:
     """If two calls set the status, the later one stays, and the message of the other is not lost."""
     tasks = HoldfastTaskStore(store.kv("agents"))

@@ -135,6 +135,38 @@ async def test_a_stale_session_is_refused(store: Store) -> None:
         await service.append_event(one, event("six"))
 
 
+async def test_a_session_is_deleted_while_it_is_used(store: Store) -> None:
+    """A session is deleted with all that it has, whoever appends to it or replaces it meanwhile."""
+    kv = store.kv("agents")
+    service, other = HoldfastSessionService(kv), HoldfastSessionService(store.kv("agents"))
+    session = await service.create_session(**S, state={"n": 1})
+    read_head, meanwhile = service._head, ["append", "replace"]
+
+    async def head(*place: str) -> Any:
+        found = await read_head(*place)
+        match meanwhile.pop(0) if meanwhile else None:
+            case "append":
+                await other.append_event(session, event("late"))
+            case "replace":
+                await other.delete_session(**S)
+                await other.create_session(**S, state={"n": 2})
+        return found
+
+    service._head = head  # type: ignore[method-assign]
+    await service.delete_session(**S)
+    assert await service.get_session(**S) is None
+    assert (await kv.list()).keys == []
+
+
+async def test_other_names_have_other_turns(store: Store) -> None:
+    """Names that differ only in where one ends and the next begins do not share a turn."""
+    service = HoldfastSessionService(store.kv("agents"))
+    one = service.turn(app_name="a\nb", user_id="c", session_id="d", ttl=60, wait=0)
+    other = service.turn(app_name="a", user_id="b\nc", session_id="d", ttl=60, wait=0)
+    async with one, other:
+        assert one.fence["lock"] != other.fence["lock"]
+
+
 async def test_a_resent_event_is_there_once(store: Store) -> None:
     """An event whose answer was lost may be sent again, by the same program or from the older session."""
     service = HoldfastSessionService(store.kv("agents"))
@@ -168,10 +200,10 @@ async def read_all(service: HoldfastSessionService) -> Session:
 
 
 async def test_a_lost_turn_refuses_events(store: Store) -> None:
-    """A worker whose turn another one has taken can not append any more."""
+    """A worker whose turn another one has taken can not append any more, however it has spelled the name."""
     kv = store.kv("agents")
     service = HoldfastSessionService(kv, owner="worker-1")
-    turn = service.turn(**S, wait=0)
+    turn = service.turn(**{**S, "session_id": " s "}, wait=0)
     await turn.__aenter__()
     session = await service.create_session(**S)
     [lock] = [key for key in (await kv.list("lock/")).keys if "waiting" not in key]

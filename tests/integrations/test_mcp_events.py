@@ -56,6 +56,27 @@ async def test_a_stream_is_resumed_after_an_event(store: Store) -> None:
     assert await replayed(again, first) == (None, [])
 
 
+async def test_a_message_that_began_before_the_event_is_whole(store: Store) -> None:
+    """A large message comes whole to a client that has seen a small one, stored between its parts."""
+    kv = store.kv("mcp")
+    events, others = HoldfastEventStore(kv, "s"), HoldfastEventStore(kv, "s")
+    ids: list[str] = []
+
+    async def between(**given: Any) -> Any:
+        done = await batch(**given)
+        if len(ids) < 2:
+            ids.append(await others.store_event("1", message(f"small {len(ids)}")))
+        return done
+
+    slow = store.kv("mcp")
+    batch, slow.batch = slow.batch, between  # type: ignore[method-assign]
+    large = "x" * 500_000
+    last = await HoldfastEventStore(slow, "s").store_event("1", message(large))
+    assert await replayed(events, ids[0]) == ("1", [("small 1", ids[1]), (large, last)])
+    assert await replayed(events, ids[1]) == ("1", [(large, last)])
+    assert await replayed(events, last) == ("1", [])
+
+
 async def test_unknown_events_resume_nothing(store: Store) -> None:
     """A client that names an event of another session, or none, gets nothing."""
     kv = store.kv("mcp")

@@ -69,7 +69,7 @@ __all__ = ["HoldfastTaskStore", "HoldfastVersionedTaskStore", "TaskConflict"]
 
 
 class TaskConflict(VersionConflict, ConcurrentTaskModificationError):
-    """A task was saved that another writer has changed or ended meanwhile; nothing was written.
+    """A task was saved that another writer has changed, ended or deleted meanwhile; nothing was written.
 
     The SDK knows this error: it reads the task again and goes on from there.
     """
@@ -147,6 +147,8 @@ class HoldfastTaskStore(TaskStore):
     def turn(self, task_id: str, *, ttl: float = 30, wait: float | None = None) -> Turn:
         """Get the turn of a task, to work on it in: another worker that asks for it waits.
 
+        Tasks of several owners that have the same id share their turn, and nothing else.
+
         Args:
             task_id: The task.
             ttl: Seconds after which the turn of a worker that has stopped is over. It is renewed meanwhile.
@@ -172,7 +174,8 @@ class HoldfastTaskStore(TaskStore):
             context: The call that it is saved for.
 
         Raises:
-            TaskConflict: The stored task has ended, in another state than that of `task`.
+            TaskConflict: The stored task has ended, in another state than that of `task`, or the task was
+                deleted since this context has seen it.
             Fenced: Another worker has taken the turn that this call was made in.
         """
         owner = self._tasks.owner_of(context)
@@ -182,6 +185,8 @@ class HoldfastTaskStore(TaskStore):
 
         def change(record: Record | None) -> Any:
             if record is None:
+                if known is not None:
+                    raise TaskConflict(task.id, "it was deleted")
                 return MessageToDict(saved)
             stored = _task(record)
             if stored.status.state in _ENDED and stored.status.state != saved.status.state:
@@ -215,6 +220,7 @@ class HoldfastTaskStore(TaskStore):
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         """Remove a task of the call's owner."""
         await self._tasks.delete(task_id, context)
+        self._known(context).pop((self._tasks.owner_of(context), task_id), None)
 
     def _known(self, context: ServerCallContext) -> dict[tuple[str, str], _Known]:
         """Return the tasks that were read or saved with a context. They end with the call."""

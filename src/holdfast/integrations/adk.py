@@ -8,13 +8,14 @@ do not fit into an entry are blobs of the same plugin.
 
 from __future__ import annotations
 
+import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import seams
 from holdfast.errors import Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import get_all
+from holdfast.integrations.entries import MOST_RACES, get_all, pause_after
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.records import Records
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -188,11 +189,21 @@ class HoldfastSessionService(BaseSessionService):
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Remove a session with its events and its state; that of the user and of the app stays."""
         place = (app_name, user_id, session_id.strip())
-        head = await self._head(*place)
-        if head is not None:
-            await self._kv.delete(_SESSIONS.key(*place), **self._provenance(place))
+        lost = 0
+        while (head := await self._head(*place)) is not None:
+            try:
+                await self._kv.delete(
+                    _SESSIONS.key(*place), expected_version=head.version, **self._provenance(place)
+                )
+            except VersionConflict:
+                lost += 1
+                if lost == MOST_RACES:
+                    raise
+                await pause_after(lost)
+                continue
             await self._states.delete_all(head.run)
             await self._events.delete_all(head.run)
+            return
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Get the state of a user, with names that do not begin with `user:`."""
@@ -398,7 +409,7 @@ def _json(value: Any) -> Any:
 
 
 def _lock(app_name: str, user_id: str, session_id: str) -> str:
-    return lock_name("adk", "\n".join((app_name, user_id, session_id)))
+    return lock_name("adk", json.dumps((app_name, user_id, session_id.strip())))
 
 
 def _once(run: str, event_id: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from holdfast import seams
@@ -24,6 +24,8 @@ with imported("mcp", "holdfast.integrations.mcp"):
     from pydantic import ValidationError as InvalidMessage
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from mcp.server.lowlevel import Server
     from mcp.server.streamable_http import EventCallback
     from mcp_types import JSONRPCMessage
@@ -67,17 +69,19 @@ class HoldfastEventStore(EventStore):
             message: The message; None for an event that only tells a client where the stream begins.
         """
         text = "" if message is None else message.model_dump_json(by_alias=True, exclude_unset=True)
-        pieces = [text[start : start + _CHARACTERS] for start in range(0, len(text), _CHARACTERS)] or [""]
+        texts = [text[start : start + _CHARACTERS] for start in range(0, len(text), _CHARACTERS)] or [""]
         name = seams.token(8)
         values = [
-            {"message": name, "text": piece, "last": number == len(pieces)}
-            for number, piece in enumerate(pieces, start=1)
+            {"message": name, "text": piece, "last": number == len(texts)}
+            for number, piece in enumerate(texts, start=1)
         ]
         write = {"append": self._prefix + _digest(stream_id), "ttl": self._ttl, "keep": self._keep}
-        number = 0
+        number = first = 0
         for start in range(0, len(values), _AT_ONCE):
-            writes = [{**write, "value": value} for value in values[start : start + _AT_ONCE]]
-            number = (await self._kv.batch(writes=writes)).numbers[-1] or 0
+            pieces = [{**value, "first": first} for value in values[start : start + _AT_ONCE]]
+            done = await self._kv.batch(writes=[{**write, "value": piece} for piece in pieces])
+            number = done.numbers[-1] or 0
+            first = first or done.numbers[0] or 0
         return f"{number}-{quote(stream_id, safe='')}"
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
@@ -101,17 +105,34 @@ class HoldfastEventStore(EventStore):
         if await self._kv.get(f"{log}/{seen:012}") is None:
             return None
         texts: defaultdict[str, str] = defaultdict(str)
+        async for number, piece in self._pieces(log, seen):
+            if piece.name not in texts and 0 < piece.first <= seen:
+                # The message was begun before the event that the client has seen, and has ended after it.
+                texts[piece.name] = await self._beginning(log, piece, seen)
+            texts[piece.name] += piece.text
+            if piece.last and (whole := texts.pop(piece.name)):
+                message = _message(f"{log}/{number:012}", whole)
+                await send_callback(EventMessage(message, f"{number}-{quote(stream_id, safe='')}"))
+        return stream_id
+
+    async def _pieces(self, log: str, after: int) -> AsyncIterator[tuple[int, _Piece]]:
+        """Read on in a log, to its end."""
         while True:
-            page = await self._kv.list(f"{log}/", after=seen, limit=_PAGE, values=True)
+            page = await self._kv.list(f"{log}/", after=after, limit=_PAGE, values=True)
             for entry in page.entries or ():
-                seen = int(entry.key[-12:])
-                name, text, last = _piece(entry.key, entry.value)
-                texts[name] += text
-                if last and (whole := texts.pop(name)):
-                    message = _message(entry.key, whole)
-                    await send_callback(EventMessage(message, f"{seen}-{quote(stream_id, safe='')}"))
+                after = int(entry.key[-12:])
+                yield after, _piece(entry.key, entry.value)
             if not page.keys:
-                return stream_id
+                return
+
+    async def _beginning(self, log: str, piece: _Piece, upto: int) -> str:
+        """Return the text of a message in the items up to a number."""
+        text = ""
+        async for number, other in self._pieces(log, piece.first - 1):
+            if number > upto:
+                break
+            text += other.text if other.name == piece.name else ""
+        return text
 
     async def clear(self) -> None:
         """Remove all events of the session."""
@@ -154,14 +175,26 @@ def _digest(name: str) -> str:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _piece(key: str, value: Any) -> tuple[str, str, bool]:
+class _Piece(NamedTuple):
+    """A part of a message."""
+
+    name: str
+    """That of the message, which all its parts have."""
+    text: str
+    last: bool
+    first: int
+    """Number of the item with which the message begins; 0 if it was written together with this one."""
+
+
+def _piece(key: str, value: Any) -> _Piece:
     try:
-        name, text, last = value["message"], value["text"], value["last"]
-    except (KeyError, TypeError):
-        name = text = last = None
-    if not (isinstance(name, str) and isinstance(text, str) and isinstance(last, bool)):
+        piece = _Piece(value["message"], value["text"], value["last"], value.get("first", 0))
+        kinds = (*map(type, piece),)
+    except (KeyError, TypeError, AttributeError):
+        kinds = ()
+    if kinds != (str, str, bool, int):
         raise ValidationError(f"the entry {key!r} is not a part of a message", field="value")
-    return name, text, last
+    return piece
 
 
 def _message(key: str, text: str) -> JSONRPCMessage:
