@@ -362,9 +362,7 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
 
 def lock_ttl(seconds: object, *, field: str = "ttl") -> int | float:
     """Return the TTL of a lock, which may be a fraction of a second."""
-    if type(seconds) is not float:
-        return required_ttl(seconds, field=field)
-    if not MIN_LOCK_TTL <= seconds <= MAX_TTL:
+    if not (type(seconds) is int or type(seconds) is float) or not MIN_LOCK_TTL <= seconds <= MAX_TTL:
         raise ValidationError(
             f"{field} of a lock must be a number of seconds from {MIN_LOCK_TTL} to {MAX_TTL}, not "
             f"{shown(seconds)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -169,6 +170,36 @@ def test_logs(cli: Cli) -> None:
     assert cli.did("list", "log/", "--after", "2").out == "log/000000000003\n"
     assert cli("list", "log/", "--reverse", "--limit", "1").out == "log/000000000003\n"
     assert cli.did("list", "log/").out == "log/000000000002\nlog/000000000003\n"
+
+
+def test_fences(cli: Cli) -> None:
+    """A write with a fence is refused once another holder has the lock, or, if asked, once nobody has it."""
+    cli.did("batch", '[{"guard": "a:b"}]')
+    assert cli.did("set", "k", "1", "--fence", "a:b:1").out == "2\n"
+    assert cli("set", "k", "2", "--fence", "a:b:1:live").code == 4
+    cli.did("batch", '[{"guard": "a:b"}]')
+    writes = (
+        'set "k" 3',
+        "append log 3",
+        "incr n",
+        "delete k --yes",
+        "delete --prefix k --yes",
+        "blob delete b --yes",
+    )
+    for write in writes:
+        refused = cli(*shlex.split(write), "--fence", "a:b:1")
+        assert (refused.code, "newer holder" in refused.err) == (4, True), write
+    assert cli.did("get", "k").out == "1\n"
+    for wrong in ("", "a", "a:", ":1", "a:-1", "a:1.0", "a:x", "a:live", "a:1:dead", f"{'x' * 201}:1"):
+        assert cli("set", "k", "4", "--fence", wrong).code == 2, wrong
+
+
+def test_an_id_is_not_ignored(cli: Cli) -> None:
+    """A delete by prefix takes no id, and says so."""
+    cli.did("set", "a/1", "1")
+    for option in ("--once", "--request-id"):
+        assert cli("delete", "--prefix", "a/", "--yes", option, "o").code == 2
+    assert cli.did("list").out == "a/1\n"
 
 
 def test_restore(cli: Cli) -> None:

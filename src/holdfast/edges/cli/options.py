@@ -134,6 +134,10 @@ class WriteOptions:
     spec_ref: str | None = None
     """Reference to the governing document."""
 
+    fence: str | None = None
+    """Refuse the write once another holder has taken this lock: NAME:TOKEN, with the token of the
+    holding. NAME:TOKEN:live also refuses it when the lock is no longer held."""
+
     @property
     def fields(self) -> Provenance:
         """The keyword arguments for the verbs."""
@@ -142,7 +146,20 @@ class WriteOptions:
             "request_id": self.request_id,
             "once": self.once,
             "spec_ref": self.spec_ref,
+            "fence": None if self.fence is None else _fence(self.fence),
         }
+
+
+def _fence(text: str) -> dict[str, Any]:
+    """Return the fence that an option names. A lock's name may hold colons, a token is a number."""
+    held = text.removesuffix(":live")
+    lock, _, token = held.rpartition(":")
+    if not lock or not (token.isascii() and token.isdecimal()):
+        raise ValidationError(
+            f"--fence must be NAME:TOKEN or NAME:TOKEN:live, with the number of a holding, not {text!a}",
+            field="fence",
+        )
+    return {"lock": lock, "token": int(token), "live": held != text}
 
 
 UNNAMED: Final = WriteOptions()

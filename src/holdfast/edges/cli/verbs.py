@@ -233,7 +233,7 @@ _SPELLINGS: Final = {
             int | None,
             Parameter(
                 converter=seconds,
-                help="Expire the entry after this long, if this creates it: seconds, or 30s, 1h, 2d.",
+                help="Expire a new entry after this long: seconds, or 30s, 1h, 2d.",
             ),
         ],
     ),

@@ -439,7 +439,7 @@ class LockRules(Fixtures):
             assert (renewal.op, renewed.value) == ("set", taken.value)
             assert renewed.created_at == taken.created_at
         for wrong in (0, 0.09, -1.0, True, float("nan"), float("inf"), "1"):
-            with refusal(ValidationError, field="ttl", about=wrong):
+            with refusal(ValidationError, field="ttl", says="of a lock must be a number", about=wrong):
                 kv.lock("a", ttl=wrong)  # type: ignore[arg-type]
         with refusal(ValidationError, field="ttl"):
             await kv.set("k", 1, ttl=0.5)  # type: ignore[arg-type]

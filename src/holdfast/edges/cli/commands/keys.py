@@ -195,9 +195,7 @@ async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOpti
 async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Target, *, dry_run: bool) -> int:
     count, cursor = 0, None
     while True:
-        page = await kv.delete_prefix(
-            prefix, cursor=cursor, dry_run=dry_run, writer=origin.writer, spec_ref=origin.spec_ref
-        )
+        page = await kv.delete_prefix(prefix, cursor=cursor, dry_run=dry_run, **origin.fields)
         count += page.count
         for key in page.keys if dry_run else ():
             answer(target.json, {"key": key}, shown_key(key))
