@@ -15,7 +15,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tools.environments import PRIVATE, fail, quietly, say
+from tools.environments import PRIVATE, TOOLS, fail, quietly, say
 
 BROWSERS = ("chromium-headless-shell", "chromium")
 """Debian's packages with a browser, and the commands that they install: the one that takes less CPU first."""
@@ -23,6 +23,8 @@ AXE = PRIVATE / "tools" / "axe"
 AXE_VERSION = "4.14.0"
 AXE_SHA512 = "9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK81IBRXmSxHfMAOkSqQeRxT/0dwNDz2GOm3zzpcQ=="
 REDIS = PRIVATE / "tools" / "redis"
+TORTURED = PRIVATE / "tools" / "npm"
+"""Where the servers of `tools/torture/npm` are, which are written in JavaScript."""
 
 
 def chromium() -> int:
@@ -71,6 +73,31 @@ def axe() -> int:
                 assert content is not None
                 (AXE / name).write_bytes(content.read())
     (AXE / "stamp").write_text(AXE_SHA512)
+    return 0
+
+
+def tortured_servers() -> int:
+    """Install the servers that `./dev torture` compares ours with, as their lock file pins them."""
+    wanted = TOOLS / "torture" / "npm"
+    lock = (wanted / "package-lock.json").read_text()
+    if (TORTURED / "stamp").exists() and (TORTURED / "stamp").read_text() == lock:
+        return 0
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            say(
+                f"{program} is missing. SERVERS THAT ARE WRITTEN IN JAVASCRIPT WILL BE LEFT OUT OF THE TABLE."
+            )
+            return 1
+    TORTURED.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(wanted / name, TORTURED / name)
+    try:
+        command = ["npm", "ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
+        quietly("installing servers that are written in JavaScript", command, where=str(TORTURED))
+    except SystemExit:
+        say("they can't be installed, and WILL BE LEFT OUT OF THE TABLE.")
+        return 1
+    (TORTURED / "stamp").write_text(lock)
     return 0
 
 

@@ -18,11 +18,10 @@ import platform
 import sys
 import tempfile
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tools.torture import frameworks, ordeals, report, speed
+from tools.torture import frameworks, memories, ordeals, report, speed
 from tools.torture.contestants import CONTESTANTS, Contestant
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def main() -> int:
         return any(ratio < speed.BAR for *_, ratio in results)
     rows: list[dict[str, Any]] = []
     with _servers(wanted=not chosen.quick) as server:
-        for contestant in (*CONTESTANTS, *frameworks.CONTESTANTS):
+        for contestant in (*CONTESTANTS, *frameworks.CONTESTANTS, *memories.CONTESTANTS):
             if chosen.only.lower() in contestant.name.lower() and (contestant.ours or not chosen.quick):
                 row = tortured(contestant, server, crowds=(2,) if chosen.quick else (2, 10))
                 rows += [] if row is None else [row]
@@ -81,7 +80,7 @@ def tortured(contestant: type[Contestant], server: Server | None, crowds: tuple[
         "name": contestant.name,
         "ours": contestant.ours,
         "note": contestant.note,
-        "packages": {package: version(package) for package in contestant.packages},
+        "packages": contestant.versions(),
         "crowds": {},
     }
     print(f"{contestant.name} …", file=sys.stderr, flush=True)

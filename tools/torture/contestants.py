@@ -11,6 +11,7 @@ import contextlib
 import operator
 from abc import ABC, abstractmethod
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
@@ -47,6 +48,11 @@ class Contestant(ABC):
     @abstractmethod
     def imported(cls) -> None:
         """Import what a worker needs, before workers are forked. Raises ImportError if it is not there."""
+
+    @classmethod
+    def versions(cls) -> dict[str, str]:
+        """Return the version of each package."""
+        return {package: version(package) for package in cls.packages}
 
     @classmethod
     async def prepared(cls, where: str) -> None:
