@@ -13,10 +13,13 @@ from holdfast.testing.conformance import Conformance, MakeStore
 from tests.conformance import test_http, test_remote, test_sqlite
 from tests.conformance.behind import kept_at
 from tests.conformance.database import empty
+from tests.conformance.test_sqlite import ThreeProcesses, processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+__all__ = ["processes"]
 
 
 class TestEveryRuleOverHttpAndSqlite(Conformance):
@@ -89,3 +92,7 @@ class TestEveryRuleOnAFileOpenedThreeTimes(Conformance):
     def make_store(self, tmp_path: Path) -> MakeStore:
         """The same file each time."""
         return test_sqlite.open_three_times(tmp_path / "store.db")
+
+
+class TestEveryRuleOnAFileOfThreeProcesses(ThreeProcesses, Conformance):
+    """One file, served by three processes; the NATS server chooses one of them for each call."""

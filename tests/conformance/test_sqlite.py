@@ -10,12 +10,14 @@ import holdfast
 from holdfast.audit.keyring import Keyring, parse_keys
 from holdfast.testing import AUDIT_KEY
 from holdfast.testing.conformance import Conformance, MakeStore
-from holdfast.testing.conformance.batches import RequestRules
+from holdfast.testing.conformance.audit import AuditRules
+from holdfast.testing.conformance.batches import FenceRules, OnceRules, RequestRules
 from holdfast.testing.conformance.blobs import BlobEntryRules
-from holdfast.testing.conformance.journal import WatchRules
-from holdfast.testing.conformance.keys import KeyRules, VersionRules
-from holdfast.testing.conformance.policies import UpkeepRules
+from holdfast.testing.conformance.journal import JournalRules, MirrorRules, WatchRules
+from holdfast.testing.conformance.keys import CounterRules, KeyRules, VersionRules
+from holdfast.testing.conformance.policies import PolicyRules, UpkeepRules
 from holdfast.testing.conformance.recipes import LockRules
+from holdfast.testing.conformance.table_queries import TableIndexRules
 from holdfast.testing.conformance.tables import TableRules
 from tests.conformance.file_process import FileProcesses, file_processes
 from tests.conformance.shared_rules import SharedRules
@@ -103,8 +105,7 @@ def processes(bus: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fi
         yield started
 
 
-@pytest.mark.unmeasured  # the processes are not measured
-class TestThreeProcesses(SharedRules, Conformance):
+class ThreeProcesses(SharedRules):
     """Three processes on one file. The NATS server chooses one of them for each call."""
 
     scheme = "nats"
@@ -137,3 +138,30 @@ class TestThreeProcesses(SharedRules, Conformance):
 
         yield make
         processes.close()
+
+
+@pytest.mark.unmeasured  # the processes are not measured
+class TestThreeProcesses(
+    ThreeProcesses,
+    KeyRules,
+    VersionRules,
+    CounterRules,
+    JournalRules,
+    WatchRules,
+    MirrorRules,
+    RequestRules,
+    OnceRules,
+    FenceRules,
+    UpkeepRules,
+    PolicyRules,
+    AuditRules,
+    LockRules,
+    TableRules,
+    TableIndexRules,
+    BlobEntryRules,
+):
+    """The rules in which processes may get in each other's way; `./dev soak conformance` runs all rules.
+
+    They are about what a process may remember of a file that others write: versions, counts, policies,
+    tables, requests, fences, locks, parts of blobs, and the end of the journal and of the audit.
+    """

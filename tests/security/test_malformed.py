@@ -22,7 +22,7 @@ from tests.security.malformed import LATE, Malformed, Mill, verdict
 
 pytestmark = pytest.mark.unmeasured
 
-MESSAGES = 100_000 if os.environ.get("HOLDFAST_SOAK") == "1" else 5_000
+MESSAGES = 100_000 if os.environ.get("HOLDFAST_SOAK") == "1" else 1_500
 AT_ONCE = 500
 GROWTH = 8 * 1024 * 1024
 """By how many bytes the service may grow over all of them: what its caches and its log of changes need."""
@@ -132,7 +132,7 @@ def resident(pid: int) -> int:
 
 @pytest.mark.timeout(300)
 async def test_malformed_payloads_get_the_right_code(nats_server: NatsServer, tmp_path: Path) -> None:
-    """Each of 5,000 malformed payloads, or 100,000, is answered with a correct code; memory stays flat."""
+    """Each malformed payload is answered with a correct code; memory stays flat."""
     mill = Mill(seed=1)
     with (tmp_path / "stderr").open("wb") as complaints:
         process = await launch(nats_server.url, str(tmp_path / "store.db"), stderr=complaints.fileno())
