@@ -88,11 +88,11 @@ def clean(home: Path) -> dict[str, str]:
 def pins(extras: str) -> list[str]:
     """Return the packages of the lock file with their versions.
 
-    The lock overrides what google-adk allows, see `pyproject.toml`. An environment with that project gets
-    what it allows instead.
+    The lock overrides what some projects allow, see `pyproject.toml`. An environment with one of them gets
+    what that allows instead.
     """
     pinned = _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
-    if extras != "adk":
+    if extras not in ("adk", "strands"):
         return pinned
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     overridden = {one.partition(">")[0] for one in project["tool"]["uv"]["override-dependencies"]}

@@ -23,6 +23,7 @@ INTEGRATIONS: Final = {
     *(
         "a2a",
         "adk",
+        "agno",
         "django",
         "keyvalue",
         "langgraph",

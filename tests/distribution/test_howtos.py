@@ -79,6 +79,7 @@ def test_every_integration_has_its_page() -> None:
     for extra in (
         "a2a",
         "adk",
+        "agno",
         "django",
         "keyvalue",
         "langgraph",

@@ -6,6 +6,7 @@ The code would create a file, and no file may appear.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import re
@@ -17,6 +18,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -26,6 +28,9 @@ from zoneinfo import ZoneInfo
 import ormsgpack
 import pytest
 from agents.memory.session import SessionABC
+from agno.db.schemas import UserMemory
+from agno.run.agent import RunOutput
+from agno.session import AgentSession
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
@@ -41,6 +46,7 @@ from openfeature.evaluation_context import EvaluationContext
 from pydantic import BaseModel
 
 import holdfast
+from holdfast.integrations.agno import AsyncHoldfastDb
 from holdfast.integrations.django import HoldfastCache, stores
 from holdfast.integrations.keyvalue import HoldfastStore
 from holdfast.integrations.langgraph import CheckpointSerializer, HoldfastGraphStore, HoldfastSaver
@@ -455,6 +461,32 @@ async def test_json_stays_json(opened: Store, canary: Path) -> None:
         await replaced(opened, "visitors", "session/", {"planted": value})
         assert await StoredSession.load(opened.kv("visitors"), 60, visitor.cookie) == {"planted": value}
         await opened.kv("visitors").delete_prefix("session/")
+
+
+async def test_planted_sessions_of_agno_are_refused(opened: Store, canary: Path) -> None:
+    """What is no session, run or memory of agno is refused, and nothing that its JSON names is made."""
+    kv, db = opened.kv("agno"), AsyncHoldfastDb(opened)
+    for value in hostile_json(canary):
+        await db.upsert_session(AgentSession("s", session_data={}))
+        await db.upsert_run(RunOutput(run_id="r", agent_id="a"), "s")
+        await db.upsert_user_memory(UserMemory("m", "m"))
+        for prefix, member, read in (
+            ("session/", "session_data", partial(db.get_session, "s")),
+            ("run/", "run_data", partial(db.get_run, "r")),
+            ("memory/", "memory", partial(db.get_user_memory, "m")),
+        ):
+            [key] = (await kv.list(prefix)).keys
+            entry = await kv.get(key)
+            assert entry is not None
+            await kv.set(key, value)
+            with pytest.raises(holdfast.ValidationError, match="is not a "):
+                await read()
+            await kv.set(key, {**entry.value, "value": {**entry.value["value"], member: value}})
+            with contextlib.suppress(holdfast.ValidationError):
+                await read()
+            await kv.set(key, entry.value)
+        await db.delete_session("s")
+        await db.clear_memories()
 
 
 async def test_planted_conversations_are_refused(opened: Store, canary: Path) -> None:

@@ -38,6 +38,13 @@ SUITES: Final = {
         ("tests/server/tasks/test_inmemory_task_store.py", "tests/server/tasks/test_database_task_store.py"),
     ),
     "adk": Suite(("tests/unittests/sessions/test_session_service.py", "-k", "DATABASE or not IN_MEMORY")),
+    "agno": Suite(
+        (
+            "tests/integration/db/sqlite/test_session.py",
+            "tests/integration/db/sqlite/test_session_isolation.py",
+            "tests/integration/db/sqlite/test_memory.py",
+        )
+    ),
     "django": Suite(
         (
             *("tests/cache/tests.py", "tests/sessions_tests/tests.py", "-k"),

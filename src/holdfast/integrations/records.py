@@ -29,7 +29,7 @@ class Record(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A record of a listing, whose value was not read."""
+    """A record whose value was not read."""
 
     parts: tuple[str, ...]
     fields: dict[str, Any]
@@ -65,6 +65,11 @@ class Records:
             ValidationError: The entry is no record, so something else has written it.
         """
         return await self.read(await self._kv.get(self._names.key(*parts)))
+
+    async def find(self, *parts: str) -> Listed | None:
+        """Return a record without its value, or None."""
+        entry = await self._kv.get(self._names.key(*parts))
+        return None if entry is None else Listed(parts, self._content(entry)["fields"], entry)
 
     async def read(self, entry: Entry | None) -> Record | None:
         """Return the record of an entry; a later one if it was replaced meanwhile."""
