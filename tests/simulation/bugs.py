@@ -18,7 +18,7 @@ from holdfast import seams
 from holdfast.audit import keyring
 from holdfast.decide import decision
 from holdfast.engines.cluster.shard import Reads
-from holdfast.engines.sqlite import SqliteEngine
+from holdfast.engines.sqlite import SqliteEngine, raw
 from holdfast.engines.sqlite import engine as sqlite_engine
 from holdfast.engines.sqlite import setup as sqlite_setup
 from holdfast.engines.sqlite.writer import WriteInterrupted, Writer
@@ -44,6 +44,7 @@ WHERE: Final = {
 }
 """The target in which the bugs of a module are looked for."""
 ELSEWHERE: Final = {
+    "a_backup_is_read_at_many_instants": "processes",
     "the_time_of_a_namespace_goes_back_with_the_clock": "cluster",
     "a_run_is_made_twice_in_a_group": "cluster",
     "readers_ask_without_a_pause": "cluster",
@@ -224,7 +225,19 @@ def the_key_of_the_audit_is_not_synced(patch: Patches) -> None:
     patch.wrap(keyring, "_write", wrong)
 
 
+def a_backup_is_read_at_many_instants(patch: Patches) -> None:
+    """A backup holds a store as it was at one instant."""
+
+    def wrong(begun: Any, path: Path) -> Any:
+        connection = begun(path)
+        connection.execute("COMMIT")
+        return connection
+
+    patch.wrap(raw, "_begun", wrong)
+
+
 OWN: Final = (
+    a_backup_is_read_at_many_instants,
     the_key_of_the_audit_is_not_synced,
     a_large_call_runs_beside_a_group_of_its_namespace,
     readers_ask_without_a_pause,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+import holdfast
+from holdfast.engine.raw import Movable
 from holdfast.errors import (
     Busy,
     Escalated,
@@ -17,8 +20,11 @@ from holdfast.errors import (
     KeyNotFound,
     OutcomeUnknown,
     TableExists,
+    ValidationError,
     VersionConflict,
 )
+from holdfast.moves.backups import back_up, restore
+from holdfast.registry import backend_for
 from tests.simulation.keys import audited, milliseconds, trashed
 from tests.simulation.subject import Finding, Lane, Subject
 
@@ -630,7 +636,64 @@ class Logs(Subject):
             yield Finding("log", f"of the newest {self.KEPT} items {self._left} are left")
 
 
+class Backups(Subject):
+    """A backup that is made while others write has the store as it was at one instant."""
+
+    share = 0.02
+    only_embedded = True
+
+    async def act(self, lane: Lane) -> None:
+        """Make a backup, restore it into another store and look at that."""
+        if not self.run.urls[lane.client].startswith("sqlite:"):
+            return
+        registers = self.run.registers
+        sure = [
+            (f"kv/{one.namespace}", one.version)
+            for one in registers.history
+            if one.outcome == "ok" and one.verb in {"set", "incr"}
+        ]
+        backup = io.BytesIO()
+        url = f"{self.run.urls[lane.client]}.{lane.chance.getrandbits(32):08x}"
+        try:
+            await back_up(_raw(lane.store.caller.require_engine()), backup, made_at=0, software="")
+            self.calls += 1
+            backup.seek(0)
+            await _restore(url, backup)
+            async with holdfast.open(url, reap=False) as copy:
+                await self._look_at(copy, sure)
+        except ValidationError as error:
+            self.wrong("backup", f"a backup can't be restored: {error}")
+        except HoldfastError:
+            await asyncio.sleep(0.2)
+
+    async def _look_at(self, copy: Store, sure: list[tuple[str, int | None]]) -> None:
+        for namespace in (*self.run.registers.keys, "kv/batches"):
+            kept, odd = await self.run.look_at_copy(copy, namespace)
+            if odd:
+                self.wrong("backup", f"a backup is not whole: {odd[0].text}")
+            versions = {one.version for one in kept.changes}
+            missing = [version for name, version in sure if name == namespace and version not in versions]
+            if missing:
+                self.wrong("backup", f"acknowledged, but not in the backup: {namespace} {missing[:5]}")
+
+
+async def _restore(url: str, backup: io.BytesIO) -> None:
+    engine = _raw(backend_for(url))
+    engine.open_unfinished()
+    await engine.start()
+    try:
+        await engine.ready()
+        await restore(engine, backup)
+    finally:
+        await engine.aclose()
+
+
+def _raw(engine: object) -> Movable:
+    assert isinstance(engine, Movable)
+    return engine
+
+
 FAMILIES: Final[tuple[type[Subject], ...]] = (
-    *(Documents, Policies, Tables, Blobs, Locks, Tokens, Retries, Logs),
+    *(Documents, Policies, Tables, Blobs, Locks, Tokens, Retries, Logs, Backups),
 )
 """The subjects about more than keys."""

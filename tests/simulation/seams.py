@@ -358,6 +358,7 @@ PACKAGES: Final = (
         "engines.sqlite",
         "client",
         "engines.cluster",
+        "moves",
         "operators",
         "pipeline",
         "wire",

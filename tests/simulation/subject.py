@@ -54,6 +54,7 @@ class Subject:
         share: How often all lanes together act, for each operation that a run is to have.
         keys: The namespaces of keys that it uses. Their journals, lists and counters must agree at the end.
         only_alone: Whether its rules hold only where one service serves all clients.
+        only_embedded: Whether it needs a client that has opened a file itself.
         calls: The calls that were made.
     """
 
@@ -61,6 +62,7 @@ class Subject:
     share = 0.0
     keys: tuple[str, ...] = ()
     only_alone = False
+    only_embedded = False
 
     def __init__(self, run: Workload) -> None:
         self.run = run

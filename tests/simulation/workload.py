@@ -106,7 +106,9 @@ class Workload:
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
         kinds = [kind for kind in (*KEYS, *FAMILIES) if chance.random() < CHOSEN or kind is Registers]
+        embedded = any(url.startswith("sqlite:") for url in urls)
         kinds = [kind for kind in kinds if alone or not kind.only_alone]
+        kinds = [kind for kind in kinds if embedded or not kind.only_embedded]
         others = [kind for kind in kinds if kind is not Registers]
         Random(f"subjects {world.seed}").shuffle(others)
         left_out = others[limits.subjects :]
@@ -193,9 +195,8 @@ class Workload:
             await self.patiently(subject.last_look, store)
         for namespace in self.namespaces:
             self.kept[namespace] = kept = Kept()
-            await self.patiently(self._journal, store, namespace, kept)
-            await self.patiently(self._list, store, namespace, kept)
-            await self.patiently(self._recount, store, namespace, kept)
+            for look in (self._journal, self._list, self._recount):
+                await self.patiently(look, store, namespace, kept)
         while self.watches_waited < LATEST_WATCH and not self.registers.watched:
             await asyncio.sleep(0.1)
             self.watches_waited += 0.1
@@ -204,6 +205,13 @@ class Workload:
     def namespaces(self) -> list[str]:
         """All namespaces of keys."""
         return [namespace for subject in self.subjects for namespace in subject.keys]
+
+    async def look_at_copy(self, store: Store, namespace: str) -> tuple[Kept, list[Finding]]:
+        """What a copy of the store has in a namespace, and what of it does not agree."""
+        kept = Kept()
+        for look in (self._journal, self._list, self._recount):
+            await look(store, namespace, kept)
+        return kept, list(_disagreements(namespace, kept))
 
     async def patiently(self, look: Callable[..., Awaitable[object]], *args: Any) -> None:
         """Look again until the service answers."""
