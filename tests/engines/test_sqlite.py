@@ -311,6 +311,11 @@ async def test_a_short_page_is_read_on_the_loop_unless_that_takes_long(
         assert await page("wide:", 1) == (["wide:0"], True, True)
         assert await page("wide:", 4) == ([f"wide:{number}" for number in range(4)], False, False)
         assert await page("x", 5) == ([], False, True)
+        long = (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9999) SELECT sum(i) FROM n"
+        )
+        # The limit was that of the pages: another query on the loop takes as long as it has to.
+        assert await engine.quick(lambda connection: connection.execute(long).fetchone()) == (49_995_000,)
 
 
 async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:

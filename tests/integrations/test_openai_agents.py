@@ -287,6 +287,34 @@ async def test_workers_take_turns(store: Store) -> None:
     await session.add_items([item(3)])  # a task whose turn is over writes without one
 
 
+async def test_items_of_unknown_outcome_are_not_added_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a request id nobody knows whether items are there already, so that the caller has to decide."""
+    kv = store.kv("desk")
+    session = HoldfastSession("s", kv)
+    batch = kv.batch
+
+    async def unanswered(**arguments: Any) -> Any:
+        await batch(**arguments)
+        raise holdfast.OutcomeUnknown("the answer is lost")
+
+    monkeypatch.setattr(kv, "batch", unanswered)
+    with pytest.raises(holdfast.OutcomeUnknown):
+        await session.add_items([item(1)])
+    assert texts(await session.get_items()) == ["1"]
+
+
+async def test_items_are_those_of_the_newest_head(store: Store) -> None:
+    """A worker that has seen an older head reads what has replaced its items since."""
+    kv = store.kv("desk")
+    session, other = HoldfastSession("s", kv), HoldfastSession("s", kv)
+    for number in range(3):
+        await other.replace_items([item(number)], since=(await other.snapshot()).head)
+        assert texts(await session.get_items()) == [str(number)]
+        assert texts(await session.get_items(1)) == [str(number)]
+
+
 async def test_session_of_an_earlier_version_goes_on(store: Store) -> None:
     """Items that an earlier version has numbered itself are read, added to, popped and replaced."""
     kv = store.kv("desk")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ import msgspec
 
 from holdfast import clock
 from holdfast.clock import KeptLine
-from holdfast.engines.sqlite import SqliteEngine, files, setup, sharing, writer
+from holdfast.engines.sqlite import SqliteEngine, files, reads, setup, sharing, writer
 from holdfast.engines.sqlite.cache import LogHeader, RowCache, Span
 from holdfast.engines.sqlite.files import Presence
 from holdfast.engines.sqlite.reads import ThreadConnections
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from holdfast.decide import Outcome
+    from holdfast.engine import Scan, Scanned
     from holdfast.rows import Address
     from tests.mutate.planting import Patches
 
@@ -290,6 +292,18 @@ def every_process_does_the_upkeep(patch: Patches) -> None:
 def a_write_that_was_refused_as_busy_is_done_later(patch: Patches) -> None:
     """A caller that was told BUSY finds nothing written afterwards."""
     patch.set(PendingJob, "begin", lambda job: None)
+
+
+@bug("tests/engines/test_sqlite.py", "-k", "short_page")
+def the_limit_of_a_short_page_stays(patch: Patches) -> None:
+    """Only short pages are interrupted when they take long, and no other query on the loop."""
+
+    def wrong(scan: Any, connection: Any, query: Scan, now: int) -> Scanned | None:
+        found: Scanned | None = scan(connection, query, now)
+        connection.set_progress_handler(count().__next__, reads.BRIEF_STEPS)
+        return found
+
+    patch.wrap(reads, "scan_briefly", wrong)
 
 
 @bug("tests/clocks/test_wall.py")

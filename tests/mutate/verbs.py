@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast import families, rules
 from holdfast.commands import Append, Guard, Load, Restore, Set, Stored
-from holdfast.decide import decision, entries, keys, policies, upkeep
+from holdfast.decide import audit, decision, entries, keys, policies, upkeep
 from holdfast.decide import draft as drafts
 from holdfast.decide.decision import Decision
 from holdfast.decide.draft import Draft, Needs
@@ -346,6 +346,14 @@ def an_intention_returns_the_result_of_another_verb(patch: Patches) -> None:
         return decision._again(command, memory.reply)
 
     patch.wrap(decision, "once", wrong)
+
+
+@bug("tests/unit/test_tracing.py")
+def an_expiry_belongs_to_the_trace_of_the_write_that_finds_it(patch: Patches) -> None:
+    """The trace of a request has what the request has asked for."""
+    patch.wrap(
+        audit, "_trace_id", lambda trace_id, draft, record: trace_id(draft, _replace(record, op="set"))
+    )
 
 
 @bug("tests/conformance/test_memory.py", "-k", "live_fence")

@@ -13,6 +13,8 @@ from msgspec import UNSET
 
 import holdfast
 from holdfast import tracing
+from holdfast.clock import ManualClock
+from holdfast.testing import AUDIT_KEY
 from holdfast.tracing import Trace, of_head, of_headers, of_meta, trace_of
 
 ID, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -164,6 +166,24 @@ async def test_a_retry_in_another_trace_gets_the_first_reply() -> None:
                 many = await kv.set_many([{"key": "m", "value": 1}], request_id="m")
                 replies.append((entry.version, batch.versions, many))
         assert replies[0] == replies[1]
+
+
+async def test_an_expiry_that_a_write_finds_belongs_to_no_trace() -> None:
+    """The audit has the trace of the write, and none for the expiry of what was there, which nobody asked for."""
+    clock = ManualClock()
+    async with holdfast.open("memory://", reap=False, clock=clock, audit_key=AUDIT_KEY) as store:
+        kv = store.kv("p")
+        await store.set_policy("kv/p", {"audit": True})
+        await kv.set("k", 1, ttl=1)
+        clock.advance(2)
+        with holdfast.traced(PARENT):
+            await kv.set("k", 2)
+        records = (await store.audit("kv/p").log()).records
+        assert [(one.op, one.trace_id) for one in records if one.key == "k"] == [
+            ("set", None),
+            ("expired", None),
+            ("set", ID),
+        ]
 
 
 def test_nothing_of_opentelemetry_is_imported_unless_asked_for() -> None:

@@ -219,6 +219,7 @@ async def test_a_token_has_a_name_and_says_when_it_was_used(closed: Served) -> N
     assert [one["name"] for one in msgspec.to_builtins(await tokens.list())].count("nightly import") == 1
     await tokens.revoke(used.about.id)
     assert used.about.id not in await uses()
+    assert not await tokens._uses.exists(used.about.id)
     with pytest.raises(ValidationError, match="at most 100"):
         await tokens.create(plugin="trivia", name="x" * 101)
 
