@@ -117,7 +117,12 @@ async def give_up(post: Any) -> None:
             ("question:2026:009", "QUOTA_EXCEEDED", "kv/trivia would keep 20118 bytes"),
         )
     ):
-        request = {"key": key, "value": {"points": 2000}, "request_id": f"game-{number}", "last_writer": "game"}
+        request = {
+            "key": key,
+            "value": {"points": 2000},
+            "request_id": f"game-{number}",
+            "last_writer": "game",
+        }
         fields = {"verb": "set", "request": request, "error_code": code, "message": message, "attempts": 6}
         await post("/v1/kv/trivia:escalate", fields)
 

@@ -169,7 +169,7 @@ async def test_a_retry_in_another_trace_gets_the_first_reply() -> None:
 
 
 async def test_an_expiry_that_a_write_finds_belongs_to_no_trace() -> None:
-    """The audit has the trace of the write, and none for the expiry of what was there, which nobody asked for."""
+    """The audit has the trace of the write, and none for the expiry of what was there."""
     clock = ManualClock()
     async with holdfast.open("memory://", reap=False, clock=clock, audit_key=AUDIT_KEY) as store:
         kv = store.kv("p")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.edges.mcp.callers import StoreCaller
 from tests.edges.mcp.agents import REVISIONS, agent
 
 if TYPE_CHECKING:
@@ -54,6 +55,23 @@ async def test_an_expired_lock_is_not_renewed(store: Store, clock: ManualClock) 
         assert kept["expires_at"] > held["expires_at"]
         clock.advance(30)
         assert not (await one.call("lock_renew", name="import", token=held["token"]))["renewed"]
+
+
+async def test_a_lease_that_ends_while_it_is_renewed_is_over(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal for a fraction of a second reads the lock first; the lease may end meanwhile."""
+    async with agent(store) as one:
+        held = await one.call("lock_acquire", name="import", ttl=30)
+        call = StoreCaller.call
+
+        async def slowly(caller: StoreCaller, verb: str, fields: dict[str, Any]) -> dict[str, Any]:
+            reply = await call(caller, verb, fields)
+            clock.advance(30 if verb == "get" else 0)
+            return reply
+
+        monkeypatch.setattr(StoreCaller, "call", slowly)
+        assert not (await one.call("lock_renew", name="import", token=held["token"], ttl=0.5))["renewed"]
 
 
 async def test_an_acquire_may_be_repeated(store: Store, clock: ManualClock) -> None:
