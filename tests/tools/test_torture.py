@@ -50,8 +50,10 @@ RESULTS: dict[str, Any] = {
         "HoldfastGraphStore, aupdate",
         "append",
         "compaction",
+        "HoldfastStore, update",
         "HoldfastTaskStore",
         "Service with turn",
+        "update_state",
     ],
 )
 async def test_our_stores_lose_nothing(store: str, tmp_path: Path) -> None:

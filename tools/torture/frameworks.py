@@ -27,6 +27,7 @@ class TaskContestant(Contestant):
     """A task store with one task: each turn is a call that gets it, adds a message and saves it."""
 
     packages = ("a2a-sdk",)
+    appends = True
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -38,11 +39,25 @@ class TaskContestant(Contestant):
 
     async def turn(self, mark: str, pause: Pause) -> None:
         """Get the task and save it with another message."""
-        types, call = module("a2a.types.a2a_pb2"), self.call()
-        task = await self.store.get("shared", call) or types.Task(id="shared", context_id="c")
-        await pause()
-        task.history.append(types.Message(message_id=mark, role=types.ROLE_AGENT))
+        call = self.call()
+        task = await self.grown(mark, call, pause)
         await self.store.save(task, call)
+
+    async def twice(self, mark: str) -> None:
+        """Save the task with another message, and again."""
+        call = self.call()
+        task = await self.grown(mark, call)
+        for _ in range(2):
+            await self.store.save(task, call)
+
+    async def grown(self, mark: str, call: Any, pause: Pause | None = None) -> Any:
+        """Get the task, pause, and return it with another message."""
+        types = module("a2a.types.a2a_pb2")
+        task = await self.store.get("shared", call) or types.Task(id="shared", context_id="c")
+        if pause is not None:
+            await pause()
+        task.history.append(types.Message(message_id=mark, role=types.ROLE_AGENT))
+        return task
 
     async def marks(self) -> list[str]:
         """Return the ids of the messages."""
