@@ -15,18 +15,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import holdfast
-from tools.torture.contestants import module
+from tools.torture import ordeals
+from tools.torture.contestants import OpenAISqlite, OurSession, module
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tests.postgres import Server
+    from tools.torture.contestants import Contestant
 
     Work = Callable[[int], Awaitable[object]]
 
 ROUNDS, CALLS = 7, 60
 BAR = 0.8
 """The least share of the other store's speed that ours must have."""
+
+
+CROWD, CROWD_ROUNDS, APPENDS = 10, 5, 5
+"""Processes that append at once, how often that is measured, and how many items each appends."""
+
+
+class Compared(NamedTuple):
+    """What was done, beside whom, our calls in a second, the ratio to theirs, and the least that will do."""
+
+    what: str
+    other: str
+    rate: float
+    ratio: float
+    bar: float = BAR
 
 
 class Pair(NamedTuple):
@@ -38,8 +54,24 @@ class Pair(NamedTuple):
     theirs: Work
 
 
-async def compared(server: Server | None) -> list[tuple[str, str, float, float]]:
-    """Measure every pair: what was done, beside whom, our calls in a second, and the ratio to theirs."""
+def crowded() -> Compared:
+    """Measure processes that append to one session at once. Call it without a loop: it forks."""
+    for contestant in (OurSession, OpenAISqlite):
+        contestant.imported()
+    taken = [(_crowd(OurSession), _crowd(OpenAISqlite)) for _ in range(CROWD_ROUNDS)]
+    ours = statistics.median(mine for mine, _ in taken)
+    ratio = statistics.median(theirs / mine for mine, theirs in taken)
+    what = f"{APPENDS} turns with an append by each of {CROWD} processes"
+    return Compared(what, OpenAISqlite.name, CROWD * APPENDS / ours, ratio, bar=1.0)
+
+
+def _crowd(contestant: type[Contestant]) -> float:
+    with tempfile.TemporaryDirectory(prefix="holdfast-speed-") as folder:
+        return ordeals.crowd(contestant, str(Path(folder) / "state.db"), CROWD, APPENDS).seconds
+
+
+async def compared(server: Server | None) -> list[Compared]:
+    """Measure every pair of calls."""
     results = []
     with tempfile.TemporaryDirectory(prefix="holdfast-speed-") as folder:
         async with contextlib.AsyncExitStack() as stack:
@@ -50,16 +82,17 @@ async def compared(server: Server | None) -> list[tuple[str, str, float, float]]
                     for number in range(ROUNDS)
                 ]
                 ratio = statistics.median(ours / theirs for ours, theirs in rates[1:])
-                results.append(
-                    (pair.what, pair.other, statistics.median(ours for ours, _ in rates[1:]), ratio)
-                )
+                rate = statistics.median(ours for ours, _ in rates[1:])
+                results.append(Compared(pair.what, pair.other, rate, ratio))
     return results
 
 
-def told(results: list[tuple[str, str, float, float]]) -> str:
+def told(results: list[Compared]) -> str:
     """Return the results as a Markdown table."""
-    lines = ["| call | beside | ours, calls/s | ratio |", "|---|---|---|---|"]
-    lines += [f"| {what} | {other} | {rate:.0f} | {ratio:.2f} |" for what, other, rate, ratio in results]
+    lines = ["| call | beside | ours, calls/s | ratio | at least |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {one.what} | {one.other} | {one.rate:.0f} | {one.ratio:.2f} | {one.bar} |" for one in results
+    ]
     return "\n".join(lines)
 
 
