@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING, Final
@@ -171,6 +172,32 @@ async def test_long_numbers_survive_an_edit(service: Served, look: Look) -> None
     changed = page.get_by_label("What changed since you looked")
     await expect(changed.locator(".came")).to_have_count(1)
     await expect(changed.locator(".came")).to_contain_text('"x": 2')
+
+
+async def test_one_vocabulary_for_all_kinds(service: Served, look: Look) -> None:
+    """Entries, items and blobs have the same words, times with the zone, and a version that can be copied."""
+    kv, tables = service.store.kv("words"), service.store.tables("words")
+    await kv.set_many([{"key": f"k{number:04}", "value": 1} for number in range(1_000)])
+    await kv.set("k", 1)
+    await tables.create_table("t", partition_key=("id", "string"))
+    await tables.put_item("t", {"id": "a"})
+    await service.store.blobs("words").put("b", b"text", content_type="text/plain")
+    window = await look("/ui/kv/words/k", timezone_id="Asia/Kathmandu")
+    page = window.page
+    await page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    version = page.locator(".facts div", has_text="Version")
+    await expect(version).to_have_text("Version1001 Copy")
+    await version.get_by_role("button", name="Copy").click()
+    assert await page.evaluate("window.copied") == "1001"
+    for path in ("/ui/kv/words/k", "/ui/tables/words/t/item?partition=a", "/ui/blobs/words/b"):
+        await window.open(path)
+        words = await page.locator(".facts dt").all_inner_texts()
+        assert {"Version", "Writer", "Updated", "Stored size", "Expires"} <= set(words), path
+        assert re.search(
+            r"Updated\s*\d{4}-\d\d-\d\d [\d:]{8} UTC\+05:45", await page.locator(".facts").inner_text()
+        )
+    await window.open("/ui/live?namespace=kv/words")
+    await expect(page.get_by_role("columnheader").first).to_have_text("Time (UTC+05:45)")
 
 
 async def test_expiry_delete_and_restore(service: Served, look: Look) -> None:
