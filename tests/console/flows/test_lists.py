@@ -61,7 +61,9 @@ async def test_a_narrow_list_has_values_too(service: Served, look: Look) -> None
     )
     page = (await look("/ui/kv/narrow", size=NARROW)).page
     key, text, below = (page.get_by_text(one, exact=True) for one in ("k01", '"text of 1"', "k02"))
-    tops = [(await one.bounding_box() or {})["y"] for one in (key, text, below)]
+    tops: list[float] = [
+        await one.evaluate("(shown) => shown.getBoundingClientRect().top") for one in (key, text, below)
+    ]
     assert tops == sorted(set(tops))
     await key.click()
     await expect(page.locator("div.value")).to_contain_text("text of 1")

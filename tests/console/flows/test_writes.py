@@ -190,11 +190,12 @@ async def give_up(service: Served, plugin: str, *keys: str, **request: Any) -> N
 async def test_many_letters_are_retried(service: Served, look: Look) -> None:
     """Letters that are chosen are sent again one by one; one that is refused again stays, with the reason."""
     await give_up(service, "retried", "a", "b", "c")
-    await give_up(service, "retried", "taken", expected_version=0)
+    await give_up(service, "retried", "taken", expected_version=0, last_writer="importer")
     await service.store.kv("retried").set("taken", "before")
     window = await look("/ui/inbox?namespace=kv/retried")
     page = window.page
     await expect(page.get_by_role("tab", name="Dead letters 4")).to_be_visible()
+    await expect(page.locator("tbody tr", has_text="taken")).to_contain_text("importer")
     await page.get_by_label("Choose all letters").check()
     await page.get_by_label("Choose c", exact=True).uncheck()
     bar = page.get_by_role("region", name="Chosen rows")
