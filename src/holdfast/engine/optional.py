@@ -98,10 +98,11 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
 class SharedStorage(Protocol):
     """An optional interface for engines whose storage other machines use too."""
 
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None] | None:
         """Call `ring` when others may have changed a namespace.
 
-        Returns a function that stops that. May do nothing: changes are also found by polling.
+        Returns a function that stops that. May do nothing and return None: changes are also found by polling,
+        and waiters for a lock then poll more often.
         """
         ...
 

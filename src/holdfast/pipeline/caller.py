@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
-from holdfast.engine import LATER, Capabilities, Later
+from holdfast.engine import LATER, Capabilities, Later, no_hint
 from holdfast.errors import Unavailable, Unsupported
 from holdfast.pipeline.watch import Bell
 from holdfast.verbs.caller import id_maker
@@ -130,8 +130,11 @@ class Caller(ABC):
         """
 
     @abstractmethod
-    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
-        """Call `ring` when others may have changed a namespace. Returns the function that ends this."""
+    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None] | None:
+        """Call `ring` when others may have changed a namespace. Returns the function that ends this.
+
+        Returns None if others may change it and nothing tells.
+        """
 
     def admit(self, namespace: str) -> None:  # noqa: B027 - a service counts the requests that it gets
         """Count a request that the store does not see as one.
@@ -203,7 +206,9 @@ class Caller(ABC):
         """
         self._require_open()
         bell = Bell(lambda: self._put_away(namespace, bell))
-        self._bells[namespace][bell] = self._hint(namespace, bell.ring)
+        end = self._hint(namespace, bell.ring)
+        bell.deaf = end is None
+        self._bells[namespace][bell] = end or no_hint
         return bell
 
     def count_retry(self, namespace: str, outcome: str, code: str, *, kept: bool = False) -> None:

@@ -330,7 +330,7 @@ class Pipeline(Caller):
         """See `Caller.admit`."""
         self.rates.admit(namespace)
 
-    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+    def _hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None] | None:
         engine = self.engine
         return engine.hint(namespace, ring) if isinstance(engine, SharedStorage) else no_hint
 

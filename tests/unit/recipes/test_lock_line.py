@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import holdfast
 from holdfast.handles.kv import KV
 from holdfast.handles.recipes.lock import REACH, SharedWatch
+from holdfast.pipeline import watch
+
+if TYPE_CHECKING:
+    from holdfast.store import Store
 
 LONG = 8 * REACH
 
@@ -75,3 +79,44 @@ async def test_waiters_far_apart_stand_in_order(between: int, monkeypatch: pytes
             assert len(set(awaited)) == 3
         await asyncio.gather(*tasks)
     assert order == ["first", "second", "third"]
+
+
+async def test_a_waiter_on_a_database_need_not_be_told(
+    pg_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing tells what another process has written, waiters look, and sooner than a watch does."""
+    monkeypatch.setattr(watch, "LOOK_AGAIN", 3600)
+
+    async def take_turns(store: Store) -> None:
+        for _ in range(10):
+            async with store.kv("p").lock("l", ttl=3600):
+                await store.kv("p").set("k", None)
+
+    async with holdfast.open(pg_store_url, reap=False) as one, holdfast.open(pg_store_url, reap=False) as two:
+        async with asyncio.timeout(60):
+            await asyncio.gather(*map(take_turns, (one, two, one, two)))
+
+
+async def test_a_hurried_watch_slows_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that is in a hurry looks less and less often, and one that is told of changes never hurries."""
+    pauses = list[float]()
+    plain = asyncio.timeout
+
+    def noted(seconds: float | None) -> asyncio.Timeout:
+        pauses.append(seconds or 0)
+        return plain(0)
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
+    for deaf in (False, True):
+        bell = watch.Bell(lambda: None)
+        bell.deaf = deaf
+        await bell.heard()
+        bell.hurry()
+        for _ in range(60):
+            await bell.heard()
+    told, hurried = pauses[:61], pauses[61:]
+    assert set(told) == {watch.LOOK_AGAIN}
+    assert hurried[0] == hurried[-1] == watch.LOOK_AGAIN
+    assert hurried[2] == watch.FIRST_LOOK
+    assert hurried[2:] == sorted(hurried[2:])
+    assert sum(pause < watch.LOOK_AGAIN for pause in hurried) < 60

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast import families
 from holdfast.audit.keyring import Keyring
 from holdfast.decide import needs
-from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later, no_hint
+from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later
 from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.postgres import raw, reads
 from holdfast.engines.postgres.connections import Connections
@@ -146,9 +146,8 @@ class PostgresEngine:
             return Checkup(checked="nothing")
         return await self._reads.run(examined)
 
-    def hint(self, namespace: str, ring: Callable[[], None]) -> Callable[[], None]:
+    def hint(self, namespace: str, ring: Callable[[], None]) -> None:
         """See `SharedStorage.hint`: changes by other processes are found by polling."""
-        return no_hint
 
     def figures(self) -> None:
         """Return None: there is no cluster."""

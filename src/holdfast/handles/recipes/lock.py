@@ -24,7 +24,7 @@ from collections import defaultdict, deque
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 from weakref import WeakKeyDictionary
 
 from holdfast import rules, seams
@@ -43,15 +43,17 @@ from holdfast.errors import (
 )
 from holdfast.handles.recipes.lease import FIRST_PAUSE, GLANCE, NOT_ANSWERED, Lease
 from holdfast.handles.recipes.names import TICKET_DIGITS, WAITING, lock_key
+from holdfast.pipeline.watch import watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from types import TracebackType
     from typing import Self
 
     from holdfast.handles.kv import KV
-    from holdfast.model import BatchResult, Change, Entry
+    from holdfast.model import BatchResult, Entry
     from holdfast.pipeline.caller import Caller
+    from holdfast.pipeline.watch import Bell
 
 RELEASE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds that a release waits before each further attempt."""
@@ -637,6 +639,7 @@ class SharedWatch:
 
     def __init__(self, kv: KV, prefix: str, *, since: int) -> None:
         self.listeners = 0
+        self._bell: Bell | None = None
         self._awaited: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._task = asyncio.create_task(
             self._follow(kv, prefix, since), name=f"holdfast listens below {prefix}"
@@ -661,6 +664,8 @@ class SharedWatch:
         else:
             self._awaited[key].add(future)
             future.add_done_callback(lambda _: self._forget(key, future))
+            if self._bell is not None:
+                self._bell.hurry()
         return future
 
     async def end(self) -> None:
@@ -670,10 +675,12 @@ class SharedWatch:
         await asyncio.gather(self._task, self._glancing, return_exceptions=True)
 
     async def _follow(self, kv: KV, prefix: str, since: int) -> None:
-        changes = cast("AsyncGenerator[Change]", kv.watch(prefix, since=since))
         error: Exception = Unavailable("the store was closed")
         try:
-            async with aclosing(changes):
+            self._bell = bell = kv.store.bell(kv.namespace)
+            bell.hurry()
+            below = kv.verbs.prefix(prefix)
+            async with aclosing(watch(kv.store, kv.namespace, below, since, bell=bell)) as changes:
                 async for change in changes:
                     if change.op == "gap":
                         self._tell(*self._awaited)
