@@ -60,7 +60,10 @@ def thread(name: str) -> Any:
 
 
 async def test_langgraph_conformance_suite_passes(store: Store) -> None:
-    """All capabilities of the project's own conformance suite hold, the extended ones included."""
+    """All capabilities of the project's own conformance suite hold, the extended ones included.
+
+    `./dev foreign langgraph-conformance` runs this with a newer suite than the one that is installed.
+    """
 
     async def savers() -> AsyncGenerator[HoldfastSaver]:
         yield HoldfastSaver(store, f"p{uuid.uuid4().hex[:8]}")
@@ -72,7 +75,9 @@ async def test_langgraph_conformance_suite_passes(store: Store) -> None:
         if not (result.detected and result.passed)
     }
     assert failures == {}
-    assert sum(result.tests_passed for result in report.results.values()) >= 80
+    passed = sum(result.tests_passed for result in report.results.values())
+    print(f"{passed} clauses of {len(report.results)} capabilities")
+    assert passed >= 81
 
 
 async def test_a_graph_goes_on_where_it_failed(store: Store) -> None:

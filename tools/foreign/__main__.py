@@ -31,6 +31,8 @@ class Suite(NamedTuple):
     sha256: str = ""
     plugin: str = ""
     """The end of the name of the module here, if the suite's own name is not that."""
+    ours: bool = False
+    """Whether the tests are functions that a test of ours calls; the checkout then has the functions."""
 
 
 SUITES: Final = {
@@ -60,6 +62,9 @@ SUITES: Final = {
         ("tests", "--ignore=tests/test_prune_postgres.py"),
         "langgraph-1.2.20.tar.gz",
         "79f86df92f2dd17d5ec464cab68dbb685439ab102ca39f0b1b7b198025a2414c",
+    ),
+    "langgraph-conformance": Suite(
+        ("tests/integrations/test_langgraph.py", "-k", "conformance", "-rP"), ours=True
     ),
     "langgraph-store": Suite(
         ("tests/test_store.py", "tests/test_async_store.py", "tests/test_ttl.py"),
@@ -117,11 +122,15 @@ def main() -> int:
         parser.error(f"{known.name} publishes no tests: name a checkout with --source FOLDER")
     folder = known.source or fetch(str(suite.file), suite.sha256, PLACE)
     plugin = f"with_{suite.plugin or known.name.replace('-', '_')}"
-    path = os.pathsep.join([str(SITE), str(ROOT / "tools" / "foreign")])
-    command = [sys.executable, "-m", "pytest", "-p", plugin, "-p", "no:cacheprovider", "-q"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
+    if suite.ours:
+        path, folder = [str(folder.resolve())], ROOT
+    else:
+        path = [str(SITE), str(ROOT / "tools" / "foreign")]
+        command += ["-p", plugin]
     settings = ("addopts=", "asyncio_mode=auto", "filterwarnings=")
     options = ["-rs", "--timeout=60", *(part for one in settings for part in ("-o", one))]
-    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
     command += [*options, *suite.arguments, *more]
     return subprocess.run(command, cwd=folder, env=env, check=False).returncode
 
