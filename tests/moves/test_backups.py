@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.engine.raw import Movable
+from holdfast.engines.sqlite.writer import Writer
 from holdfast.moves.backups import back_up, restore
 from holdfast.registry import engine_for
 from tests.moves.contents import differing, fill
@@ -51,6 +53,25 @@ async def test_a_backup_holds_the_same_on_sqlite_and_postgres(tmp_path: Path, pg
         assert found is not None
         assert found.value == [1, 2.5, None]
         assert len((await store.tables("shop").scan("orders")).items) == 30
+
+
+async def test_a_restore_onto_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full only when the restore commits is an error of Holdfast, and nothing is restored."""
+    await fill(tmp_path / "one.db")
+    backup = await backup_of(tmp_path / "one.db")
+
+    def full(writer: Writer, pages: int) -> None:
+        writer.give_up_load()
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(Writer, "_finish", full)
+    with pytest.raises(holdfast.StorageFull):
+        await restored(tmp_path / "two.db", backup)
+    monkeypatch.undo()
+    async with holdfast.open(tmp_path / "two.db") as store:
+        assert await store.kv("plain").get("k") is None
 
 
 async def test_a_damaged_backup_changes_nothing(tmp_path: Path) -> None:

@@ -639,13 +639,14 @@ class Logs(Subject):
 class Backups(Subject):
     """A backup that is made while others write has the store as it was at one instant."""
 
-    share = 0.02
+    share = 0.15
     only_embedded = True
 
     async def act(self, lane: Lane) -> None:
         """Make a backup, restore it into another store and look at that."""
         if not self.run.urls[lane.client].startswith("sqlite:"):
             return
+        await asyncio.sleep(lane.chance.uniform(0, 1.5))
         registers = self.run.registers
         sure = [
             (f"kv/{one.namespace}", one.version)

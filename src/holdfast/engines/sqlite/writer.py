@@ -344,7 +344,10 @@ class Writer:
 
     def end_load(self) -> None:
         """Commit a load. Writer's thread only."""
-        self._finish(CHECKPOINT_PAGES + 1)
+        try:
+            self._finish(CHECKPOINT_PAGES + 1)
+        except sqlite3.Error as error:
+            raise translated(error, self._where) from error
         self._checkpointed = False
 
     def give_up_load(self) -> None:
