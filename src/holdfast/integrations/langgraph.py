@@ -515,7 +515,7 @@ class Checkpoints:
                 parent=stored["parent"],
                 run=stored["run"],
             )
-        for namespace in {place[1] for place in copied}:
+        for namespace in dict.fromkeys(place[1] for place in copied):
             await self._kv.delete(_HEADS.key(target, namespace), **self._fence(target))
 
     async def select(self, wanted: Callable[[dict[str, Any]], bool]) -> list[Place]:

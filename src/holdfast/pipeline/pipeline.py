@@ -350,10 +350,10 @@ class Pipeline(Caller):
         """Ring the bells of changed namespaces, and pass the changes on to listeners."""
         self.rates.learn(outcome.namespaces)
         if self._bells:
-            changed = {record.namespace for record in outcome.journal}
-            changed |= {run.namespace for run in outcome.runs}
-            for namespace in changed & self._bells.keys():
-                for bell in self._bells[namespace]:
+            changed = dict.fromkeys(record.namespace for record in outcome.journal)
+            changed |= dict.fromkeys(run.namespace for run in outcome.runs)
+            for namespace in changed:
+                for bell in self._bells.get(namespace, ()):
                     bell.ring()
         for listener in self._listeners:
             listener(outcome.journal)
@@ -510,7 +510,7 @@ class Pipeline(Caller):
         Returns:
             A row for each address, by position; None if there is none or it has expired.
         """
-        for namespace in {address.namespace for address in addresses}:
+        for namespace in dict.fromkeys(address.namespace for address in addresses):
             await self._batcher.settled(namespace)
         return await self.require_engine().read(addresses, self.now())
 
