@@ -988,7 +988,7 @@ class Sizes(Subject):
     async def _shrink(self, kv: KV, lane: Lane) -> None:
         namespace = f"kv/sizes{lane.client}"
         await self._write(kv, lane, "x" * 3_000)
-        await lane.store.set_policy(namespace, {"quota_bytes": 1_000})
+        await lane.store.set_policy(namespace, {"quota_bytes": 1_000, "journal_retention": 3_600})
         try:
             if lane.name in self._own:
                 await self._write(kv, lane, "x")

@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 20
 """How many short seeds of each target are run, each of them twice."""
 CASES = {
-    "a large call runs beside a group of its namespace": "sqlite 1 ops=8 keys=1 subjects=8",
-    "a node without NATS spins": "cluster 6 faults=7,8,9 ops=8 clients=1 keys=1 subjects=8",
-    "a lock expires early after a power cut": "processes 720004 faults=0 ops=8 keys=1 subjects=3",
+    "a large call runs beside a group of its namespace": "sqlite 1 ops=8 keys=1 subjects=9",
+    "a node without NATS spins": "cluster 6 ops=40 subjects=2",
+    "a restore onto a full disk fails with an error of SQLite": "processes 19 ops=60 keys=4 subjects=9",
 }
 """Runs that find a bug if it is planted again: the target, the seed and the plan."""
 
