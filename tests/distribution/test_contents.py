@@ -32,6 +32,7 @@ INTEGRATIONS: Final = {
         "openfeature",
         "pydantic-ai",
         "starlette",
+        "strands",
     ),
 }
 PYTHON: Final = "Programming Language :: Python :: 3."

@@ -87,5 +87,6 @@ def test_every_integration_has_its_page() -> None:
         "openai-agents",
         "openfeature",
         "starlette",
+        "strands",
     ):
         assert run[extra] == extra

@@ -25,7 +25,7 @@ from holdfast.integrations.agno import AsyncHoldfastDb, HoldfastDb, NotSaved
 from tests.integrations.crowd import crowd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from agno.run import RunContext
@@ -50,7 +50,15 @@ class Parrot(Model):
         """Answer."""
         return self.invoke()
 
-    invoke_stream = ainvoke_stream = _parse_provider_response = _parse_provider_response_delta = invoke
+    def invoke_stream(self, *_: Any, **__: Any) -> Iterator[ModelResponse]:
+        """Answer."""
+        yield self.invoke()
+
+    async def ainvoke_stream(self, *_: Any, **__: Any) -> AsyncIterator[ModelResponse]:
+        """Answer."""
+        yield self.invoke()
+
+    _parse_provider_response = _parse_provider_response_delta = invoke
 
 
 def agent(db: Any, mark: str = "", pause: Callable[[], Any] | None = None) -> Agent:

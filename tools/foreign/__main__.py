@@ -107,6 +107,11 @@ SUITES: Final = {
         "openai_agents-0.24.0.tar.gz",
         "4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
     ),
+    "strands": Suite(
+        ("tests/strands/session/test_repository_session_manager.py",),
+        "strands_agents-1.62.0.tar.gz",
+        "8732c87f9c1ceb6ef4c5c4bd6d96b4cdf1bbfde095f1537ec2ac6fddb8d5a066",
+    ),
     "openfeature": Suite(("specification/assets/gherkin/evaluation_v2.feature",)),
 }
 
