@@ -53,7 +53,17 @@ def write() -> None:
     resolve(TOOLS / "mutmut.lock", "mutmut", *known)
     ours = [
         part
-        for extra in ("a2a", "adk", "keyvalue", "langgraph", "migrate", "openai-agents", "postgres")
+        for extra in (
+            "a2a",
+            "adk",
+            "agno",
+            "keyvalue",
+            "langgraph",
+            "migrate",
+            "openai-agents",
+            "postgres",
+            "strands",
+        )
         for part in ("--extra", extra)
     ]
     resolve(TOOLS / "torture.lock", TORTURED, *ours, PROJECT.name)

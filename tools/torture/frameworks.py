@@ -1,8 +1,9 @@
-"""More stores that are tortured: those of A2A and ADK, and ours for them."""
+"""More stores that are tortured: those of A2A, ADK, agno and Strands, and ours for them."""
 
 from __future__ import annotations
 
 import contextlib
+import unittest.mock
 from typing import TYPE_CHECKING, Any
 
 import holdfast
@@ -254,7 +255,242 @@ class OurAdkUserState(OurAdk):
         return list((await self.service.get_user_state(**SHARED)).get("marks", []))
 
 
+# agno
+
+
+class AgnoContestant(Contestant):
+    """A database of agno with one session: each turn runs an agent that adds a mark to its state."""
+
+    packages = ("agno",)
+    note = "agno reads the session when a run begins and puts it back when it ends"
+
+    def __init__(self, db: Any) -> None:
+        self.db = db
+
+    @classmethod
+    def imported(cls) -> None:
+        """Import agno and its databases."""
+        module("agno.agent")
+        module("agno.db.postgres")
+        module("agno.db.sqlite")
+        module("aiosqlite")
+
+    @classmethod
+    async def prepared(cls, where: str) -> None:
+        """Make the session."""
+        async with cls.opened(where) as contestant:
+            state = {"session_state": {"marks": []}}
+            session = module("agno.session").AgentSession("shared", agent_id="desk", session_data=state)
+            await contestant.db.upsert_session(session)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, where: str) -> AsyncIterator[Any]:
+        """Open the database."""
+        of_postgres = module("agno.db.postgres").AsyncPostgresDb
+        db = (of_postgres if cls.needs_postgres else module("agno.db.sqlite").AsyncSqliteDb)(
+            db_url=sqlalchemy_url(where)
+        )
+        yield cls(db)
+        await db.close()
+
+    @staticmethod
+    def model() -> Any:
+        """Return a model that gives one answer."""
+        answer = module("agno.models.response").ModelResponse(role="assistant", content="Hello")
+
+        async def answered(*_: Any, **__: Any) -> Any:
+            return answer
+
+        names = ("invoke", "invoke_stream", "ainvoke_stream", "_parse_provider_response")
+        methods = dict.fromkeys((*names, "_parse_provider_response_delta"), lambda *_, **__: answer)
+        parrot = type("Parrot", (module("agno.models.base").Model,), {**methods, "ainvoke": answered})
+        return parrot(id="parrot")
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Run the agent."""
+        await self.run(mark, pause)
+
+    async def run(self, mark: str, pause: Pause) -> None:
+        """Run the agent once."""
+
+        async def add(run_context: Any) -> None:
+            await pause()
+            state = run_context.session_state
+            state["marks"] = [*state.get("marks", []), mark]
+
+        agent = module("agno.agent").Agent(
+            id="desk", model=self.model(), db=self.db, pre_hooks=[add], telemetry=False
+        )
+        result = await agent.arun("Hello", session_id="shared")
+        if result.status.value != "COMPLETED":
+            raise RuntimeError(f"the run ended as {result.status.value}: {result.content}")
+
+    async def marks(self) -> list[str]:
+        """Return the marks in the state of the session."""
+        session = await self.db.get_session("shared", module("agno.db.base").SessionType.AGENT)
+        return list(session.session_data["session_state"]["marks"])
+
+
+class AgnoSqlite(AgnoContestant):
+    """agno's database on SQLite."""
+
+    name = "agno AsyncSqliteDb, session state"
+
+
+class AgnoPostgres(AgnoContestant):
+    """agno's database on PostgreSQL."""
+
+    name = "agno AsyncPostgresDb, session state"
+    needs_postgres = True
+
+
+class OurAgno(AgnoContestant):
+    """Our database, which merges."""
+
+    name = "Holdfast AsyncHoldfastDb, on_conflict=merge"
+    ours = True
+    note = ""
+    on_conflict = "merge"
+
+    @classmethod
+    def imported(cls) -> None:
+        """Import the database."""
+        module("agno.agent")
+        module("holdfast.integrations.agno")
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, where: str) -> AsyncIterator[Any]:
+        """Open the store."""
+        async with holdfast.open(where) as store:
+            db = module("holdfast.integrations.agno").AsyncHoldfastDb
+            yield cls(db(store, on_conflict=cls.on_conflict))
+
+    async def run(self, mark: str, pause: Pause) -> None:
+        """Run the agent once, and call a refusal an error."""
+        try:
+            await super().run(mark, pause)
+        except module("holdfast.integrations.agno").NotSaved as error:
+            raise RuntimeError(str(error)) from error
+
+
+class OurAgnoWithTurns(OurAgno):
+    """Our database, which refuses, with a turn around each run."""
+
+    name = "Holdfast AsyncHoldfastDb with turn"
+    on_conflict = "refuse"
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Wait for the turn, then run the agent."""
+        async with self.db.turn("shared", ttl=LEASE):
+            await self.run(mark, pause)
+
+
+# Strands
+
+
+class StrandsContestant(Contestant):
+    """A session manager of Strands with one session: each turn makes the agent and adds a message."""
+
+    packages = ("strands-agents",)
+    note = "two agents number their messages alike, and the second replaces the first's"
+
+    def __init__(self, where: Any) -> None:
+        self.where = where
+
+    @classmethod
+    def imported(cls) -> None:
+        """Import Strands."""
+        module("strands.session.file_session_manager")
+        module("strands.agent.agent")
+        module("strands.models")
+
+    @classmethod
+    async def prepared(cls, where: str) -> None:
+        """Make the session."""
+        async with cls.opened(where) as contestant:
+            contestant.agent(contestant.manager())
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, where: str) -> AsyncIterator[Any]:
+        """Name the folder."""
+        yield cls(f"{where}.d")
+
+    def manager(self) -> Any:
+        """Return a session manager."""
+        managers = module("strands.session.file_session_manager")
+        return managers.FileSessionManager("shared", storage_dir=self.where)
+
+    def agent(self, manager: Any) -> Any:
+        """Return an agent of the session."""
+        model = unittest.mock.Mock(spec=module("strands.models").Model, stateful=False)
+        return module("strands.agent.agent").Agent(
+            model=model, agent_id="desk", session_manager=manager, callback_handler=None
+        )
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Make the agent and add a message, as its loop does."""
+        await self.speak(self.manager(), mark, pause)
+
+    async def speak(self, manager: Any, mark: str, pause: Pause) -> None:
+        """Make the agent and add a message."""
+        agent = self.agent(manager)
+        await pause()
+        manager.append_message({"role": "user", "content": [{"text": mark}]}, agent)
+
+    async def marks(self) -> list[str]:
+        """Return the texts of the messages."""
+        messages = self.manager().session_repository.list_messages("shared", "desk")
+        return [one.message["content"][0]["text"] for one in messages]
+
+
+class StrandsFiles(StrandsContestant):
+    """The SDK's manager with files."""
+
+    name = "Strands FileSessionManager"
+
+
+class OurStrands(StrandsContestant):
+    """Our manager."""
+
+    name = "Holdfast HoldfastSessionManager"
+    ours = True
+    note = ""
+
+    @classmethod
+    def imported(cls) -> None:
+        """Import the manager."""
+        super().imported()
+        module("holdfast.integrations.strands")
+        module("holdfast.sync")
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, where: str) -> AsyncIterator[Any]:
+        """Open the store."""
+        with module("holdfast.sync").open(where) as store:
+            yield cls(store)
+
+    def manager(self) -> Any:
+        """Return a session manager."""
+        return module("holdfast.integrations.strands").HoldfastSessionManager("shared", self.where)
+
+
+class OurStrandsWithTurns(OurStrands):
+    """Our manager, with a turn around each message."""
+
+    name = "Holdfast HoldfastSessionManager with turn"
+
+    async def turn(self, mark: str, pause: Pause) -> None:
+        """Wait for the turn, then speak."""
+        manager = self.manager()
+        async with manager.turn(ttl=LEASE):
+            await self.speak(manager, mark, pause)
+
+
 CONTESTANTS: tuple[type[Contestant], ...] = (
-    *(A2aPostgres, A2aSqlite, AdkPostgres, AdkSqlite, AdkUserState),
-    *(OurTasks, OurAdk, OurAdkUserState),
+    *(A2aPostgres, A2aSqlite, AdkPostgres, AdkSqlite, AdkUserState, AgnoPostgres, AgnoSqlite, StrandsFiles),
+    *(OurTasks, OurAdk, OurAdkUserState, OurAgno, OurAgnoWithTurns, OurStrands, OurStrandsWithTurns),
 )
