@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 import unittest.mock
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +272,7 @@ class AgnoContestant(Contestant):
     @classmethod
     def imported(cls) -> None:
         """Import agno and its databases."""
+        logging.getLogger("agno").setLevel(logging.CRITICAL)
         module("agno.agent")
         module("agno.db.postgres")
         module("agno.db.sqlite")
@@ -279,8 +282,10 @@ class AgnoContestant(Contestant):
     async def prepared(cls, where: str) -> None:
         """Make the session."""
         async with cls.opened(where) as contestant:
-            state = {"session_state": {"marks": []}}
-            session = module("agno.session").AgentSession("shared", agent_id="desk", session_data=state)
+            state: Any = {"session_state": {"marks": []}}
+            session = module("agno.session").AgentSession(
+                "shared", agent_id="desk", session_data=state, created_at=int(time.time())
+            )
             await contestant.db.upsert_session(session)
 
     @classmethod
@@ -356,6 +361,7 @@ class OurAgno(AgnoContestant):
     @classmethod
     def imported(cls) -> None:
         """Import the database."""
+        logging.getLogger("agno").setLevel(logging.CRITICAL)
         module("agno.agent")
         module("holdfast.integrations.agno")
 
