@@ -179,6 +179,8 @@ async def test_a_call_with_very_many_observations_holds_up_nobody(store: Store) 
     began = time.process_time()
     done = await graph.delete_observations([Deletions("Ada", [*others, known[-1]])])
     assert done.startswith("Deleted 1 of 100001 ")
+    done = await graph.delete_observations([Deletions("Ada", [text]) for text in others[:20_000]])
+    assert done.startswith("Deleted 0 of 20000 ")
     for additions in ([Additions("Ada", others)], [Additions("Ada", [text]) for text in others[:20_000]]):
         with pytest.raises(ValueTooLarge):
             await graph.add_observations(additions)

@@ -196,15 +196,18 @@ class KnowledgeGraph:
 
         def change(known: Known) -> tuple[Writes, tuple[int, list[str]]]:
             changed: dict[str, dict[str, Any]] = {}
+            dropped: dict[str, set[str]] = {}
             count, missing = 0, []
             for one in deletions:
                 key = self._entity(one.entityName)
-                entity = changed.get(key) or known[key]
-                if entity is None:
+                if known[key] is None:
                     missing.append(one.entityName)
-                    continue
-                dropped = set(one.observations)
-                kept = [text for text in entity["observations"] if text not in dropped]
+                else:
+                    dropped.setdefault(key, set()).update(one.observations)
+            for key, texts in dropped.items():
+                entity = known[key]
+                assert entity is not None
+                kept = [text for text in entity["observations"] if text not in texts]
                 count += len(entity["observations"]) - len(kept)
                 changed[key] = {**entity, "observations": kept}
             return _altered(changed, known), (count, missing)
