@@ -16,7 +16,7 @@ from holdfast import seams
 from holdfast.errors import ValidationError, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.key_names import KeyNames
-from holdfast.integrations.records import Listed, Record, Records
+from holdfast.integrations.records import Record, Records
 from holdfast.integrations.turns import Turn, fence_of, lock_name
 
 with imported("a2a", "holdfast.integrations.a2a"):
@@ -103,7 +103,8 @@ class _Tasks:
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         every = self.records.listed(self.owner_of(context))
-        listed = [one async for one, _ in every if _is_asked_for(one, params)]
+        summaries = (_Summary(one.parts, one.fields) async for one in every)
+        listed = [one async for one in summaries if _is_asked_for(one, params)]
         listed.sort(key=_order, reverse=True)
         start = _start(listed, params.page_token) if params.page_token else 0
         size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
@@ -311,6 +312,13 @@ class HoldfastVersionedTaskStore(VersionedTaskStore):
         await self._tasks.delete(task_id, context)
 
 
+class _Summary(NamedTuple):
+    """What a listing keeps of a task, whose entry may be large."""
+
+    parts: tuple[str, ...]
+    fields: dict[str, Any]
+
+
 class _Known(NamedTuple):
     """A task as a call has seen it last."""
 
@@ -340,12 +348,12 @@ def _fields(value: Any) -> dict[str, Any]:
     }
 
 
-def _order(listed: Listed) -> tuple[bool, int, str]:
+def _order(listed: _Summary) -> tuple[bool, int, str]:
     at = listed.fields.get("at")
     return at is not None, at or 0, listed.parts[1]
 
 
-def _is_asked_for(listed: Listed, params: ListTasksRequest) -> bool:
+def _is_asked_for(listed: _Summary, params: ListTasksRequest) -> bool:
     fields = listed.fields
     if params.HasField("status_timestamp_after"):
         at = fields.get("at")
@@ -356,7 +364,7 @@ def _is_asked_for(listed: Listed, params: ListTasksRequest) -> bool:
     )
 
 
-def _start(listed: Sequence[Listed], token: str) -> int:
+def _start(listed: Sequence[_Summary], token: str) -> int:
     """Return where the page of a token begins. Tokens of older releases of the SDK name a task."""
     cursor = decode_list_tasks_cursor(token)
     if cursor is not None:

@@ -71,8 +71,8 @@ class _Scope(NamedTuple):
 
     async def values(self) -> dict[str, Any]:
         read = {}
-        async for listed, entry in self.records.listed(*self.parts):
-            record = await self.records.read(entry)
+        async for listed in self.records.listed(*self.parts):
+            record = await self.records.read(listed.entry)
             if record is not None:
                 read[listed.parts[-1]] = record.value
         return read

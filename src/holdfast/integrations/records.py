@@ -33,6 +33,7 @@ class Listed(NamedTuple):
 
     parts: tuple[str, ...]
     fields: dict[str, Any]
+    entry: Entry
 
 
 class Records:
@@ -166,7 +167,7 @@ class Records:
         """Remove all records whose names begin with these parts and return how many there were."""
         return await self._values.delete_all(self._names.prefix(*parts))
 
-    async def listed(self, *parts: str) -> AsyncIterator[tuple[Listed, Entry]]:
+    async def listed(self, *parts: str) -> AsyncIterator[Listed]:
         """List the records whose names begin with these parts, in the order of their keys.
 
         Entries are large: a caller that keeps many of them holds the whole namespace in memory.
@@ -178,7 +179,7 @@ class Records:
                 fields = self._content(entry)["fields"]
                 name = self._names.parts(entry.key, entry.value)
                 assert name is not None
-                yield Listed(name, fields), entry
+                yield Listed(name, fields, entry)
             if (cursor := page.cursor) is None:
                 return
 
