@@ -361,18 +361,24 @@ class TestTransactions:
             [token] = (await store.kv("trivia").batch(writes=[{"guard": "a"}])).versions
             blobs, fence = store.blobs("trivia"), {"lock": "a", "token": token}
             await blobs.put("b", b"old", fence=fence)
+            await store.kv("other").set("k", 0)
             async with sql.transaction():
                 await sql.execute(
                     "UPDATE holdfast_namespaces SET revision = revision + 1 WHERE name = 'kv/trivia'"
                 )
                 await sql.execute("UPDATE holdfast_rows SET version = version + 1 WHERE space = 'guard'")
-                late = asyncio.create_task(blobs.delete("b", fence=fence))
+                late = asyncio.create_task(blobs.set_ttl("b", 60, fence=fence))
+                # A write of another plugin, which may be in the same group.
+                other = asyncio.create_task(store.kv("other").set("k", 1))
                 while not await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
                     assert not late.done(), await late
                     await asyncio.sleep(0.01)
             with pytest.raises(errors.Fenced):
                 await late
-            assert await blobs.head("b") is not None
+            assert (await other).version == 2
+            held = await blobs.head("b")
+            assert held is not None
+            assert held.expires_at is None
 
     async def test_fenced_writes_do_not_pass_a_write_of_keys(self, pg_store_url: str, sql: Any) -> None:
         """However many fenced writes of tables and blobs follow each other, the keys get their turn."""

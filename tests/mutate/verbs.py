@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from holdfast.decide import audit, decision, entries, keys, policies, upkeep
 from holdfast.decide import draft as drafts
 from holdfast.decide.decision import Decision
 from holdfast.decide.draft import Draft, Needs
+from holdfast.engines.postgres import engine as postgres
 from holdfast.engines.postgres import sql
 from holdfast.errors import HoldfastError
 from holdfast.rows import GUARD, KV, TRASH, Address, Namespace, Overdue
@@ -370,6 +372,12 @@ def a_live_fence_does_not_look_at_the_lease(patch: Patches) -> None:
 def a_fence_of_a_blob_looks_for_its_lock_among_the_blobs(patch: Patches) -> None:
     """Writes to tables and blobs rely on locks among the plugin's keys."""
     patch.set(families, "locks", lambda namespace: namespace)
+
+
+@bug("tests/engines/test_postgres.py", "-k", "fence")
+def a_fenced_write_to_a_blob_shares_a_transaction(patch: Patches) -> None:
+    """In PostgreSQL a transaction of several plugins has no fence whose lock it does not hold."""
+    patch.set(postgres, "families", SimpleNamespace(has_keys=lambda namespace: True))
 
 
 @bug("tests/engines/test_postgres.py", "-k", "fence")
