@@ -45,6 +45,9 @@ async def test_namespaces_say_what_is_audited_and_nearly_full(closed: Served) ->
     own = (await closed.store.tokens().create(plugin="full")).token
     found = await page(closed, "/ui/kv", Authorization=f"Bearer {own}")
     assert [one["quota"] and one["quota"]["of"] for one in found["namespaces"]] == ["keys", None, None]
+    assert [one["changed_at"] is None for one in found["namespaces"]] == [False, True, True]
+    tables = await page(closed, "/ui/tables", Authorization=f"Bearer {own}")
+    assert [(one["plugin"], one["changed_at"]) for one in tables["plugins"]] == [("full", None)]
     blind = (await closed.store.tokens().create(plugin="full", verbs=["get"])).token
     found = await page(closed, "/ui/kv", Authorization=f"Bearer {blind}")
     assert found["namespaces"][0] == {"namespace": "kv/full", "href": "/ui/kv/full"}

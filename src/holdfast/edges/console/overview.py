@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.decide.policies import audited_by
-from holdfast.edges.console.visits import how_revealed, href, permitted
+from holdfast.edges.console.visits import changed_at, how_revealed, href, permitted
 from holdfast.edges.http.app import OK
 from holdfast.edges.monitoring.metrics import RANGES
 from holdfast.errors import HoldfastError, ValidationError
@@ -107,7 +107,7 @@ def measured(stats: dict[str, Any]) -> dict[str, Any]:
         "bytes": stats["bytes"],
         "kept_bytes": stats["kept_bytes"],
         "version": stats["version"],
-        "changed_at": stats["changed_at"],
+        "changed_at": changed_at(stats),
         "quota": nearest_quota(stats),
         "audit": audited_by(stats["namespace"], policy.get("audit")),
     }

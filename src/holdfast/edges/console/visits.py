@@ -179,7 +179,8 @@ class Visit:
             "plugins": [
                 {
                     "plugin": owner_of(one["namespace"]),
-                    **{name: one[name] for name in ("keys", "kept_bytes", "changed_at")},
+                    **{name: one[name] for name in ("keys", "kept_bytes")},
+                    "changed_at": changed_at(one),
                 }
                 for one in await self.held(family)
                 if self.fits(owner_of(one["namespace"]))
@@ -226,6 +227,12 @@ async def permitted(call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
         return await call
     except PermissionDenied:
         return None
+
+
+def changed_at(stats: Mapping[str, Any]) -> str | None:
+    """Return when a namespace has changed last; None if nothing was ever written to it."""
+    moment: str | None = stats["changed_at"] if stats["version"] else None
+    return moment
 
 
 def how_revealed(namespace: str, policy: Mapping[str, Any] | None) -> dict[str, Any]:
