@@ -116,15 +116,16 @@ async def test_quotas_are_shown_by_how_near_they_are(service: Served, look: Look
         for number in range(keys):
             await service.store.kv(plugin).set(f"k{number}", 1)
     page = (await look("/")).page
-    for name, text, tone in (
-        ("kv/roomy", "50 % of 10 keys", "meter "),
-        ("kv/near", "80 % of 5 keys", "meter warn"),
-        ("kv/brimful", "100 % of 4 keys", "meter bad"),
+    for name, text, bar, tone in (
+        ("kv/roomy", "50 % of 10 keys", "meter ", "muted"),
+        ("kv/near", "80 % of 5 keys", "meter warn", "warn-text"),
+        ("kv/brimful", "100 % of 4 keys", "meter bad", "bad-text"),
     ):
         row = page.get_by_role("row", name=name)
         await expect(row).to_contain_text(text)
         await expect(row).not_to_contain_text("no quota")
-        assert await row.locator(".meter").get_attribute("class") == tone
+        assert await row.locator(".meter").get_attribute("class") == bar
+        assert await row.get_by_text(text).get_attribute("class") == tone
     matters = page.locator(".attention li")
     first = matters.filter(has_text="kv/brimful uses 100 % of its quota of keys")
     second = matters.filter(has_text="kv/near uses 80 % of its quota of keys")

@@ -39,10 +39,12 @@ export const Section = ({ title, aside, children, id }) => html`
   </section>
 `;
 
+/** The tone of a share: amber from 80 % on, and red at 100 %. */
+const toneOf = (share) => (share >= 1 ? "bad" : share >= 0.8 ? "warn" : "");
+
 /** A bar that shows a share, with its text beside it. */
 export function Meter({ share, label }) {
-  const tone = share >= 1 ? "bad" : share >= 0.8 ? "warn" : "";
-  return html`<span class=${`meter ${tone}`} role="img" aria-label=${label}>
+  return html`<span class=${`meter ${toneOf(share)}`} role="img" aria-label=${label}>
     <span style=${{ width: `${Math.min(100, share * 100)}%` }}></span>
   </span>`;
 }
@@ -53,9 +55,9 @@ export function Quota({ quota }) {
   const show = quota.of === "keys" ? number : bytes;
   const most = quota.of === "keys" ? `${number(quota.most)} ${quota.most === 1 ? "key" : "keys"}` : bytes(quota.most);
   const label = `${Math.floor(quota.share * 100)} % of ${most}`;
-  const tone = quota.share >= 1 ? "bad-text" : quota.share >= 0.8 ? "warn-text" : "muted";
+  const tone = toneOf(quota.share);
   return html`<span class="share" title=${`${show(quota.used)} of ${most} are used`}>
-    <${Meter} share=${quota.share} label=${label} /><span class=${tone}>${label}</span>
+    <${Meter} share=${quota.share} label=${label} /><span class=${tone ? `${tone}-text` : "muted"}>${label}</span>
   </span>`;
 }
 
