@@ -948,10 +948,10 @@ class Sizes(Subject):
                     await self._write(kv, lane, "x" * chance.choice(self.SIZES))
                 elif draw < 0.5:
                     await self._write(kv, lane, None)
-                elif draw < 0.9:
-                    await self._read(kv, lane, alone=draw < 0.7)
+                elif draw < 0.8:
+                    await self._read(kv, lane, alone=draw < 0.65)
                 else:
-                    await self._shrink(kv, lane)
+                    await self._shrink(lane)
         except HoldfastError:
             await asyncio.sleep(0.2)
 
@@ -985,17 +985,16 @@ class Sizes(Subject):
         if shown != (known.value, known.version):
             self.wrong("size", f"version {known.version} was written, {shown[1]} is shown", lane.name)
 
-    async def _shrink(self, kv: KV, lane: Lane) -> None:
-        namespace = f"kv/sizes{lane.client}"
-        await self._write(kv, lane, "x" * 3_000)
-        await lane.store.set_policy(namespace, {"quota_bytes": 1_000, "journal_retention": 3_600})
+    async def _shrink(self, lane: Lane) -> None:
+        name = f"full{lane.client}"
+        kv, key = lane.store.kv(name), lane.name
+        await lane.store.set_policy(f"kv/{name}", {})
+        await kv.set(key, "x" * 3_000)
+        await lane.store.set_policy(f"kv/{name}", {"quota_bytes": 1_000})
         try:
-            if lane.name in self._own:
-                await self._write(kv, lane, "x")
+            await kv.set(key, "x")
         except QuotaExceeded as refusal:
-            self.wrong("quota", f"a smaller value was refused: {refusal}", lane.name)
-        finally:
-            await lane.store.set_policy(namespace, {})
+            self.wrong("quota", f"a smaller value was refused: {refusal}", key)
 
 
 KEYS: Final[tuple[type[Subject], ...]] = (

@@ -25,13 +25,17 @@ def _nights() -> Iterator[str]:
 
 
 def _hunts() -> Iterator[str]:
-    latest = {one["bug"]: one for one in _lines("hunts")}
+    latest: dict[str, dict[str, Any]] = {}
+    for one in _lines("hunts"):
+        before = latest.get(one["bug"], {})
+        tried = 0 if "kind" in before else before.get("seeds", 0)
+        latest[one["bug"]] = {**one, "seeds": tried + one.get("seeds", 0)}
     found = sorted((one for one in latest.values() if "kind" in one), key=lambda one: one["seeds"])
     missed = [one for one in latest.values() if "kind" not in one and "target" in one]
     absent = [one for one in latest.values() if "target" not in one]
     median = statistics.median(one["seeds"] for one in found)
-    yield f"Of {len(latest)} bugs, {len(absent)} are about what is not simulated. Of the other "
-    yield f"{len(found) + len(missed)}, {len(found)} were found, the median after {median:g} seeds."
+    yield f"Of {len(found) + len(missed)} bugs, {len(found)} were found, the median after {median:g} seeds."
+    yield f"{len(absent)} more are about what is not simulated."
     yield ""
     yield "| found | target | seeds | in seed | as |"
     yield "|---|---|---|---|---|"
