@@ -76,7 +76,7 @@ def test_a_scenario_that_fails_does_not_cost_the_others(
     assert "broken (s" not in told
 
 
-def test_what_is_not_known_is_refused(bench: pytest.MonkeyPatch) -> None:
+def test_an_unknown_scenario_is_refused(bench: pytest.MonkeyPatch) -> None:
     """A misspelt scenario does not run something else."""
     bench.setattr("sys.argv", ["bench", "evn"])
     with pytest.raises(SystemExit):

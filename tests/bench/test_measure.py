@@ -65,7 +65,7 @@ async def test_a_rate_is_kept_whatever_becomes_of_earlier_calls() -> None:
     assert max(window.latencies) == pytest.approx(90)
 
 
-async def test_it_ends_when_something_is_so() -> None:
+async def test_a_loop_ends_when_its_condition_holds() -> None:
     """A loop beside a sweep ends with it."""
     timer, calls = FakeTimer(), []
 
@@ -76,7 +76,7 @@ async def test_it_ends_when_something_is_so() -> None:
     assert len(calls) in (3, 4)
 
 
-async def test_so_many_are_in_flight_and_no_more() -> None:
+async def test_a_closed_loop_never_exceeds_its_concurrency() -> None:
     """In a closed loop there are never more calls under way than asked for, and as many at the most."""
     timer, under_way, most = FakeTimer(), 0, 0
 

@@ -59,7 +59,7 @@ def test_addresses(url: str, server: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "url", ["", "nats://", "ws://host", "host:port", "nats://host:99999", "a..b", "nats://[::1"]
 )
-def test_what_is_no_address(url: str) -> None:
+def test_addresses_that_are_not_of_nats_are_refused(url: str) -> None:
     """Anything else is refused before anybody is asked."""
     with pytest.raises(BusError, match="not that of a NATS server"):
         server_at(url)

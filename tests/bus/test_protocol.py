@@ -128,7 +128,7 @@ def test_whatever_is_in_a_message(
         b"\xff",
     ],
 )
-def test_what_is_no_line_ends_it(line: bytes) -> None:
+def test_a_line_outside_the_protocol_is_an_error(line: bytes) -> None:
     """A line that is not of the protocol comes out as an error, behind all that came before it."""
     [first, last], _ = read([b"MSG a 1 2\r\n{}\r\n" + line + b"\r\n{}\r\n"])
     assert first == Message("1", "a", "", b"{}")

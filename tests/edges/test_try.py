@@ -101,7 +101,7 @@ class DevUp(Up):
         return [str(ROOT / "dev"), *super()._command()[3:]]
 
 
-async def test_it_works_in_the_shell_of_dev_up(tmp_path: Path) -> None:
+async def test_the_command_that_dev_up_prints_works_in_that_shell(tmp_path: Path) -> None:
     """`./dev up` prints a command for the shell that it was typed into, where no environment is active."""
     variables = {"PATH": path(with_scripts=False)}
     up = DevUp(tmp_path, (), variables)

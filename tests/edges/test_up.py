@@ -61,7 +61,7 @@ async def test_a_plain_client_is_served_and_the_data_survives(tmp_path: Path) ->
 
 
 @pytest.mark.unmeasured
-async def test_it_says_where_everything_is_and_what_to_try(tmp_path: Path) -> None:
+async def test_up_says_where_everything_is_and_what_to_try(tmp_path: Path) -> None:
     """The URL, the data and the HTTP address are printed, and the one command to try does what it says."""
     async with holdfast_up(tmp_path) as up:
         said = "\n".join(up.said)
@@ -248,7 +248,7 @@ async def until_logged(up: Up, pattern: str) -> None:
 
 
 @pytest.mark.unmeasured
-async def test_it_stops_while_nats_is_gone(tmp_path: Path) -> None:
+async def test_up_stops_while_nats_is_gone(tmp_path: Path) -> None:
     """A service that has lost its server ends as soon as it is told to, with code 0."""
     async with nats_server() as server, holdfast_up(tmp_path, "--nats", server.url) as up:
         await server.stop()
@@ -381,7 +381,7 @@ async def test_http_can_be_turned_off(tmp_path: Path) -> None:
 
 
 @pytest.mark.unmeasured
-async def test_it_is_small_when_idle(tmp_path: Path) -> None:
+async def test_an_idle_service_stays_below_100_mb(tmp_path: Path) -> None:
     """The whole service, after its first requests, stays below 100 MB of resident memory."""
     async with started_up(tmp_path) as up:
         _, text = await up.http("/metrics")

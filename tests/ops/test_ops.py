@@ -118,7 +118,7 @@ async def test_every_expression_is_about_something_that_is_there(
         ("m_total > $limit", "not understood"),
     ],
 )
-def test_what_is_not_there_is_found(expression: str, fault: str) -> None:
+def test_expressions_with_unknown_names_are_reported(expression: str, fault: str) -> None:
     """An expression that can't be read, or names what there is not, is told with what is wrong."""
     [found] = SMALL.faults(expression)
     assert fault in found

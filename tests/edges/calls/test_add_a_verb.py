@@ -107,7 +107,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> None:
     [("db.kv.trivia", {}, None), ("db.kv", {"plugin_name": "trivia"}, "data"), ("db.semantic.a.b", {}, None)],
     ids=["plugin", "payload", "semantic"],
 )
-async def test_it_is_answered_in_every_dialect(
+async def test_a_new_verb_is_answered_in_every_dialect(
     nats_server: NatsServer, root: str, named: dict[str, str], data: str | None
 ) -> None:
     """A call over NATS does it, shows the entry on request, and refuses what the verb does not allow."""
@@ -127,7 +127,7 @@ async def test_it_is_answered_in_every_dialect(
 
 
 @pytest.mark.usefixtures("added")
-def test_it_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_verb_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command line has the verb as well, with the arguments, help and answer of its declaration."""
     place = ["--url", str(tmp_path / "store.db"), "--plugin", "trivia"]
     app.add_verbs()
@@ -146,7 +146,7 @@ def test_it_has_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.usefixtures("added")
-async def test_it_is_a_verb_like_the_others(nats_server: NatsServer) -> None:
+async def test_a_new_verb_has_order_versions_requests_and_letters(nats_server: NatsServer) -> None:
     """Order, versions, request ids, dead letters and unknown fields need no more than its declaration."""
     async with (
         serving(nats_server.url, settings=Settings(strict_fields=True)) as running,
@@ -224,7 +224,7 @@ async def test_a_verb_of_several_steps(nats_server: NatsServer, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("added")
-def test_it_is_documented_and_granted() -> None:
+def test_a_new_verb_is_documented_and_can_be_granted() -> None:
     """The document, the tables of the reference and the permissions have it from its declaration."""
     told = asyncapi.document()
     assert told["operations"]["semantic_multiply"]["x-writes"] is True

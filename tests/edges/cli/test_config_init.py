@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.edges.cli.conftest import Cli
 
 
-def test_it_writes_the_example_for_the_owner_alone(cli: Cli, tmp_path: Path) -> None:
+def test_config_init_writes_the_example_for_the_owner_alone(cli: Cli, tmp_path: Path) -> None:
     """Without arguments ./holdfast.toml has every setting as a comment, and `up` takes it as it is."""
     outcome = cli("config", "init")
     path = tmp_path / "holdfast.toml"
@@ -51,7 +51,7 @@ def test_a_file_that_is_there_is_kept_without_force(cli: Cli, tmp_path: Path) ->
     assert [one.name for one in tmp_path.iterdir()] == ["holdfast.toml"]
 
 
-def test_it_answers_with_json(cli: Cli, tmp_path: Path) -> None:
+def test_config_init_answers_with_json(cli: Cli, tmp_path: Path) -> None:
     """A script learns where the file is, and of an error by its code."""
     outcome = cli("config", "init", "--json")
     assert json.loads(outcome.out) == {"path": str(tmp_path / "holdfast.toml")}

@@ -85,7 +85,7 @@ def test_the_file_of_contexts(cli: Cli, tmp_path: Path) -> None:
     assert "kv/jobs" in shown
 
 
-def test_what_is_no_context(cli: Cli, tmp_path: Path) -> None:
+def test_unknown_and_existing_contexts_are_refused(cli: Cli, tmp_path: Path) -> None:
     """A name that is not there is told with those that are; nothing is overwritten or half written."""
     assert "holdfast context add" in cli("-c", "nowhere", "list").err
     cli("context", "add", "prod", "--url", "a.db")

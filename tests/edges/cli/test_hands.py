@@ -32,7 +32,7 @@ def test_durations(cli: Cli, given: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("given", ["30x", "1h30", "h", "1h-1m", "-30s", "1.5s", "0s", "30 s", ""])
-def test_what_is_no_duration(cli: Cli, given: str) -> None:
+def test_an_invalid_duration_is_refused_and_nothing_is_written(cli: Cli, given: str) -> None:
     """What is no time to live is refused, and nothing is written."""
     assert cli("set", "k", "1", "--ttl", given).code == 2
     assert cli("get", "k").code == 3

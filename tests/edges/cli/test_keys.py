@@ -48,7 +48,7 @@ def test_values_come_back_as_json(cli: Cli, given: str, printed: str) -> None:
         (f'"{"x" * 70000}"', "exceeds 64KB limit"),
     ],
 )
-def test_what_is_no_value_is_refused(cli: Cli, given: str, told: str) -> None:
+def test_invalid_values_are_refused(cli: Cli, given: str, told: str) -> None:
     """A bare word is never taken for text, and the message says what is wrong and how to write text."""
     outcome = cli("set", "k", given)
     assert outcome.code == 2

@@ -94,7 +94,7 @@ def test_no_migration_under_a_writer(cli: Cli, url: str) -> None:
     assert asyncio.run(refused()) == 5
 
 
-def test_what_is_no_store(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_no_empty_store(cli: Cli, tmp_path: Path) -> None:
     """A file of another kind is told from an empty place."""
     (tmp_path / "state.db").write_text("not a database, but quite a long text about something else entirely")
     refused = cli("migrate", "current")

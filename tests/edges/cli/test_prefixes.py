@@ -47,7 +47,7 @@ def test_many_pages_are_deleted(cli: Cli, url: str) -> None:
     "line",
     ["rm", "rm k --prefix p", "rm --prefix= --yes", "rm k --dry-run", "rm --prefix p --yes --if-version 1"],
 )
-def test_what_is_not_clear_deletes_nothing(filled: Cli, line: str) -> None:
+def test_an_ambiguous_deletion_deletes_nothing(filled: Cli, line: str) -> None:
     """A key and a prefix exclude each other, and an empty prefix does not mean everything."""
     assert filled(*line.split()).code == 2
     assert filled.did("list").out.count("\n") == 5

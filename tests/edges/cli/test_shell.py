@@ -72,7 +72,7 @@ def test_the_first_failure_is_the_exit_code(cli: Cli) -> None:
         ("rm --prefix a", "add --yes"),
     ],
 )
-def test_what_is_not_understood(cli: Cli, line: str, said: str) -> None:
+def test_a_line_that_cannot_run_says_why_and_the_next_one_runs(cli: Cli, line: str, said: str) -> None:
     """A line that can't be run says why, runs nothing, and the next one has its turn."""
     outcome = cli("shell", stdin=lines([line, "set after 1"]))
     assert (outcome.code, outcome.out) == (2, "1\n")

@@ -160,7 +160,9 @@ async def test_the_dialects_escalate(caller: Caller, ear: Ear) -> None:
         ({"message": 5}, "VALIDATION_ERROR", "message"),
     ],
 )
-async def test_what_is_no_letter(caller: Caller, ear: Ear, change: Any, code: str, field: str) -> None:
+async def test_a_letter_without_a_possible_call_is_refused(
+    caller: Caller, ear: Ear, change: Any, code: str, field: str
+) -> None:
     """Only a call that could be made here, with a request id, and a known reason, is kept."""
     reply = await caller.ask("db.kv.trivia.escalate", GIVEN_UP | change)
     assert (reply["success"], reply["error_code"], reply.get("field")) == (False, code, field)

@@ -233,7 +233,7 @@ class AuditRules(Fixtures):
         await store.semantic("acme", "web").set("k", 1)
         assert [one.op for one in await records(store)] == ["policy"]
 
-    async def test_it_is_on_for_the_very_next_change(self, store: Store, kv: KV) -> None:
+    async def test_an_audit_is_on_for_the_very_next_change(self, store: Store, kv: KV) -> None:
         """A change submitted right after the policy is recorded with the value before it."""
         await kv.batch(writes=[{"key": f"k{n}", "value": "old"} for n in range(60)])
         sets = [kv.set(f"k{n}", "new") for n in range(60)]
@@ -255,7 +255,9 @@ class AuditRules(Fixtures):
         assert loaded is not None
         assert loaded.last_writer == "alice"
 
-    async def test_it_is_read_in_parts_and_by_what_is_sought(self, store: Store, clock: ManualClock) -> None:
+    async def test_the_audit_is_read_in_pages_and_with_filters(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         """Pages follow each other without a gap, and each filter returns the records that match it."""
         kv = store.semantic("acme", "web")
         for number in range(6):

@@ -38,7 +38,7 @@ class WrongClock:
 class ExpiryRules(Fixtures):
     """The rules of deadlines and expiry."""
 
-    async def test_what_is_no_ttl(self, kv: KV) -> None:
+    async def test_ttl_rejects_zero_negative_and_text(self, kv: KV) -> None:
         """A ttl is whole seconds from 1 to 2,147,483,647; every verb that takes one refuses anything else."""
         await kv.set("live", 1)
         for wrong in NO_TTL:

@@ -104,7 +104,7 @@ class JournalRules(Fixtures):
         assert ([change.key for change in found.changes], found.next) == (["a1", "a2"], 4)
         assert (await kv.changes(prefix="a", limit=1)).next == 1
 
-    async def test_what_is_no_since(self, kv: KV) -> None:
+    async def test_since_rejects_anything_but_a_version(self, kv: KV) -> None:
         """`since` is a version."""
         wrongs: tuple[Any, ...] = (-1, True, 1.0, "0", None, 2**63)
         for wrong in wrongs:

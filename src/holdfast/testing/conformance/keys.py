@@ -273,7 +273,7 @@ class VersionRules(Fixtures):
             assert caught.value.current is None, verb
         assert await kv.get("k") is None
 
-    async def test_what_is_no_version(self, kv: KV) -> None:
+    async def test_expected_version_rejects_negative_and_text(self, kv: KV) -> None:
         """An expected version is a whole number from 0 that fits 63 bits; no other value is converted."""
         for verb, call in conditional(kv, "k").items():
             for wrong in NO_VERSION:
@@ -431,7 +431,7 @@ class CounterRules(Fixtures):
         with refusal(ValidationError, field="only_if_exists", says="true or false"):
             await kv.incr("n", only_if_exists=wrong)
 
-    async def test_what_is_no_number_stays(self, kv: KV) -> None:
+    async def test_incr_refuses_values_that_are_not_numbers(self, kv: KV) -> None:
         """An incr of anything but a number is refused and changes nothing; a boolean is not a number."""
         others: tuple[Any, ...] = ("1", None, True, False, [], {}, [1])
         for value in others:

@@ -118,7 +118,7 @@ class ListingRules(Fixtures):
         assert (await kv.list(cursor=page.cursor)).keys == ["1000"]
         assert (await kv.list(limit=10_000)).count == 1001
 
-    async def test_what_is_no_cursor(self, kv: KV) -> None:
+    async def test_cursors_that_no_page_returned_are_refused(self, kv: KV) -> None:
         """A cursor that no page returned is refused, and never taken for another position."""
         await kv.set("k", 1)
         for wrong in NO_CURSOR:
@@ -225,14 +225,14 @@ class ListingRules(Fixtures):
             for given in (later, later.isoformat()):
                 assert (await kv.list(expires_before=given)).keys == ["k"]
 
-    async def test_what_is_no_filter(self, kv: KV) -> None:
+    async def test_filters_with_invalid_values_are_refused(self, kv: KV) -> None:
         """A filter with an invalid value is refused, with the field that is wrong."""
         for name, field, wrongs in NO_FILTER:
             for wrong in wrongs:
                 with refusal(ValidationError, field=field, about=(name, wrong)):
                     await kv.list(**{name: wrong})
 
-    async def test_what_is_gone_passes_no_filter(self, kv: KV, clock: ManualClock) -> None:
+    async def test_filters_skip_expired_and_overwritten_entries(self, kv: KV, clock: ManualClock) -> None:
         """An expired entry is in no listing, and an overwritten one is judged by its current envelope."""
         await kv.set("gone", 1, ttl=1, semantics={"purpose": "config"})
         await kv.set("changed", 1, semantics={"purpose": "config"})
@@ -444,7 +444,7 @@ class ManyKeysRules(Fixtures):
         assert kinds(await kv.set_many([{"key": "", "value": 1}])) == [(ValidationError, "key")]
         assert (await kv.changes()).next == 0
 
-    async def test_what_is_no_list(self, kv: KV) -> None:
+    async def test_arguments_that_must_be_lists_reject_anything_else(self, kv: KV) -> None:
         """The argument must be a list; text or an object is refused."""
         wrongs: tuple[Any, ...] = ("keys", b"keys", {"k": 1}, 5, None)
         for wrong in wrongs:

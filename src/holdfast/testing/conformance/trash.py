@@ -175,7 +175,9 @@ class TrashRules(Fixtures):
             with refusal(KeyNotFound, field="key"):
                 await kv.restore("k")
 
-    async def test_it_is_kept_from_when_it_went(self, kv: KV, store: Store, clock: ManualClock) -> None:
+    async def test_trash_is_kept_seven_days_from_the_removal(
+        self, kv: KV, store: Store, clock: ManualClock
+    ) -> None:
         """The seven days begin when an entry is removed, whatever its deadline was."""
         meant = {"purpose": "config"}
         await kv.set("late", 1, ttl=1, semantics=meant)

@@ -176,7 +176,7 @@ class ValueRules(Fixtures):
             with refusal(ValidationError, field="value", says="surrogate", about=value):
                 await kv.set("k", value)
 
-    async def test_what_is_no_json_is_refused(self, kv: KV) -> None:
+    async def test_values_that_json_cannot_represent_are_refused(self, kv: KV) -> None:
         """An object that JSON cannot represent is refused rather than converted."""
         strange: tuple[Any, ...] = (
             b"x",
@@ -384,7 +384,7 @@ class SemanticsRules(Fixtures):
             with refusal(ValidationError, field="key", says="at most 128", about=key):
                 await project.set(key, 1)
 
-    async def test_what_is_no_text(self, project: KV) -> None:
+    async def test_keys_that_are_not_text_are_refused(self, project: KV) -> None:
         """A key is text here too."""
         wrongs: tuple[Any, ...] = (None, 5, b"a", "a\x00", "\ud800")
         for wrong in wrongs:
