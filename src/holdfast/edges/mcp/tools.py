@@ -482,8 +482,8 @@ _DECLARED: Final = (
     Tool(
         name="checkpoint_load",
         title="Load a checkpoint",
-        help="Return how far some work has come, as it was saved last, with its version. Without a "
-        "checkpoint exists is false and version is 0.",
+        help="Return the saved progress of a job, with its version. Without a checkpoint exists is false and "
+        "version is 0.",
         verbs=("get",),
         arguments=schemas.NamedArguments,
         reply=schemas.CheckpointReply,
@@ -492,7 +492,7 @@ _DECLARED: Final = (
     Tool(
         name="checkpoint_save",
         title="Save a checkpoint",
-        help="Record how far some work has come. Pass the version that checkpoint_load or your last "
+        help="Save the progress of a job. Pass the version that checkpoint_load or your last "
         "checkpoint_save returned as expected_version. If another worker has moved on meanwhile nothing is "
         "written, and the result has its checkpoint.",
         verbs=("set",),
