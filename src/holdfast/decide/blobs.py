@@ -31,6 +31,7 @@ from holdfast.decide.entries import (
     abandon_upload,
     count_part,
     deadline,
+    deadline_of_write,
     live,
     put_upload,
     refer,
@@ -38,7 +39,6 @@ from holdfast.decide.entries import (
     upload_address,
 )
 from holdfast.decide.keys import _expected, _store
-from holdfast.decide.policies import check_endless
 from holdfast.errors import KeyNotFound, ValidationError
 from holdfast.rows import KV, Address, Row
 
@@ -96,12 +96,7 @@ def _abort(draft: Draft, command: AbortUpload) -> Done:
 
 def _store_blob(draft: Draft, command: StoreBlob) -> Stored:
     before = _expected(draft, command)
-    if command.keep_ttl and before is not None:
-        expires_at = before.expires_at
-        if expires_at is None:
-            check_endless(draft.namespace)
-    else:
-        expires_at = deadline(draft, command.ttl)
+    expires_at = deadline_of_write(draft, command, before)
     manifest = Manifest(
         size=command.size,
         content_type=command.content_type,

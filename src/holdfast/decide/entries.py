@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.blobs.manifest import UPLOAD_IDLE, Upload, manifest_of, part_space, upload_key, upload_of
 from holdfast.decide.audit import add_record, audit
-from holdfast.decide.policies import audited, lifetime, trash_seconds
+from holdfast.decide.policies import audited, check_endless, lifetime, trash_seconds
 from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
@@ -22,6 +22,8 @@ from holdfast.rows import DROPPED, KV, OVERHEAD, TRASH, UPLOAD, Address, Namespa
 from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
+    from holdfast.blobs.commands import StoreBlob
+    from holdfast.commands import Set
     from holdfast.decide.draft import Draft, Loaded, Needs
     from holdfast.origin import Origin
 
@@ -205,6 +207,15 @@ def deadline(draft: Draft, ttl: int | float | None) -> int | None:
     if draft.namespace.policy is not None:
         ttl = lifetime(draft.namespace, ttl)
     return None if ttl is None else draft.now + round(ttl * 1000)
+
+
+def deadline_of_write(draft: Draft, command: Set | StoreBlob, before: Row | None) -> int | None:
+    """Return the deadline of the entry that a command writes; it may keep the deadline of the one before."""
+    if not command.keep_ttl or before is None:
+        return deadline(draft, command.ttl)
+    if before.expires_at is None:
+        check_endless(draft.namespace)
+    return before.expires_at
 
 
 def upload_address(namespace: str, upload: int) -> Address:

@@ -39,6 +39,7 @@ from holdfast.commands import (
 from holdfast.decide.draft import begun, each
 from holdfast.decide.entries import (
     deadline,
+    deadline_of_write,
     expire,
     live,
     need_trash,
@@ -75,12 +76,7 @@ def _get(draft: Draft, command: Get) -> Got:
 
 def _set(draft: Draft, command: Set) -> Stored:
     before = _expected(draft, command)
-    if command.keep_ttl and before is not None:
-        expires_at = before.expires_at
-        if expires_at is None:
-            check_endless(draft.namespace)
-    else:
-        expires_at = deadline(draft, command.ttl)
+    expires_at = deadline_of_write(draft, command, before)
     size = command.size
     if size > MAX_VALUE_BYTES:
         check_value(draft.namespace, size)

@@ -203,7 +203,3 @@ async def compared(
         rows = None if ours.get(name) == theirs.get(name) else (ours.get(name), theirs.get(name))
         if found or rows:
             yield NamespaceDifference(name, rows, found)
-
-
-WHOLE: Final = Unequal(None, None, (0, 0))
-"""A whole section."""
