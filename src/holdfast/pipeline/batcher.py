@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -191,6 +190,37 @@ class _Lane(msgspec.Struct, eq=False):
         self.idle = None
 
 
+class Reading:
+    """The context of a read; see `Batcher.reading`. It is a class because every call on a table has one.
+
+    Args:
+        reads: The running reads by what they read.
+        addresses: What this one reads.
+    """
+
+    __slots__ = ("_addresses", "_end", "_reads")
+
+    def __init__(
+        self,
+        reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]],
+        addresses: Sequence[tuple[str, str | None]],
+    ) -> None:
+        self._reads = reads
+        self._addresses = addresses
+
+    def __enter__(self) -> None:
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for address in self._addresses:
+            self._reads[address].add(self._end)
+
+    def __exit__(self, *error: object) -> None:
+        for address in self._addresses:
+            self._reads[address].discard(self._end)
+            if not self._reads[address]:
+                del self._reads[address]
+        self._end.set_result(None)
+
+
 class Batcher:
     """Groups commands for `run`.
 
@@ -278,24 +308,13 @@ class Batcher:
             self._lane(namespace).waiting.append(Barrier(None, partial(_resolve, turn), of=namespace))
             await turn
 
-    @contextmanager
-    def reading(self, namespace: str, keys: Iterable[str] | None = None) -> Iterator[None]:
+    def reading(self, namespace: str, keys: Iterable[str] | None = None) -> Reading:
         """Hold back writes submitted during this context, so that a read of these keys misses them.
 
         Without keys, the read covers the whole namespace.
         """
-        read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         addresses = [(namespace, None)] if keys is None else [(namespace, key) for key in keys]
-        for address in addresses:
-            self._reads[address].add(read)
-        try:
-            yield
-        finally:
-            for address in addresses:
-                self._reads[address].discard(read)
-                if not self._reads[address]:
-                    del self._reads[address]
-            read.set_result(None)
+        return Reading(self._reads, addresses)
 
     def _reads_of(self, touched: Iterable[tuple[str, str | None]]) -> set[asyncio.Future[None]]:
         """Return the running reads that could see a change of these addresses."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
@@ -67,7 +67,7 @@ from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.clock import Clock
     from holdfast.commands import Command, Result
@@ -102,13 +102,32 @@ class View:
     call that reads through a view must not wait for a write, or both would wait forever.
 
     Args:
-        engine: Where rows are kept.
+        batcher: Orders reads and writes.
+        namespace: The namespace.
+        engine: Returns where rows are kept.
         now: Returns the time.
     """
 
-    def __init__(self, engine: Engine, now: Callable[[], int]) -> None:
-        self._engine = engine
+    def __init__(
+        self, batcher: Batcher, namespace: str, engine: Callable[[], Engine], now: Callable[[], int]
+    ) -> None:
+        self._settled = partial(batcher.settled, namespace)
+        self._reading = batcher.reading(namespace)
+        self._require_engine = engine
         self._now = now
+
+    async def __aenter__(self) -> View:
+        self._reading.__enter__()
+        try:
+            await self._settled()
+            self._engine = self._require_engine()
+        except BaseException:
+            self._reading.__exit__()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._reading.__exit__()
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Read the rows at these addresses. Returns None for each that is absent or expired."""
@@ -485,8 +504,7 @@ class Pipeline(Caller):
             await self._batcher.settled(query.namespace)
             return await select(self.require_engine(), query, criteria, self.now)
 
-    @asynccontextmanager
-    async def view(self, namespace: str) -> AsyncIterator[View]:
+    def view(self, namespace: str) -> View:
         """Open a view of a namespace. It sees every write accepted before it, and none of this store's after.
 
         Nothing may be written while the view is open: the write would wait for its end.
@@ -494,12 +512,10 @@ class Pipeline(Caller):
         Args:
             namespace: The namespace's full name.
 
-        Yields:
-            The view.
+        Returns:
+            The view, for an `async with`.
         """
-        with self._batcher.reading(namespace):
-            await self._batcher.settled(namespace)
-            yield View(self.require_engine(), self.now)
+        return View(self._batcher, namespace, self.require_engine, self.now)
 
     async def rows(self, addresses: Sequence[Address]) -> list[Row | None]:
         """Read rows of any kind.
