@@ -318,6 +318,30 @@ async def test_a_short_page_is_read_on_the_loop_unless_that_takes_long(
         assert await engine.quick(lambda connection: connection.execute(long).fetchone()) == (49_995_000,)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "count", [0, 1, reads.FIRST_ROWS - 1, reads.FIRST_ROWS, reads.FIRST_ROWS + 1, reads.BRIEF_ROWS + 2]
+)
+async def test_a_page_has_every_row_that_it_may_have_wherever_it_was_read(
+    path: Path, count: int, reverse: bool
+) -> None:
+    """A list that may have many keys shows all of them, few or many, and says whether more follow."""
+    async with holdfast.open(path, reap=False, clock=(clock := ManualClock())) as store:
+        kv = store.kv("p")
+        keys = [f"k{number:03}" for number in range(count)]
+        await kv.set_many([{"key": f"j{number:03}", "value": 0, "ttl": 1} for number in range(50)])
+        if keys:
+            await kv.set_many([{"key": key, "value": key} for key in keys])
+        clock.advance(2)
+        keys.sort(reverse=reverse)
+        whole = await kv.list(limit=1000, reverse=reverse, values=True)
+        assert [entry.value for entry in whole.entries or ()] == keys
+        assert not whole.truncated
+        most = max(count - 1, reads.BRIEF_ROWS + 1)
+        page = await kv.list(limit=most, reverse=reverse)
+        assert (page.keys, page.truncated) == (keys[:most], count > most)
+
+
 async def test_large_groups_are_loaded_and_saved_in_chunks(path: Path) -> None:
     """A batch of the largest size goes in whole, whatever SQLite's limit on parameters is."""
     async with holdfast.open(path, reap=False, clock=ManualClock()) as store:

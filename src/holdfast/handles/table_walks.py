@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
 Scanning: TypeAlias = Callable[[Scan], Awaitable[Scanned]]
 
+FIRST: Final = 128
 STEP: Final = 250
-"""Number of rows read at a time."""
+"""Number of rows that are read at first, and then at a time. Most queries find few items, and SQLite reads as
+many as the first without a thread."""
 AT_ONCE: Final = 16
 """Number of items that are read by key at a time, since each may be large."""
 ALL: Final = Range(b"", None)
@@ -188,8 +190,9 @@ class _Filling:
 
     @property
     def wanted(self) -> int:
-        """The number of rows to read next. How many of them a filter lets pass is not known."""
-        return STEP if self._filter is not None else min(STEP, self._limit - len(self._items))
+        """The number of rows to read next, not many at first. How many a filter lets pass is not known."""
+        step = STEP if self._looked else FIRST
+        return step if self._filter is not None else min(step, self._limit - len(self._items))
 
     @property
     def tired(self) -> bool:

@@ -583,10 +583,13 @@ class SqliteEngine:
         return _alive(rows, addresses, now)
 
     async def scan(self, query: Scan, now: int) -> Scanned:
-        """See `Engine.scan`."""
-        if query.limit <= reads.BRIEF_ROWS:
-            found = await self.quick(lambda connection: reads.scan_briefly(connection, query, now))
-            if found is not None:
+        """See `Engine.scan`. Few rows are read on the loop, also where many more were allowed."""
+        brief = query
+        if query.limit > reads.BRIEF_ROWS and query.after is None:  # what follows a page is seldom short
+            brief = msgspec.structs.replace(query, limit=reads.FIRST_ROWS)
+        if brief.limit <= reads.BRIEF_ROWS:
+            found = await self.quick(lambda connection: reads.scan_briefly(connection, brief, now))
+            if found is not None and (brief is query or not found.more):
                 return found
         return await self.aside(reads.scan, query, now)
 

@@ -52,6 +52,9 @@ BRIEF_BYTES: Final = 131_072
 BRIEF_STEPS: Final = 10_000
 """The most rows, bytes and half of the steps of SQLite of a scan that the loop does itself: about a
 millisecond. The hop to the reader's thread takes as long as a scan of 100 rows."""
+FIRST_ROWS: Final = 32
+"""The number of rows that the loop looks for where a page may have more than `BRIEF_ROWS`. Most ranges have
+fewer. If there are more, reading these once more adds a fiftieth to the time of a page of 1,000."""
 MOST_THREADS: Final = 16
 """The number of threads with a connection, which takes three file descriptors. Others ask the loop."""
 
