@@ -306,6 +306,17 @@ def the_limit_of_a_short_page_stays(patch: Patches) -> None:
     patch.wrap(reads, "scan_briefly", wrong)
 
 
+@bug("tests/engines/test_sqlite.py", "-k", "a_page_has_every_row")
+def a_long_page_ends_where_the_loop_stops_to_look(patch: Patches) -> None:
+    """A page has all rows that it may have, also if it has more than the loop reads."""
+
+    def wrong(scan: Any, connection: Any, query: Scan, now: int) -> Scanned | None:
+        found: Scanned | None = scan(connection, query, now)
+        return None if found is None else msgspec.structs.replace(found, more=False)
+
+    patch.wrap(reads, "scan_briefly", wrong)
+
+
 @bug("tests/clocks/test_wall.py")
 def the_next_process_that_opens_the_file_has_another_time(patch: Patches) -> None:
     """All processes that have a file open have the same time."""
