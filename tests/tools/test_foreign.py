@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -66,3 +67,52 @@ def test_a_project_without_published_tests_needs_a_checkout() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--source FOLDER" in done.stderr
+
+
+TESTS: Final = """
+from holdfast.integrations.langgraph import HoldfastGraphStore
+import holdfast.sync
+
+def test_that_reaches():
+    with holdfast.sync.open("memory://") as store:
+        assert HoldfastGraphStore(store).get(("n",), "k") is None
+
+def test_that_does_not():
+    with holdfast.sync.open("memory://") as store:
+        assert HoldfastGraphStore(store).supports_ttl
+
+def test_that_fails():
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "passed"),
+    [("", {"reaches", "does_not"}), ("langgraph:HoldfastGraphStore", {"does_not"})],
+)
+def test_an_adapter_that_raises_fails_the_tests_that_reach_it(
+    tmp_path: Path, unreachable: str, passed: set[str]
+) -> None:
+    """When an adapter's methods raise, exactly the tests that call one of them pass no longer."""
+    (tmp_path / "test_theirs.py").write_text(TESTS)
+    noted = tmp_path / "passed"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "tools" / "foreign"),
+        "HOLDFAST_PASSED": str(noted),
+        "HOLDFAST_UNREACHABLE": unreachable,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "outcomes",
+        "-p",
+        "no:cacheprovider",
+        str(tmp_path),
+    ]
+    subprocess.run(command, cwd=tmp_path, env=env, check=False, capture_output=True)
+    names = {line.rpartition("::test_that_")[2] for line in noted.read_text().splitlines()}
+    assert names == passed

@@ -1,6 +1,9 @@
 """Runs the tests that another project has for its own interface with our adapter in place of its own.
 
-    python -m tools.foreign NAME [--source FOLDER] [ARGUMENTS]
+    python -m tools.foreign NAME [--source FOLDER] [--reach] [ARGUMENTS]
+
+With `--reach` the tests run twice, the second time with an adapter whose methods raise. Those that pass then
+too do not reach it.
 
 Another project's tests are fetched or given, never copied into this repository. What is left out is
 named in the suite's module with the reason, and printed.
@@ -12,6 +15,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,6 +35,8 @@ class Suite(NamedTuple):
     sha256: str = ""
     plugin: str = ""
     """The end of the name of the module here, if the suite's own name is not that."""
+    adapters: tuple[str, ...] = ()
+    """The classes of `holdfast.integrations` that take the place of the project's, as `module:Class`."""
     ours: bool = False
     """Whether the tests are functions that a test of ours calls; the checkout then has the functions."""
 
@@ -38,14 +44,19 @@ class Suite(NamedTuple):
 SUITES: Final = {
     "a2a": Suite(
         ("tests/server/tasks/test_inmemory_task_store.py", "tests/server/tasks/test_database_task_store.py"),
+        adapters=("a2a:HoldfastTaskStore",),
     ),
-    "adk": Suite(("tests/unittests/sessions/test_session_service.py", "-k", "DATABASE or not IN_MEMORY")),
+    "adk": Suite(
+        ("tests/unittests/sessions/test_session_service.py", "-k", "DATABASE or not IN_MEMORY"),
+        adapters=("adk:HoldfastSessionService",),
+    ),
     "agno": Suite(
         (
             "tests/integration/db/sqlite/test_session.py",
             "tests/integration/db/sqlite/test_session_isolation.py",
             "tests/integration/db/sqlite/test_memory.py",
-        )
+        ),
+        adapters=("agno:HoldfastDb",),
     ),
     "django": Suite(
         (
@@ -56,12 +67,17 @@ SUITES: Final = {
         ),
         "django-5.2.19.tar.gz",
         "ad03d8abc51dbff95ebf34b27123cf0c26a3b62db7ba0cd520783686362533d1",
+        adapters=("django.cache:HoldfastCache", "django.sessions:SessionStore"),
     ),
-    "keyvalue": Suite(("tests/stores/memory", "tests/stores/wrappers")),
+    "keyvalue": Suite(
+        ("tests/stores/memory", "tests/stores/wrappers"),
+        adapters=("keyvalue:HoldfastStore",),
+    ),
     "langgraph": Suite(
         ("tests", "--ignore=tests/test_prune_postgres.py"),
         "langgraph-1.2.20.tar.gz",
         "79f86df92f2dd17d5ec464cab68dbb685439ab102ca39f0b1b7b198025a2414c",
+        adapters=("langgraph:HoldfastSaver", "langgraph:HoldfastGraphStore"),
     ),
     "langgraph-conformance": Suite(
         ("tests/integrations/test_langgraph.py", "-k", "conformance", "-rP"), ours=True
@@ -70,12 +86,14 @@ SUITES: Final = {
         ("tests/test_store.py", "tests/test_async_store.py", "tests/test_ttl.py"),
         "langgraph_checkpoint_sqlite-3.1.2.tar.gz",
         "4e3f376fa6f192d6ad2a1a4643b039986f1593552ef870e9e45281575de6fbf2",
+        adapters=("langgraph:HoldfastGraphStore",),
     ),
     "langgraph-store-memory": Suite(
         ("tests/test_store.py",),
         "langgraph_checkpoint-4.3.1.tar.gz",
         "625e7c78a72b33e7c47f7e87ca051060fb90aa66f5fd551c472c08376fb669cb",
         plugin="langgraph_store",
+        adapters=("langgraph:HoldfastGraphStore",),
     ),
     "limits": Suite(
         (
@@ -85,6 +103,7 @@ SUITES: Final = {
         ),
         "limits-5.8.0.tar.gz",
         "c9e0d74aed837e8f6f50d1fcebcf5fd8130957287206bc3799adaee5092655da",
+        adapters=("limits:HoldfastStorage", "limits:HoldfastSyncStorage"),
     ),
     "mcp": Suite(
         (
@@ -98,6 +117,7 @@ SUITES: Final = {
         ),
         "mcp-2.3.0.tar.gz",
         "8b147a50441cf059dc88c684e0aeed3687f0aa0f39c6cde7b90330effd2b34d8",
+        adapters=("mcp:HoldfastEventStore",),
     ),
     "openai-agents": Suite(
         (
@@ -106,13 +126,18 @@ SUITES: Final = {
         ),
         "openai_agents-0.24.0.tar.gz",
         "4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
+        adapters=("openai_agents:HoldfastSession",),
+    ),
+    "openfeature": Suite(
+        ("specification/assets/gherkin/evaluation_v2.feature",),
+        adapters=("openfeature:HoldfastProvider",),
     ),
     "strands": Suite(
         ("tests/strands/session/test_repository_session_manager.py",),
         "strands_agents-1.62.0.tar.gz",
         "8732c87f9c1ceb6ef4c5c4bd6d96b4cdf1bbfde095f1537ec2ac6fddb8d5a066",
+        adapters=("strands:HoldfastSessionRepository",),
     ),
-    "openfeature": Suite(("specification/assets/gherkin/evaluation_v2.feature",)),
 }
 
 
@@ -120,6 +145,7 @@ def main() -> int:
     """Run a suite and return pytest's exit code."""
     parser = argparse.ArgumentParser(prog="./dev foreign", description="Run another project's own tests.")
     parser.add_argument("name", choices=sorted(SUITES), help="the integration")
+    parser.add_argument("--reach", action="store_true", help="say how many of the tests reach the adapter")
     parser.add_argument("--source", type=Path, help="a checkout of the project, instead of what it publishes")
     known, more = parser.parse_known_args()
     suite: Suite = SUITES[known.name]
@@ -133,11 +159,31 @@ def main() -> int:
     else:
         path = [str(SITE), str(ROOT / "tools" / "foreign")]
         command += ["-p", plugin]
+    if known.reach and not suite.adapters:
+        parser.error(f"{known.name} has no adapter whose methods could raise")
     settings = ("addopts=", "asyncio_mode=auto", "filterwarnings=")
     options = ["-rs", "--timeout=60", *(part for one in settings for part in ("-o", one))]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
     command += [*options, *suite.arguments, *more]
+    if known.reach:
+        return reach(suite, [*command, "-p", "outcomes"], folder, env)
     return subprocess.run(command, cwd=folder, env=env, check=False).returncode
+
+
+def reach(suite: Suite, command: list[str], folder: Path, env: dict[str, str]) -> int:
+    """Run a suite as it is and with an adapter that can't be reached, and print how many tests reach it."""
+    passed: list[set[str]] = []
+    codes: list[int] = []
+    for adapters in ("", " ".join(suite.adapters)):
+        options = ["--tb=no", "-r", "N", "--timeout=10"] if adapters else []
+        with tempfile.NamedTemporaryFile(prefix="holdfast-passed-") as file:
+            noting = {"HOLDFAST_PASSED": file.name, "HOLDFAST_UNREACHABLE": adapters}
+            done = subprocess.run([*command, *options], cwd=folder, env=env | noting, check=False)
+            codes.append(done.returncode)
+            passed.append(set(Path(file.name).read_text().splitlines()))
+    there, without = passed
+    print(f"{len(there)} passed, of which {len(there - without)} reach the adapter")
+    return codes[0]
 
 
 if __name__ == "__main__":
