@@ -23,8 +23,8 @@ from holdfast.integrations.key_names import KeyNames
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = Path(holdfast.__file__).parent / "integrations"
 SHARED: Final = {
-    *("__init__", "entries", "json_merge", "key_names", "langgraph_store", "overflow_values", "records"),
-    *("stores", "turns"),
+    *("__init__", "entries", "json_merge", "key_names", "langgraph_store", "langgraph_vectors"),
+    *("overflow_values", "records", "stores", "turns"),
 }
 FILES: Final = {path.stem: path for path in FOLDER.glob("*.py")} | {
     path.parent.name: path for path in FOLDER.glob("*/__init__.py")
