@@ -52,6 +52,7 @@ async def test_a_stream_is_resumed_after_an_event(store: Store) -> None:
     assert await replayed(again, first) == (stream_id, whole)
     assert await replayed(again, ids[1]) == (stream_id, whole[2:])
     assert await replayed(again, ids[2]) == (stream_id, [])
+    assert await replayed(again, first.split("-")[0] + "-other") == (None, [])
     await again.clear()
     assert await replayed(again, first) == (None, [])
 
@@ -88,11 +89,20 @@ async def test_unknown_events_resume_nothing(store: Store) -> None:
 
 
 async def test_old_events_are_removed(store: Store) -> None:
-    """A stream keeps about as many events as it was told to, and says so to a client that comes too late."""
+    """A session keeps about as many events as it was told to, and says so to a client that comes too late."""
     events = HoldfastEventStore(store.kv("mcp"), "s", keep=3)
     ids = [await events.store_event("1", message(str(number))) for number in range(6)]
     assert await replayed(events, ids[0]) == (None, [])
     assert [text for text, _ in (await replayed(events, ids[3]))[1]] == ["4", "5"]
+
+
+async def test_a_session_has_one_log(store: Store) -> None:
+    """However many streams a session has, the store keeps the last number of one log for it."""
+    kv = store.kv("mcp")
+    events = HoldfastEventStore(kv, "s")
+    for number in range(5):
+        await events.store_event(str(number), message("x"))
+    assert len({key.rpartition("/")[0] for key in (await kv.list("")).keys}) == 1
 
 
 async def test_planted_events_are_refused(store: Store) -> None:
@@ -102,7 +112,8 @@ async def test_planted_events_are_refused(store: Store) -> None:
     first = await events.store_event("1", None)
     await events.store_event("1", message("x"))
     [_, key] = (await kv.list("stream/")).keys
-    for value in (1, {"message": "m"}, {"message": "m", "text": "{}", "last": True}):
+    part = {"stream": (await kv.get(key)).value["stream"], "message": "m", "text": "{}", "last": True}  # type: ignore[union-attr]
+    for value in (1, {"message": "m"}, part):
         await kv.set(key, value)
         with pytest.raises(holdfast.ValidationError, match="stream/"):
             await replayed(events, first)

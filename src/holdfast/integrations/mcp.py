@@ -49,7 +49,7 @@ class HoldfastEventStore(EventStore):
         kv: The handle of the namespace to keep events in, from `Store.kv`.
         session: Name of the session, which nobody else can guess, such as its session id.
         ttl: Seconds for which an event can be replayed.
-        keep: Number of events of a stream that can be replayed, about.
+        keep: Number of events of the session that can be replayed, about.
 
     Example:
         `StreamableHTTPServerTransport(name, event_store=HoldfastEventStore(store.kv("mcp"), name))`
@@ -57,7 +57,8 @@ class HoldfastEventStore(EventStore):
 
     def __init__(self, kv: KV, session: str, *, ttl: int = _DAY, keep: int = 1_000) -> None:
         self._kv = kv
-        self._prefix = f"stream/{_digest(session)}/"
+        # Each request is a stream, and the store keeps the last number of a log for ever: so one log for all.
+        self._log = f"stream/{_digest(session)}"
         self._ttl = ttl
         self._keep = keep
 
@@ -72,10 +73,10 @@ class HoldfastEventStore(EventStore):
         texts = [text[start : start + _CHARACTERS] for start in range(0, len(text), _CHARACTERS)] or [""]
         name = seams.token(8)
         values = [
-            {"message": name, "text": piece, "last": number == len(texts)}
+            {"stream": _digest(stream_id), "message": name, "text": piece, "last": number == len(texts)}
             for number, piece in enumerate(texts, start=1)
         ]
-        write = {"append": self._prefix + _digest(stream_id), "ttl": self._ttl, "keep": self._keep}
+        write = {"append": self._log, "ttl": self._ttl, "keep": self._keep}
         number = first = 0
         for start in range(0, len(values), _AT_ONCE):
             pieces = [{**value, "first": first} for value in values[start : start + _AT_ONCE]]
@@ -95,40 +96,46 @@ class HoldfastEventStore(EventStore):
             The stream; None if there is no such event in this session, or none any more.
 
         Raises:
-            ValidationError: An entry of the stream holds no message, so something else has written it.
+            ValidationError: An entry of the session holds no message, so something else has written it.
         """
         matched = _EVENT_ID.fullmatch(last_event_id)
         if matched is None:
             return None
         seen, stream_id = int(matched[1]), unquote(matched[2])
-        log = self._prefix + _digest(stream_id)
-        if await self._kv.get(f"{log}/{seen:012}") is None:
+        stream = _digest(stream_id)
+        event = await self._kv.get(self._key(seen))
+        if event is None or _piece(event.key, event.value).stream != stream:
             return None
         texts: defaultdict[str, str] = defaultdict(str)
-        async for number, piece in self._pieces(log, seen):
+        async for number, piece in self._pieces(stream, seen):
             if piece.name not in texts and 0 < piece.first <= seen:
                 # The message was begun before the event that the client has seen, and has ended after it.
-                texts[piece.name] = await self._beginning(log, piece, seen)
+                texts[piece.name] = await self._beginning(piece, seen)
             texts[piece.name] += piece.text
             if piece.last and (whole := texts.pop(piece.name)):
-                message = _message(f"{log}/{number:012}", whole)
+                message = _message(self._key(number), whole)
                 await send_callback(EventMessage(message, f"{number}-{quote(stream_id, safe='')}"))
         return stream_id
 
-    async def _pieces(self, log: str, after: int) -> AsyncIterator[tuple[int, _Piece]]:
-        """Read on in a log, to its end."""
+    def _key(self, number: int) -> str:
+        return f"{self._log}/{number:012}"
+
+    async def _pieces(self, stream: str, after: int) -> AsyncIterator[tuple[int, _Piece]]:
+        """Read on in a stream, to its end."""
         while True:
-            page = await self._kv.list(f"{log}/", after=after, limit=_PAGE, values=True)
+            page = await self._kv.list(f"{self._log}/", after=after, limit=_PAGE, values=True)
             for entry in page.entries or ():
                 after = int(entry.key[-12:])
-                yield after, _piece(entry.key, entry.value)
+                piece = _piece(entry.key, entry.value)
+                if piece.stream == stream:
+                    yield after, piece
             if not page.keys:
                 return
 
-    async def _beginning(self, log: str, piece: _Piece, upto: int) -> str:
+    async def _beginning(self, piece: _Piece, upto: int) -> str:
         """Return the text of a message in the items up to a number."""
         text = ""
-        async for number, other in self._pieces(log, piece.first - 1):
+        async for number, other in self._pieces(piece.stream, piece.first - 1):
             if number > upto:
                 break
             text += other.text if other.name == piece.name else ""
@@ -136,7 +143,7 @@ class HoldfastEventStore(EventStore):
 
     async def clear(self) -> None:
         """Remove all events of the session."""
-        await delete_all(self._kv, self._prefix)
+        await delete_all(self._kv, f"{self._log}/")
 
 
 class HoldfastSessionManager(StreamableHTTPSessionManager):
@@ -146,7 +153,7 @@ class HoldfastSessionManager(StreamableHTTPSessionManager):
         app: The server.
         kv: The handle of the namespace to keep events in, from `Store.kv`.
         ttl: Seconds for which an event can be replayed.
-        keep: Number of events of a stream that can be replayed, about.
+        keep: Number of events of a session that can be replayed, about.
         **options: What the SDK's manager takes besides, but for `event_store`.
 
     Example:
@@ -178,6 +185,8 @@ def _digest(name: str) -> str:
 class _Piece(NamedTuple):
     """A part of a message."""
 
+    stream: str
+    """The digest of its name."""
     name: str
     """That of the message, which all its parts have."""
     text: str
@@ -188,11 +197,12 @@ class _Piece(NamedTuple):
 
 def _piece(key: str, value: Any) -> _Piece:
     try:
-        piece = _Piece(value["message"], value["text"], value["last"], value.get("first", 0))
+        stream, name, text = value["stream"], value["message"], value["text"]
+        piece = _Piece(stream, name, text, value["last"], value.get("first", 0))
         kinds = (*map(type, piece),)
     except (KeyError, TypeError, AttributeError):
         kinds = ()
-    if kinds != (str, str, bool, int):
+    if kinds != (str, str, str, bool, int):
         raise ValidationError(f"the entry {key!r} is not a part of a message", field="value")
     return piece
 
