@@ -1,4 +1,4 @@
-"""The commands on dead letters: writes that were given up, kept until an operator deals with them.
+"""The commands on dead letters: failed writes, kept until an operator deals with them.
 
 A letter is stored in its call's wire format, since that format is public and outlives every version of the
 commands.
