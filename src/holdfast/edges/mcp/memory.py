@@ -25,7 +25,7 @@ from msgspec import field
 import holdfast
 from holdfast import rules, seams
 from holdfast.edges.mcp.callers import SEMANTIC
-from holdfast.edges.mcp.server import client_name
+from holdfast.edges.mcp.server import client_name, follow_traces
 from holdfast.errors import (
     DatabaseError,
     HoldfastError,
@@ -547,7 +547,7 @@ class MemoryHandlers:
 
     def server(self) -> Server[Any]:
         """Return the server."""
-        return Server(
+        server: Server[Any] = Server(
             "holdfast-memory",
             version=holdfast.__version__,
             title="Holdfast memory",
@@ -555,6 +555,8 @@ class MemoryHandlers:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
+        follow_traces(server)
+        return server
 
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
