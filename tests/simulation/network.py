@@ -162,7 +162,7 @@ class Wire:
         end = self.ends[side]
         if self._network.is_cut(self.machines[1 - side], self.machines[side]) or self._under_way[1 - side]:
             self._world.after(self.machines[side], AGAIN, self._hear_goodbye, side)
-        elif end.arrived and not end.lost:
+        elif not end.lost and (end.arrived or end.protocol is None):  # it is read, or accepted, first
             self._world.after(self.machines[side], 0.001, self._hear_goodbye, side)
         else:
             end.lose(None)
