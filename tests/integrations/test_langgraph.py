@@ -217,9 +217,12 @@ def waiting_graph(saver: BaseCheckpointSaver[Any], at: asyncio.Event, go: asynci
 
 
 async def steps_of(saver: HoldfastSaver, name: str) -> list[str]:
-    """Return the last step of a thread, in a list, if there is one."""
-    state = await graph(saver).aget_state(thread(name))
-    return list(state.values.get("steps", [])[-1:])
+    """Return the last step in the latest checkpoint of a thread, in a list, if there is one.
+
+    A graph's own state would show the writes that a checkpoint does not have yet, too.
+    """
+    latest = await saver.aget_tuple(thread(name))
+    return [] if latest is None else list(latest.checkpoint["channel_values"].get("steps", [])[-1:])
 
 
 async def overtaken(saver: HoldfastSaver, durability: str) -> ThreadAdvanced:

@@ -134,7 +134,9 @@ async def test_the_trace_of_a_request_is_shown(
     await page.get_by_label("Trace").fill(trace)
     await page.get_by_role("button", name="Filter").click()
     await page.wait_for_url(re.compile(f"trace_id={trace}"))
-    await page.get_by_role("button", name=re.compile("More about record")).click()
+    only = page.get_by_role("button", name=re.compile("More about record"))
+    await expect(only).to_have_count(1)
+    await only.click()
     await expect(page.get_by_text(trace)).to_be_visible()
 
 
