@@ -18,8 +18,9 @@ RESULTS: dict[str, Any] = {
     "machine": "2 cores",
     "rows": [
         {
+            "state": "threads",
             "name": name,
-            "ours": name == "Ours & more",
+            "ours": name == "Our store & more",
             "packages": {"package": "1.0"},
             "crowds": {
                 "2": {"lost": 0, "acknowledged": 10, "refused": 0, "forks": 0, "doubled": 0, "seconds": 1.0},
@@ -37,7 +38,7 @@ RESULTS: dict[str, Any] = {
             "twice": None,
             "cut": None,
         }
-        for name, lost in (("Ours & more", 0), ("Theirs", 45))
+        for name, lost in (("Our store & more", 0), ("Their store", 45))
     ],
 }
 
@@ -81,22 +82,30 @@ async def test_our_stores_lose_nothing(store: str, tmp_path: Path) -> None:
 def test_table_and_picture_show_what_was_lost() -> None:
     """The table has a row for each store, ours in bold, and the picture says how many turns were lost."""
     table = report.table(RESULTS)
-    assert "| **Ours & more** | 0 / 10 | 0 / 50 |" in table
-    assert "| Theirs | 0 / 10 | 45 / 50 |" in table
+    assert "| **Our store & more** | 0 / 10 | 0 / 50 |" in table
+    assert "| Their store | 0 / 10 | 45 / 50 |" in table
     assert "2026-11-18 (2 cores) with package 1.0" in table
     picture = report.picture(RESULTS)
-    assert "Ours &amp; more" in picture
+    assert "Our store &amp; more" in picture
     assert "45 of 50" in picture
     assert [report.is_bad(row) for row in RESULTS["rows"]] == [False, True]
+
+
+def test_short_table_puts_their_stores_beside_ours() -> None:
+    """The README has a line for each kind of state, which says what ten workers have lost in each store."""
+    [_, _, line, _, origin, *_] = report.short_table(RESULTS).split("\n")
+    assert line == "| threads | store: **45** of 50 lost | store & more: 0 of 50 lost |"
+    assert "2026-11-18 (2 cores) with package 1.0" in origin
 
 
 def test_table_is_written_between_its_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writing replaces what is between the marks of a page and leaves the rest."""
     for name in ("PAGE", "README", "PICTURE"):
         monkeypatch.setattr(report, name, tmp_path / name)
-        (tmp_path / name).write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+        (tmp_path / name).write_text(f"before\n{report.BEGIN}\nformer\n{report.END}\nafter\n")
     report.write(RESULTS)
-    text = (tmp_path / "README").read_text()
-    assert text.startswith(f"before\n{report.BEGIN}\n\n| store |")
-    assert text.endswith(f"{report.END}\nafter\n")
-    assert "old" not in text
+    for name, header in (("PAGE", "| store |"), ("README", "| state |")):
+        text = (tmp_path / name).read_text()
+        assert text.startswith(f"before\n{report.BEGIN}\n\n{header}")
+        assert text.endswith(f"{report.END}\nafter\n")
+        assert "former" not in text

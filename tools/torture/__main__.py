@@ -3,8 +3,8 @@
     python -m tools.torture [--quick] [--only TEXT] [--json FILE] [--write]
     python -m tools.torture --speed
 
-`--quick` is two workers with our stores. `--write` puts the table into docs/explanation/agents.md and the
-README, and draws docs/explanation/torture.svg.
+`--quick` is two workers with our stores. `--write` puts the table into docs/explanation/agents.md and a short
+one into the README, and draws docs/explanation/torture.svg.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def main() -> int:
         return any(one.ratio < one.bar for one in results)
     rows: list[dict[str, Any]] = []
     with _servers(wanted=not chosen.quick) as server:
-        for contestant in (*CONTESTANTS, *frameworks.CONTESTANTS, *memories.CONTESTANTS):
+        contestants = (*CONTESTANTS, *frameworks.CONTESTANTS, *memories.CONTESTANTS)
+        kinds = list(dict.fromkeys(contestant.state for contestant in contestants))
+        for contestant in sorted(contestants, key=lambda one: (kinds.index(one.state), one.ours)):
             if chosen.only.lower() in contestant.name.lower() and (contestant.ours or not chosen.quick):
                 row = tortured(contestant, server, crowds=(2,) if chosen.quick else (2, 10))
                 rows += [] if row is None else [row]
@@ -78,6 +80,7 @@ def tortured(contestant: type[Contestant], server: Server | None, crowds: tuple[
     if contestant.needs_postgres and server is None:
         return None
     row: dict[str, Any] = {
+        "state": contestant.state,
         "name": contestant.name,
         "ours": contestant.ours,
         "note": contestant.note,

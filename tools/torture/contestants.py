@@ -35,7 +35,10 @@ def module(name: str) -> Any:
 class Contestant(ABC):
     """A store, opened in a worker."""
 
+    state: ClassVar[str]
+    """What it keeps. The tables put the stores of one kind of state together."""
     name: ClassVar[str]
+    """The project, and the store's name there."""
     packages: ClassVar[tuple[str, ...]]
     """The distributions whose versions the table names."""
     ours: ClassVar[bool] = False
@@ -97,6 +100,8 @@ class State(TypedDict):
 
 class GraphContestant(Contestant):
     """A graph of one node that adds the mark, with a checkpointer."""
+
+    state = "LangGraph threads"
 
     def __init__(self, saver: Any) -> None:
         self.saver = saver
@@ -237,6 +242,7 @@ class OurSaverPostgres(OurSaverWithTurns):
 class MemoryContestant(Contestant):
     """A store of LangGraph with one item that has the marks: read, changed, put back."""
 
+    state = "LangGraph memories"
     note = "read, changed, put back"
 
     def __init__(self, memories: Any) -> None:
@@ -356,6 +362,7 @@ class OurGraphStoreUpdate(OurGraphStore):
 class SessionContestant(Contestant):
     """A session of the OpenAI Agents SDK, to which each turn adds an item."""
 
+    state = "OpenAI Agents sessions"
     appends = True
 
     def __init__(self, session: Any) -> None:
@@ -384,7 +391,7 @@ def _message(*marks: str) -> Any:
 class OpenAISqlite(SessionContestant):
     """The SDK's session on SQLite."""
 
-    name = "OpenAI Agents SQLiteSession, append"
+    name = "OpenAI SQLiteSession, append"
     packages = ("openai-agents",)
 
     @classmethod
@@ -404,7 +411,7 @@ class OpenAISqlite(SessionContestant):
 class OpenAISqliteCompaction(OpenAISqlite):
     """The SDK's session on SQLite, whose history each turn replaces as its interface allows."""
 
-    name = "OpenAI Agents SQLiteSession, compaction by clear and add"
+    name = "OpenAI SQLiteSession, compaction by clear and add"
     appends = False
     note = "clear_session and add_items, the only calls of the public interface"
 
@@ -483,6 +490,7 @@ class OurSessionCompaction(OurSession):
 class KeyValueContestant(Contestant):
     """A store of py-key-value with one value that has the marks: read, changed, put back."""
 
+    state = "py-key-value entries"
     packages = ("py-key-value-aio",)
     note = "read, changed, put back"
 

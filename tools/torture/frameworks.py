@@ -29,6 +29,7 @@ def sqlalchemy_url(where: str) -> str:
 class TaskContestant(Contestant):
     """A task store with one task: each turn is a call that gets it, adds a message and saves it."""
 
+    state = "A2A tasks"
     packages = ("a2a-sdk",)
     appends = True
 
@@ -130,6 +131,7 @@ SESSION: Any = {**SHARED, "session_id": "shared"}
 class AdkContestant(Contestant):
     """A session service with one session: each turn gets it and appends an event."""
 
+    state = "Google ADK sessions"
     packages = ("google-adk",)
     appends = True
 
@@ -263,6 +265,7 @@ class OurAdkUserState(OurAdk):
 class AgnoContestant(Contestant):
     """A database of agno with one session: each turn runs an agent that adds a mark to its state."""
 
+    state = "agno sessions"
     packages = ("agno",)
     note = "agno reads the session when a run begins and puts it back when it ends"
 
@@ -399,6 +402,7 @@ class OurAgnoWithTurns(OurAgno):
 class StrandsContestant(Contestant):
     """A session manager of Strands with one session: each turn makes the agent and adds a message."""
 
+    state = "Strands sessions"
     packages = ("strands-agents",)
     note = "two agents number their messages alike, and the second replaces the first's"
 

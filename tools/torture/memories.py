@@ -32,6 +32,7 @@ def _nowhere() -> IO[str]:
 class McpContestant(Contestant):
     """A memory with one entity, to which each turn adds an observation."""
 
+    state = "MCP memory"
     appends = True
 
     def __init__(self, client: Any) -> None:

@@ -1,4 +1,4 @@
-"""The table of the torture: as text for Markdown, and as a picture for the README."""
+"""The results of the torture: a table with all of them, a short one, and a picture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def is_bad(row: dict[str, Any]) -> bool:
 def table(results: dict[str, Any]) -> str:
     """Return the table as Markdown, with the versions below it."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    packages: dict[str, str] = {}
     for row in results["rows"]:
         two, ten = row["crowds"].get("2"), row["crowds"].get("10")
         most = ten or two
@@ -51,9 +50,34 @@ def table(results: dict[str, Any]) -> str:
             f"{most['seconds']:.1f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + f"\n\n{_origin(results)}\n"
+
+
+def short_table(results: dict[str, Any]) -> str:
+    """Return what ten workers have lost, as Markdown: a line for each kind of state, theirs beside ours."""
+    lines = ["| state | the framework's own stores | Holdfast |", "|---|---|---|"]
+    for state in dict.fromkeys(row["state"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["state"] == state]
+        theirs = "<br>".join(_in_short(row) for row in rows if not row["ours"])
+        ours = "<br>".join(_in_short(row) for row in rows if row["ours"])
+        lines.append(f"| {state} | {theirs} | {ours} |")
+    return "\n".join(lines) + f"\n\n{_origin(results)}\n"
+
+
+def _in_short(row: dict[str, Any]) -> str:
+    outcome = row["crowds"].get("10") or row["crowds"]["2"]
+    _, _, store = row["name"].partition(" ")
+    lost = f"**{outcome['lost']}**" if outcome["lost"] else "0"
+    refused = f", {outcome['refused']} refused" if outcome["refused"] else ""
+    return f"{store}: {lost} of {outcome['acknowledged']} lost{refused}"
+
+
+def _origin(results: dict[str, Any]) -> str:
+    packages: dict[str, str] = {}
+    for row in results["rows"]:
         packages |= row["packages"]
     named = ", ".join(f"{name} {number}" for name, number in sorted(packages.items()))
-    return "\n".join(lines) + f"\n\nMeasured on {results['date']} ({results['machine']}) with {named}.\n"
+    return f"Measured on {results['date']} ({results['machine']}) with {named}."
 
 
 def picture(results: dict[str, Any]) -> str:
@@ -81,10 +105,9 @@ def picture(results: dict[str, Any]) -> str:
 
 
 def write(results: dict[str, Any]) -> None:
-    """Put the table between the marks of the page and of the README, and draw the picture."""
-    for page in (PAGE, README):
-        text = page.read_text()
-        before, _, rest = text.partition(BEGIN)
+    """Put a table between the marks of the page and of the README, and draw the picture."""
+    for page, text in ((PAGE, table(results)), (README, short_table(results))):
+        before, _, rest = page.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
-        page.write_text(f"{before}{BEGIN}\n\n{table(results)}\n{END}{after}")
+        page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
     PICTURE.write_text(picture(results))
