@@ -234,6 +234,7 @@ async def test_a_get_of_a_locked_file_waits_on_the_thread(path: Path) -> None:
         (sqlite3.SQLITE_NOTADB, DatabaseError),
         (sqlite3.SQLITE_CORRUPT, DatabaseError),
         (sqlite3.SQLITE_IOERR, DatabaseError),
+        (sqlite3.SQLITE_PROTOCOL, Busy),
     ],
 )
 def test_driver_errors_are_told_apart_by_code(code: int, expected: type[Exception]) -> None:

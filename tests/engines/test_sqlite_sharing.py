@@ -180,9 +180,18 @@ async def test_beside_a_stopped_process(
 ) -> None:
     """A process that is stopped in its transaction makes writers wait for a while, never readers.
 
-    Writers are told who it is, and nothing of what was refused is done later.
+    Writers are told who it is, and nothing of what was refused is done later. The system is asked for that
+    once, since nobody on the machine can lock a file meanwhile.
     """
     monkeypatch.setattr("holdfast.engines.sqlite.writer.PATIENCE", 0.5)
+    asked: list[str] = []
+    holder = sharing.Turn.holder
+
+    def counted(turn: sharing.Turn) -> str:
+        asked.append(holder(turn))
+        return asked[-1]
+
+    monkeypatch.setattr(sharing.Turn, "holder", counted)
     other = start()
     async with holdfast.open(path) as store:
         kv = store.kv("shared")
@@ -198,6 +207,9 @@ async def test_beside_a_stopped_process(
             with pytest.raises(holdfast.Busy, match=rf"by process {other.pid} \(") as busy:
                 await asyncio.wait_for(write, PATIENCE)
             assert busy.value.retry_after == 1.0
+        with pytest.raises(holdfast.Busy):
+            await asyncio.wait_for(kv.set("k", 2), PATIENCE)
+        assert len(asked) == 1
         other.signal(signal.SIGCONT)
         assert await asyncio.to_thread(other.answer) == "held"
         assert await _set_at_last(kv, "k") == 2
@@ -329,7 +341,11 @@ async def test_the_log_is_bounded_for_all(path: Path, monkeypatch: pytest.Monkey
 async def test_a_process_knows_whether_it_is_alone(
     path: Path, start: Callable[[], Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a process that has company tells others of its changes, which costs time with every write."""
+    """Only a process that has company tells others of its changes, which costs time with every write.
+
+    It does not ask the system for all locks: while that lists them, nobody can take one.
+    """
+    monkeypatch.setattr(sharing.LockFile, "holders", lambda _: pytest.fail("all locks were listed"))
     monkeypatch.setattr(sharing, "COMPANY_SECONDS", 0.0)
     monkeypatch.setattr(sharing, "CHECK_SECONDS", 0.0)
     async with holdfast.open(path) as store:

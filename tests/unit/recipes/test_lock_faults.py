@@ -132,6 +132,16 @@ async def test_storage_that_goes_away_and_then_hangs(kv: KV, engine: Faulty, clo
     engine.gate.set()
 
 
+async def test_a_holder_that_was_stopped_is_told_so(kv: KV, engine: Faulty, clock: ManualClock) -> None:
+    """A holder that did not run until its lease was over is not told that the storage gave no reply."""
+    with refusal(LockLost, says="the lease of 30 s was over before the attempt: this process was stopped"):
+        async with kv.lock("a", ttl=30):
+            asked = engine.writes
+            clock.advance(31)
+            await asyncio.Event().wait()
+    assert engine.writes == asked
+
+
 async def test_storage_that_hangs(kv: KV, engine: Faulty, clock: ManualClock) -> None:
     """A renewal that is never answered does not keep the holder from noticing its deadline."""
     with refusal(LockLost, says="no reply came before the lease ended"):

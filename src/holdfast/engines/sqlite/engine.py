@@ -32,7 +32,7 @@ from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.bells import NamespaceBells
 from holdfast.engines.sqlite.cache import CACHE_BYTES, LogHeader, RowCache
 from holdfast.engines.sqlite.decider import Decider, Transaction, load_rows, without_loop
-from holdfast.engines.sqlite.errors import primary_code, translated
+from holdfast.engines.sqlite.errors import LOCKED, primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, Presence, require_local
 from holdfast.engines.sqlite.reads import ReaderThread, ThreadConnections
@@ -640,7 +640,7 @@ class SqliteEngine:
         try:
             return query(self._inline)
         except sqlite3.Error as error:
-            if primary_code(error) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if primary_code(error) not in LOCKED:
                 raise translated(error, self._where) from error
         return await self.aside(query)
 

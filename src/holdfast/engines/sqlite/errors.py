@@ -6,8 +6,16 @@ This is the engine's only translator. It never uses an error's text, except that
 from __future__ import annotations
 
 import sqlite3
+from typing import Final
 
 from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Unavailable
+
+LOCKED: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+"""The codes for a file that others keep locked.
+
+SQLite reports the third one when a transaction could not begin in a hundred attempts, since others changed
+the log during each.
+"""
 
 
 def primary_code(error: sqlite3.Error) -> int:
@@ -22,7 +30,7 @@ def translated(error: sqlite3.Error, where: str) -> HoldfastError:
     match primary_code(error):
         case sqlite3.SQLITE_FULL:
             return StorageFull(f"the disk of {where} is full: make room to write again; deleting still works")
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+        case code if code in LOCKED:
             return Busy(f"{where} is locked by another program")
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return Unavailable(f"{where} can't be opened for this: check its permissions and its folder")
@@ -31,4 +39,5 @@ def translated(error: sqlite3.Error, where: str) -> HoldfastError:
                 f"{where} is not a database, or is corrupt: run holdfast doctor --deep, or restore a backup"
             )
         case _:
-            return DatabaseError(f"the database {where} failed")
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            return DatabaseError(f"the database {where} failed ({name})")

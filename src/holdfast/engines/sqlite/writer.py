@@ -144,6 +144,8 @@ class Writer:
         self._pending: dict[PendingJob, None] = {}
         self._current: PendingJob | None = None
         self._watching = False
+        self._waited_since: float | None = None
+        self._holder = ""
         self._last: Callable[[], None] = lambda: None
 
     def start(self) -> None:
@@ -190,8 +192,10 @@ class Writer:
         """Refuse everybody who waits, if the process has been waiting for its turn for too long."""
         since = turn.waiting_since
         if since is not None and seams.monotonic() - since > PATIENCE:
+            if self._waited_since != since:  # once for each wait: looking for the holder holds up all locks
+                self._waited_since, self._holder = since, turn.holder()
             busy = Busy(
-                f"{self._where} is being written to by {turn.holder()}, and this process has waited over "
+                f"{self._where} is being written to by {self._holder}, and this process has waited over "
                 f"{PATIENCE:g} s for its turn: nothing was written",
                 retry_after=1.0,
             )

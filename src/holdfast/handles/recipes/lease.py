@@ -79,7 +79,13 @@ class Lease:
 
         Raises:
             HoldfastError: The call was refused, or got no answer in time.
+            OutcomeUnknown: The lease was over before the first attempt, which was not made.
         """
+        if self.left <= 0:
+            raise OutcomeUnknown(
+                f"the lease of {self.seconds:g} s was over before the attempt: this process was stopped, its "
+                "event loop was blocked, or the store's clock was set forward"
+            )
         pause, before = FIRST_PAUSE, ""
         while True:
             try:

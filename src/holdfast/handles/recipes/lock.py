@@ -639,6 +639,7 @@ class SharedWatch:
 
     def __init__(self, kv: KV, prefix: str, *, since: int) -> None:
         self.listeners = 0
+        self._error: Exception | None = None
         self._bell: Bell | None = None
         self._awaited: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
         self._task = asyncio.create_task(
@@ -651,7 +652,7 @@ class SharedWatch:
     @property
     def ended(self) -> bool:
         """True if no more changes will be reported."""
-        return self._task.done()
+        return self._error is not None
 
     def leaving(self, key: str) -> asyncio.Future[None]:
         """Return a future that is done when the key may have been removed. It fails if the watch has ended.
@@ -659,8 +660,8 @@ class SharedWatch:
         Cancel it when it is no longer needed.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.ended:
-            future.set_exception(Unavailable("following changes has stopped"))
+        if self._error is not None:
+            future.set_exception(self._error)
         else:
             self._awaited[key].add(future)
             future.add_done_callback(lambda _: self._forget(key, future))
@@ -688,6 +689,8 @@ class SharedWatch:
                         self._tell(change.key)
         except Exception as failure:
             error = failure
+            _log.warning("following changes of %s has stopped: %s", kv.namespace, error)
+        self._error = error
         for future in [future for waiting in self._awaited.values() for future in waiting]:
             if not future.done():
                 future.set_exception(error)
