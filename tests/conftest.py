@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from tests.postgres import Server, new_home, postgres_server, shared_server
@@ -26,6 +27,9 @@ pytest_plugins = [
     "tests.nats_fixtures",
     "tests.patience",
 ]
+
+hypothesis.settings.register_profile("holdfast", deadline=None)  # a busy machine is not a failure
+hypothesis.settings.load_profile("holdfast")
 
 _HOME_VARIABLE = "HOLDFAST_TEST_PG_HOME"
 _RESOURCES = pytest.StashKey[contextlib.ExitStack]()

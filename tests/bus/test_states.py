@@ -8,7 +8,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.bus.errors import LoginRefused, Lost, ProtocolError, ServerComplaint
@@ -291,7 +291,6 @@ async def test_a_complaint_is_passed_on_in_part() -> None:
 
 
 @pytest.mark.unmeasured
-@settings(deadline=None)
 @given(st.data())
 def test_whatever_is_said_before_the_login_nothing_is_delivered(data: st.DataObject) -> None:
     """No order of lines and no cut of them delivers a message, answers an unasked PONG or lets a user in."""

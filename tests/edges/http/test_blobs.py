@@ -255,10 +255,13 @@ async def test_parts_wait_for_their_turn_under_a_rate(bus: str, tmp_path: Path) 
     """A plugin that may ask only so often gets its blob all the same, later."""
     async with served(tmp_path / "state.db", bus, settings=Settings(rate=5)) as here:
         assert (await here.ask("PUT", BLOB, LARGE)).status_code == 200
-        refused = await here.ask("GET", BLOB)
+        answers = await asyncio.gather(*(here.ask("GET", f"{BLOB}-2") for _ in range(30)))
+        refused = next(answer for answer in answers if answer.status_code == 429)
         assert (problem(refused)["code"], "retry-after" in refused.headers) == ("RATE_LIMITED", True)
-        await asyncio.sleep(refused.json()["retry_after"])
-        assert (await here.ask("GET", BLOB)).content == LARGE
+        async with asyncio.timeout(60):
+            while (answer := await here.ask("GET", BLOB)).status_code == 429:  # noqa: ASYNC110 - as told
+                await asyncio.sleep(answer.json()["retry_after"])
+        assert answer.content == LARGE
 
 
 async def test_memory_does_not_grow_with_the_blob(here: Served) -> None:
