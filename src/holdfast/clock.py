@@ -6,16 +6,14 @@ this module. Nothing else in the library reads the machine's time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast import seams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NEVER: Final = float("-inf")
 UNREMEMBERED: Final = 2_000

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, inspect
 
 from holdfast.errors import MissingField, ValidationError
 from holdfast.forms import RULES, CallFields, unsaid
+from holdfast.origin import Origin
 from holdfast.rules import MAX_BATCH
-
-if TYPE_CHECKING:
-    from holdfast.origin import Origin
 
 C = TypeVar("C", bound=type[Struct])
 

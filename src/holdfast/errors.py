@@ -19,14 +19,12 @@ never becomes part of a message.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from holdfast.model import Conflict, Entry, Item, ItemConflict
+from holdfast.model import Conflict, Entry, Item, ItemConflict
 
 
 class HoldfastError(Exception):

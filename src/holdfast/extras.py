@@ -6,12 +6,10 @@ A missing module of Holdfast itself is a defect and is never blamed on an extra.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from holdfast.errors import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DISTRIBUTION: Final = "holdfast-kv"
 """The name to install. The package named `holdfast` belongs to another project."""

@@ -8,11 +8,9 @@ may not be installed or for a measured gain, and a comment that begins with `lat
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def on_demand(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:

@@ -14,12 +14,10 @@ may import another's modules.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from holdfast import seams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 R = TypeVar("R")

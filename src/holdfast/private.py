@@ -11,10 +11,8 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Final
 
 FOLDER: Final = 0o700
 FILE: Final = 0o600

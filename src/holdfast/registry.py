@@ -7,23 +7,20 @@ it does not use. Engines of other packages are found by the scheme for which the
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from holdfast import extras, masking
 from holdfast.audit.keyring import FileKeyring, Keyring, parse_keys
+from holdfast.clock import Clock
+from holdfast.engine import Engine
 from holdfast.errors import Unsupported, ValidationError
+from holdfast.model import Policy
 from holdfast.pipeline.caller import Service
 from holdfast.store import Store
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.clock import Clock
-    from holdfast.engine import Engine
-    from holdfast.model import Policy
-
-    MakeEngine: TypeAlias = Callable[[str, Keyring], Engine]
+MakeEngine: TypeAlias = Callable[[str, Keyring], Engine]
 
 ENTRY_POINTS: Final = "holdfast.engines"
 """The entry point group in which an installed package names its engines, by URL scheme."""

@@ -14,14 +14,12 @@ import random
 import socket
 import time
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, Timer
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
+from typing import Final
 
 __all__ = [
     "BUGGIFY",

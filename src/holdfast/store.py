@@ -7,47 +7,39 @@ even for types.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import msgspec
 
 from holdfast import families, operators, rules, upkeep
-from holdfast.clock import SystemClock
-from holdfast.commands import Measured, ReadStats, Removed, Written
+from holdfast.clock import Clock, SystemClock
+from holdfast.commands import Command, Measured, ReadStats, Removed, Result, Written
 from holdfast.decide.policies import policy_of
-from holdfast.engine import LocalFile, Movable
-from holdfast.errors import Unavailable, Unsupported, ValidationError
+from holdfast.engine import Capabilities, Checkup, Engine, LocalFile, Movable, Swept
+from holdfast.errors import HoldfastError, Unavailable, Unsupported, ValidationError
 from holdfast.handles.kv import KV
-from holdfast.model import Policy, SlowPage
+from holdfast.model import Entry, Policy, Rescued, SlowPage, Stats, TrashPage
 from holdfast.pipeline.caller import Service
+from holdfast.pipeline.outage import Outage
 from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import KV as KV_SPACE
 from holdfast.upkeep_commands import Recount
+from holdfast.verbs.fields import Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Self
-
-    from holdfast.clock import Clock
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Capabilities, Checkup, Engine, Swept
-    from holdfast.errors import HoldfastError
-
     # late: tables take 12 ms to import, blobs some more, and few programs have any
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.tables import Tables
-    from holdfast.model import Entry, Rescued, Stats, TrashPage
     from holdfast.operators.audit import Audit
     from holdfast.operators.letters import Letters
     from holdfast.operators.rescues import Rescues
     from holdfast.operators.store_stats import StoreStats
     from holdfast.operators.tokens import Tokens
-    from holdfast.pipeline.outage import Outage
     from holdfast.upkeep.reaper import Reaper
-    from holdfast.verbs.fields import Provenance
 
 
 _SOUGHT: Final = 64

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import gc
 import re
+from collections.abc import Set
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.clock import moment
 from holdfast.errors import DatabaseError
 from holdfast.model import Change, Entry, Item, Semantics
-
-if TYPE_CHECKING:
-    from collections.abc import Set
-
-    from holdfast.rows import Record, Row
+from holdfast.rows import Record, Row
 
 _ITEM: Final = "of an item"
 LONG: Final = 32_768

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast import extras, seams
 from holdfast.errors import ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

@@ -7,13 +7,11 @@ few milliseconds at most.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import rules
 from holdfast.errors import TooExpensive
-
-if TYPE_CHECKING:
-    from holdfast.rows import Row
+from holdfast.rows import Row
 
 TEST: Final = 50
 """Steps of a comparison, whatever it compares."""

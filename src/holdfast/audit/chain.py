@@ -20,16 +20,13 @@ break is.
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from holdfast import rows
-from holdfast.errors import DatabaseError
+from holdfast.errors import DatabaseError, Unsupported
 from holdfast.rows import Address, FirstAndLast, Row
-
-if TYPE_CHECKING:
-    from holdfast.errors import Unsupported
 
 AUDIT: Final = rows.AUDIT
 """The space of records. The head has the empty key, a record its number in 8 bytes."""

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import private, seams
-from holdfast.errors import Unavailable, Unsupported, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unavailable, Unsupported, ValidationError
 
 SHORTEST: Final = 16
 """Minimum length of a secret in characters."""

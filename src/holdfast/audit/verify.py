@@ -6,7 +6,7 @@ how records and heads are signed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
@@ -14,7 +14,9 @@ from holdfast.audit.chain import (
     ROTATED,
     SAID,
     WIDTH,
+    AuditRecord,
     Head,
+    SigningKeys,
     genuine,
     head_is_genuine,
     head_of,
@@ -22,12 +24,7 @@ from holdfast.audit.chain import (
     same,
 )
 from holdfast.errors import DatabaseError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from holdfast.audit.chain import AuditRecord, SigningKeys
-    from holdfast.rows import Row
+from holdfast.rows import Row
 
 
 class Break(msgspec.Struct, frozen=True, kw_only=True):

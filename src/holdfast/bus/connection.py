@@ -15,20 +15,14 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from holdfast import seams
 from holdfast.bus.errors import BusError, LoginRefused, Lost, NoResponders, Untrusted
-from holdfast.bus.login import Login, server_at, servers_beside
-from holdfast.bus.protocol import USUAL_PAYLOAD, pub, sub, unsub
-from holdfast.bus.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from holdfast.bus.login import Server
-    from holdfast.bus.protocol import Message
-    from holdfast.bus.session import Take
+from holdfast.bus.login import Login, Server, server_at, servers_beside
+from holdfast.bus.protocol import USUAL_PAYLOAD, Message, pub, sub, unsub
+from holdfast.bus.session import Session, Take
 
 OVERLAP_SECONDS: Final = 1.0
 """The time for which the connection still listens to a server that is shutting down, beside the new one. The

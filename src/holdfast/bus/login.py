@@ -10,6 +10,7 @@ import base64
 import contextlib
 import re
 import ssl
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
@@ -20,8 +21,6 @@ from holdfast import extras
 from holdfast.bus.errors import BusError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from holdfast.bus.protocol import Info
 
 PORT: Final = 4222

@@ -11,18 +11,15 @@ one. A line that violates the protocol ends the connection, since the start of t
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.bus.errors import ProtocolError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import TypeAlias
-
-    Event: TypeAlias = "Message | Control | ProtocolError"
+Event: TypeAlias = "Message | Control | ProtocolError"
 
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"

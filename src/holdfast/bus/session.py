@@ -26,20 +26,23 @@ waits.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import sys
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from holdfast import seams
 from holdfast.bus.errors import BusError, Lost, ProtocolError, ServerComplaint, refusal
-from holdfast.bus.login import Login
+from holdfast.bus.login import Login, Server
 from holdfast.bus.protocol import (
     LONGEST_LINE,
     PING,
     PONG,
     Control,
+    Event,
     Info,
     Message,
     Reader,
@@ -49,27 +52,20 @@ from holdfast.bus.protocol import (
 )
 from holdfast.pace import PATIENT_TURNS
 
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Protocol, TypeAlias
+Take: TypeAlias = Callable[[Message], None]
 
-    from holdfast.bus.login import Server
-    from holdfast.bus.protocol import Event
 
-    Take: TypeAlias = Callable[[Message], None]
+class SessionOwner(Protocol):
+    """The owner of a session, which receives its events."""
 
-    class SessionOwner(Protocol):
-        """The owner of a session, which receives its events."""
+    def complain(self, error: Exception) -> None:
+        """Handle an error that does not by itself end the session."""
 
-        def complain(self, error: Exception) -> None:
-            """Handle an error that does not by itself end the session."""
+    def informed(self, session: Session) -> None:
+        """Handle a new INFO from the server after the login."""
 
-        def informed(self, session: Session) -> None:
-            """Handle a new INFO from the server after the login."""
-
-        def ended(self, session: Session) -> None:
-            """Handle the end of the session."""
+    def ended(self, session: Session) -> None:
+        """Handle the end of the session."""
 
 
 PING_SECONDS: Final = 5.0

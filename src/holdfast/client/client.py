@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from holdfast import seams
+from holdfast.client.transport import Late, Transport
 from holdfast.clock import Reading, SystemClock
-from holdfast.commands import Done, Load, ReadStats, SetPolicy, WriteCommand, Written
+from holdfast.commands import Command, Done, Load, ReadStats, Result, SetPolicy, WriteCommand, Written
 from holdfast.errors import (
     HoldfastError,
     OutcomeUnknown,
@@ -25,10 +27,11 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.families import has_blobs, has_tables
-from holdfast.origin import origin_fields
+from holdfast.origin import Origin, origin_fields
 from holdfast.pipeline.caller import Service
 from holdfast.pipeline.write_log import report
 from holdfast.replies import StatsReply
+from holdfast.rows import Address, Row
 from holdfast.stored import entry_of
 from holdfast.tracing import current
 from holdfast.wire.blobs import (
@@ -38,20 +41,12 @@ from holdfast.wire.blobs import (
     part_fields,
     part_of,
 )
+from holdfast.wire.dialects import Dialect
 from holdfast.wire.errors import error_of
 from holdfast.wire.payload import decode
 from holdfast.wire.reads import READS
 from holdfast.wire.replies import entry_fields, row_of
 from holdfast.wire.writes import message_of, result_of
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from holdfast.client.transport import Late, Transport
-    from holdfast.commands import Command, Result
-    from holdfast.origin import Origin
-    from holdfast.rows import Address, Row
-    from holdfast.wire.dialects import Dialect
 
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 

@@ -16,9 +16,10 @@ import contextlib
 import re
 import ssl
 from collections import deque
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -27,17 +28,11 @@ from msgspec import UNSET, UnsetType
 from holdfast import masking, seams
 from holdfast.bus.address import seconds_in
 from holdfast.client.client import Client
-from holdfast.client.transport import ServiceTime
+from holdfast.client.transport import Late, ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValidationError, ValueTooLarge
+from holdfast.tracing import Trace
 from holdfast.wire.blobs import FIELDS, HEADER, in_ascii
-from holdfast.wire.dialects import PLUGIN
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from holdfast.client.transport import Late
-    from holdfast.tracing import Trace
-    from holdfast.wire.dialects import Dialect
+from holdfast.wire.dialects import PLUGIN, Dialect
 
 MOST_HEAD: Final = 65_536
 MOST_BODY: Final = 64 * 1024 * 1024

@@ -11,33 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import UNSET, UnsetType
 
 from holdfast import seams
-from holdfast.bus.address import nats_address
-from holdfast.bus.connection import Connection
+from holdfast.bus.address import NatsAddress, nats_address
+from holdfast.bus.connection import Connection, Subscription
 from holdfast.bus.errors import BusError, LoginRefused, Untrusted, violation
-from holdfast.bus.protocol import block
+from holdfast.bus.protocol import Message, block
 from holdfast.client.client import Client
-from holdfast.client.transport import ServiceTime
+from holdfast.client.transport import Late, ServiceTime
 from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, ValueTooLarge
 from holdfast.families import is_semantic
+from holdfast.tracing import Trace
 from holdfast.wire.blobs import FIELDS
-from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC
+from holdfast.wire.dialects import ADMIN, PLUGIN, SEMANTIC, Dialect
 from holdfast.wire.subjects import asked_at, event_pattern, ready_subject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.bus.address import NatsAddress
-    from holdfast.bus.connection import Subscription
-    from holdfast.bus.protocol import Message
-    from holdfast.client.transport import Late
-    from holdfast.tracing import Trace
-    from holdfast.wire.dialects import Dialect
 
 AGAIN_SECONDS: Final = 0.1
 """The interval between retries of a read while the service is reconnecting."""

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from holdfast import seams
+from holdfast.errors import HoldfastError
+from holdfast.tracing import Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from msgspec import UnsetType
-
-    from holdfast.errors import HoldfastError
-    from holdfast.tracing import Trace
-
-    Late: TypeAlias = Callable[[], HoldfastError]
-    """Makes the error to raise if no reply arrives in time."""
-
+Late: TypeAlias = Callable[[], HoldfastError]
+"""Makes the error to raise if no reply arrives in time."""
 
 MOST_WARNINGS: Final = 100
 LONGEST_WARNING: Final = 1_000

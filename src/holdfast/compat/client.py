@@ -9,25 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
 from holdfast import rules
-from holdfast.bus.connection import Connection
+from holdfast.bus.connection import Connection, Subscription
 from holdfast.bus.errors import Lost
-from holdfast.bus.protocol import block
+from holdfast.bus.protocol import Message, block
 from holdfast.engines.sql.orm import builtin_errors, json_text
 from holdfast.errors import HoldfastError, OutcomeUnknown, Unavailable, ValidationError, ValueTooLarge
 from holdfast.verbs.fields import ttl_field
 from holdfast.wire.dialects import PLUGIN
 from holdfast.wire.errors import error_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-
-    from holdfast.bus.connection import Subscription
-    from holdfast.bus.protocol import Message
 
 NO_RESPONDERS: Final = "503"
 """The server's status for a request without listeners."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 from sqlalchemy import URL, event
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
@@ -20,9 +22,11 @@ from sqlalchemy.util import await_
 
 from holdfast import families, rules, seams
 from holdfast.bus.errors import BusError
-from holdfast.commands import Set
+from holdfast.commands import Command, Set
 from holdfast.compat.client import BotConnection, DatabaseClient
+from holdfast.decide import Outcome
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.engine import Engine
 from holdfast.engines.sql.address import writable
 from holdfast.engines.sql.orm import Base, PluginKVStorage, builtin_errors, dumped, sqlite_statement
 from holdfast.engines.sqlite import SqliteEngine
@@ -35,14 +39,6 @@ from holdfast.stored import value_of
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
 from holdfast.verbs.fields import ttl_field
 from holdfast.wire import subjects
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.engine import Engine
 
 __all__ = ["Base", "BotDatabase", "DatabaseClient", "DatabaseService", "PluginKVStorage"]
 

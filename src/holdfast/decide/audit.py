@@ -6,8 +6,6 @@ module also requests the rows that records need.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from holdfast.audit.chain import (
@@ -27,12 +25,9 @@ from holdfast.audit.chain import (
     sealed,
 )
 from holdfast.commands import EMBEDDED, HOLDFAST, WriteCommand
+from holdfast.decide.draft import Draft, Loaded, Needs
 from holdfast.decide.policies import audit_seconds, audited, audited_unasked, changed_outside
-from holdfast.rows import KV, Row
-
-if TYPE_CHECKING:
-    from holdfast.decide.draft import Draft, Loaded, Needs
-    from holdfast.rows import Namespace, Record
+from holdfast.rows import KV, Namespace, Record, Row
 
 
 def audit(

@@ -9,7 +9,8 @@ their checksum is right. The parts of a blob are never changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +28,7 @@ from holdfast.blobs.manifest import (
     upload_of,
 )
 from holdfast.commands import Done, Stored
+from holdfast.decide.draft import Draft, Needs
 from holdfast.decide.entries import (
     abandon_upload,
     count_part,
@@ -41,11 +43,6 @@ from holdfast.decide.entries import (
 from holdfast.decide.keys import _expected, _store
 from holdfast.errors import KeyNotFound, ValidationError
 from holdfast.rows import KV, Address, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.decide.draft import Draft, Needs
 
 
 def _begin(draft: Draft, command: BeginUpload) -> Begun:

@@ -7,24 +7,28 @@ their effect, and only if the caller chose the request id. A refused request is 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast import families, rules
+from holdfast.audit.chain import SigningKeys
 from holdfast.audit.keyring import NO_KEYS
 from holdfast.blobs.commands import Begun
 from holdfast.commands import (
     Append,
     Batch,
+    Command,
     Deleted,
     Done,
     KeyChange,
     LetterStored,
     Many,
     Missed,
+    Result,
     Results,
     Set,
     Stored,
@@ -34,11 +38,13 @@ from holdfast.commands import (
 )
 from holdfast.decide import blobs, items, keys, letters, reveals, tables, upkeep
 from holdfast.decide.audit import need_audit, need_audit_by_policy
-from holdfast.decide.draft import Draft, Needs, Paused, Suspended, begun
+from holdfast.decide.draft import Draft, Loaded, Needs, Outcome, Paused, Suspended, begun
 from holdfast.decide.entries import live
-from holdfast.errors import Fenced, ValidationError, VersionConflict
+from holdfast.errors import Fenced, HoldfastError, ValidationError, VersionConflict
+from holdfast.model import Policy
 from holdfast.origin import Fence
 from holdfast.rows import GUARD, KV, REQUEST, Address, Row
+from holdfast.stored import SeenEntry
 from holdfast.tables.commands import (
     Defined,
     ItemDone,
@@ -49,16 +55,6 @@ from holdfast.tables.commands import (
     WriteItems,
 )
 from holdfast.work import SLICE, too_much_loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command, Result
-    from holdfast.decide.draft import Loaded, Outcome
-    from holdfast.errors import HoldfastError
-    from holdfast.model import Policy
-    from holdfast.stored import SeenEntry
 
 
 def _weighed(apply: Callable[[Draft, Any], Any]) -> Callable[[Draft, Any], Any]:

@@ -9,12 +9,14 @@ a later slice.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from holdfast import rules
+from holdfast.commands import Command, Result
 from holdfast.decide.policies import check_quota
 from holdfast.decide.weights import COUNTER, record_weight, row_weight
 from holdfast.errors import DatabaseError, HoldfastError, Timeout
@@ -24,10 +26,7 @@ from holdfast.stored import SeenEntry, SeenItem, attributes_of
 from holdfast.work import Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from holdfast.audit.chain import Head, SigningKeys
-    from holdfast.commands import Command, Result
 
 ENVELOPE: Final = 256
 """Bytes that an entry or an item in a reply counts for, in addition to its value."""

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.blobs.manifest import UPLOAD_IDLE, Upload, manifest_of, part_space, upload_key, upload_of
+from holdfast.commands import Set
 from holdfast.decide.audit import add_record, audit
+from holdfast.decide.draft import Draft, Loaded, Needs
 from holdfast.decide.policies import audited, check_endless, lifetime, trash_seconds
 from holdfast.decide.weights import envelope
 from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
+from holdfast.origin import Origin
 from holdfast.rows import DROPPED, KV, OVERHEAD, TRASH, UPLOAD, Address, Namespace, Record, Row
 from holdfast.stored import purpose_of
 
 if TYPE_CHECKING:
     from holdfast.blobs.commands import StoreBlob
-    from holdfast.commands import Set
-    from holdfast.decide.draft import Draft, Loaded, Needs
-    from holdfast.origin import Origin
 
 
 class Trashed(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,13 +13,14 @@ the item and may not have its entry yet.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
-from holdfast.decide.draft import Account, Paused
+from holdfast.decide.draft import Account, Draft, Loaded, Needs, Paused
 from holdfast.decide.schemas import schema_address, schema_of, table_of
 from holdfast.decide.weights import envelope
 from holdfast.errors import (
@@ -31,6 +32,7 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.model import ItemConflict
+from holdfast.origin import Origin
 from holdfast.rows import Address, Record, Row
 from holdfast.tables.commands import (
     CheckItem,
@@ -46,8 +48,15 @@ from holdfast.tables.commands import (
     UpdateItem,
     WriteItems,
 )
-from holdfast.tables.conditions import comparisons_in, holds, judged
-from holdfast.tables.indexes import entry_changes, entry_of, entry_places, entry_weight, young_spaces
+from holdfast.tables.conditions import Condition, comparisons_in, holds, judged
+from holdfast.tables.indexes import (
+    IndexEntry,
+    entry_changes,
+    entry_of,
+    entry_places,
+    entry_weight,
+    young_spaces,
+)
 from holdfast.tables.items import (
     Images,
     attribute_for,
@@ -59,18 +68,9 @@ from holdfast.tables.items import (
     named_key,
     require_binary,
 )
-from holdfast.tables.updates import actions_in, update_of, updated, updating
+from holdfast.tables.schema import TableSchema
+from holdfast.tables.updates import Update, actions_in, update_of, updated, updating
 from holdfast.work import SLICE, TEST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
-
-    from holdfast.decide.draft import Draft, Loaded, Needs
-    from holdfast.origin import Origin
-    from holdfast.tables.conditions import Condition
-    from holdfast.tables.indexes import IndexEntry
-    from holdfast.tables.schema import TableSchema
-    from holdfast.tables.updates import Update
 
 ItemWrite: TypeAlias = PutItem | UpdateItem | DeleteItem | SetItemTtl | CheckItem
 OnItem: TypeAlias = ItemWrite | RevealItem

@@ -7,7 +7,8 @@ not exist: the command that finds it records its expiry first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -16,6 +17,7 @@ from holdfast import rules
 from holdfast.commands import (
     Append,
     Batch,
+    BatchPart,
     Check,
     Delete,
     Deleted,
@@ -34,9 +36,10 @@ from holdfast.commands import (
     Stored,
     Touch,
     Versions,
+    WriteCommand,
     Written,
 )
-from holdfast.decide.draft import begun, each
+from holdfast.decide.draft import Draft, Loaded, Needs, begun, each
 from holdfast.decide.entries import (
     deadline,
     deadline_of_write,
@@ -56,12 +59,6 @@ from holdfast.origin import Origin
 from holdfast.rows import GUARD, KV, LOG, TRASH, Address, Row
 from holdfast.rules import MAX_VALUE_BYTES
 from holdfast.stored import purpose_of, value_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from holdfast.commands import BatchPart, WriteCommand
-    from holdfast.decide.draft import Draft, Loaded, Needs
 
 MAX_TRIMMED: Final = 100
 """Largest number of old items of a log that one append removes, so that it takes little time."""

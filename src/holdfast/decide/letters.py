@@ -6,22 +6,19 @@ size, which is limited. The journal and the events contain only the hash of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import rules
 from holdfast.audit.chain import hash_of
 from holdfast.commands import Deleted, LetterStored
+from holdfast.decide.draft import Draft, Needs
 from holdfast.errors import HoldfastError, QuotaExceeded
 from holdfast.letter_commands import DropLetter, Escalate
 from holdfast.rows import LETTER, Address, Record, Row
 from holdfast.stored import Escalation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.decide.draft import Draft, Needs
 
 _OVERHEAD: Final = 256
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast import rules
+from holdfast.commands import Command
 from holdfast.errors import QuotaExceeded, ValidationError
 from holdfast.families import has_blobs, has_tables, is_semantic
 from holdfast.model import Parts, Policy
+from holdfast.rows import Namespace
 
 if TYPE_CHECKING:
     from holdfast.audit.chain import Head
-    from holdfast.commands import Command
-    from holdfast.rows import Namespace
 
 SPARE_BYTES: Final = 65_536
 """Size of the journal in bytes up to which it does not keep a full namespace from being written to."""

@@ -6,7 +6,8 @@ nothing in the journal. In a namespace with an audit it leaves a record, whose `
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -14,22 +15,17 @@ from holdfast import rules
 from holdfast.audit.chain import REVEALED
 from holdfast.commands import Got, Reveal
 from holdfast.decide.audit import add_record
+from holdfast.decide.draft import Draft, Loaded, Needs
 from holdfast.decide.entries import live
 from holdfast.decide.items import ItemSlot, need_item, needs_table
 from holdfast.decide.letters import letter_address
 from holdfast.decide.policies import audited, reveals
 from holdfast.errors import MissingField, PermissionDenied
 from holdfast.letter_commands import RevealLetter
-from holdfast.rows import KV, Address, Record
+from holdfast.rows import KV, Address, Record, Row
 from holdfast.stored import purpose_of
 from holdfast.tables.commands import RevealItem
 from holdfast.tables.items import item_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.decide.draft import Draft, Loaded, Needs
-    from holdfast.rows import Row
 
 Revealing: TypeAlias = Reveal | RevealItem | RevealLetter
 

@@ -6,16 +6,13 @@ A definition is found by its table's name only.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.decide.draft import Draft
 from holdfast.errors import DatabaseError, TableNotFound
 from holdfast.rows import TABLE, Address, Row
 from holdfast.tables.schema import TableSchema
-
-if TYPE_CHECKING:
-    from holdfast.decide.draft import Draft
 
 
 def schema_address(namespace: str, table: str) -> Address:

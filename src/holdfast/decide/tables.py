@@ -7,12 +7,14 @@ what is left to do: any process may continue it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.commands import Removed
 from holdfast.decide.audit import audit
+from holdfast.decide.draft import Draft, Needs
 from holdfast.decide.entries import abandon, count_part
 from holdfast.decide.items import count_item, put_entry
 from holdfast.decide.schemas import put_table, schema_address, table_of
@@ -27,16 +29,11 @@ from holdfast.tables.commands import (
     DropTable,
     FillIndex,
     Purge,
+    TableChange,
 )
 from holdfast.tables.indexes import entry_of
 from holdfast.tables.items import known_part
 from holdfast.tables.schema import Index, TableSchema, with_index, without_index
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.decide.draft import Draft, Needs
-    from holdfast.tables.commands import TableChange
 
 
 def _create(draft: Draft, command: CreateTable) -> Defined:

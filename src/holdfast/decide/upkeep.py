@@ -6,23 +6,20 @@ row is checked again when its turn comes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.audit.chain import Head, address_of, record_of
 from holdfast.commands import Done, Removed, SetPolicy
 from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
+from holdfast.decide.draft import Draft, Loaded, Needs
 from holdfast.decide.entries import abandon_upload, expire, expire_run, need_trash, release_trashed
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
 from holdfast.families import has_blobs
 from holdfast.rows import REQUEST, TRASH, UPLOAD, Address, Record, Row
 from holdfast.upkeep_commands import BindKey, Expire, ExpireRun, PruneAudit, Recount, Trim
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.decide.draft import Draft, Loaded, Needs
 
 
 def _expire(draft: Draft, command: Expire) -> Removed:

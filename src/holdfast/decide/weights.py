@@ -11,7 +11,8 @@ sums they compute (`Overdue`, `Loaded.trims`, `Loaded.counts`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from holdfast.rows import (
     AUDIT,
@@ -26,12 +27,9 @@ from holdfast.rows import (
     TABLE,
     TRASH,
     UPLOAD,
+    Record,
+    Row,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from holdfast.rows import Record, Row
 
 COUNTER: Final = {
     TRASH: "trash_bytes",

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote as escaped
 from urllib.parse import urlencode
 
@@ -22,14 +23,10 @@ from holdfast.edges.http.app import MCP
 from holdfast.edges.nats.cluster_server import login_file
 from holdfast.edges.settings.addresses import http_url, is_loopback, local_http_url, store_address
 from holdfast.edges.settings.read import open_mode, shown, variable_of
+from holdfast.edges.settings.table import Config
 from holdfast.engines.cluster.servers import ACCEPTED, RISK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from holdfast.edges.settings.table import Config
-    from holdfast.errors import HoldfastError
-    from holdfast.model import Stats
+from holdfast.errors import HoldfastError
+from holdfast.model import Stats
 
 PLUGIN: Final = "demo"
 """The plugin to try where every client may write to any plugin."""

@@ -12,9 +12,10 @@ import gc
 import logging
 import signal
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -54,16 +55,12 @@ from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.edges.served_store import MovesFollower, ServedStore, open_in_time
 from holdfast.edges.settings.addresses import local_http_url, public_url
 from holdfast.edges.settings.read import open_mode, settings_in_force, shown
+from holdfast.edges.settings.table import Config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.errors import HoldfastError, Transient, Unavailable, ValidationError
+from holdfast.model import Stats
 from holdfast.upkeep.tables import reap_tables
 from holdfast.wire.subjects import own_subjects
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-
-    from holdfast.edges.settings.table import Config
-    from holdfast.model import Stats
 
 __all__ = ["mappings", "serve", "shown"]
 

@@ -10,15 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+import holdfast
 from holdfast import private
 from holdfast.audit.keyring import FileKeyring
 from holdfast.edges.settings.read import keys_of, shown
+from holdfast.edges.settings.table import Config
 from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import NoMajority, Unreached
@@ -30,13 +33,6 @@ from holdfast.moves.transfers import place_in
 from holdfast.pipeline.caller import Service
 from holdfast.registry import backend_for
 from holdfast.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    import holdfast
-    from holdfast.edges.settings.table import Config
-    from holdfast.store import Store
 
 PAUSE: Final = 1.0
 """Seconds between two looks whether a load into the store is complete."""

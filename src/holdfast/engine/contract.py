@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from holdfast import rules
+from holdfast.commands import Command
+from holdfast.decide import Outcome
+from holdfast.engine.queries import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
+from holdfast.model import Policy
+from holdfast.rows import Address, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.engine.queries import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
-    from holdfast.model import Policy
-    from holdfast.rows import Address, Row
 
 
 class Later(Enum):

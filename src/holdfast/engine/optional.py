@@ -6,20 +6,16 @@ imitates nothing. `holdfast.engine.raw` has one more: `Movable`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.engine.contract import Engine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from holdfast.audit.keyring import Keyring
-    from holdfast.clock import KeptLine, Reading, SystemClock
-    from holdfast.engine.contract import Later
-    from holdfast.model import Rescued
-    from holdfast.rows import Address, Row
+from holdfast.audit.keyring import Keyring
+from holdfast.clock import KeptLine, Reading, SystemClock
+from holdfast.engine.contract import Engine, Later
+from holdfast.model import Rescued
+from holdfast.rows import Address, Row
 
 
 @runtime_checkable

@@ -5,16 +5,12 @@ Plain data, and the functions that every engine needs to build it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import msgspec
 
-from holdfast.rows import FirstAndLast
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-
-    from holdfast.rows import Namespace, Record, Row
+from holdfast.rows import FirstAndLast, Namespace, Record, Row
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True):

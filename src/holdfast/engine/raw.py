@@ -9,19 +9,15 @@ Nothing here interprets a row, and a deadline hides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from holdfast.engine.contract import Engine
-from holdfast.rows import KV, PARTS, Address, Record, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from holdfast.rows import Namespace
+from holdfast.rows import KV, PARTS, Address, Namespace, Record, Row
 
 Position: TypeAlias = "tuple[str | bytes | int, ...]"
 """The place of something in its section: the key of an entry, the space and the key of any other row, the

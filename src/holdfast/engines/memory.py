@@ -6,11 +6,14 @@ Clarity comes before speed. Where another engine disagrees with this one, assume
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from holdfast import rules, seams
+from holdfast.audit.chain import SigningKeys
 from holdfast.audit.keyring import Keyring
-from holdfast.decide import Loaded, decide, further, needs
+from holdfast.commands import Command
+from holdfast.decide import Loaded, Outcome, decide, further, needs
 from holdfast.decide.weights import envelope, record_weight, summed
 from holdfast.engine import (
     Capabilities,
@@ -24,15 +27,8 @@ from holdfast.engine import (
     row_size,
 )
 from holdfast.families import is_semantic
+from holdfast.model import Policy
 from holdfast.rows import KV, Address, FirstAndLast, Namespace, Overdue, Record, Row, Run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.model import Policy
 
 
 class MemoryEngine:

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -27,12 +27,9 @@ from holdfast.blobs.manifest import (
     checksum_of,
     manifest_of,
 )
-from holdfast.commands import Stored
+from holdfast.commands import Result, Stored, WriteCommand
 from holdfast.errors import HoldfastError, OutcomeUnknown, Transient, ValidationError
-
-if TYPE_CHECKING:
-    from holdfast.commands import Result, WriteCommand
-    from holdfast.verbs.caller import NamespaceCaller
+from holdfast.verbs.caller import NamespaceCaller
 
 
 class Readable(Protocol):

@@ -9,36 +9,36 @@ has others. Every part is verified before any of it is handed out. A bounded num
 from __future__ import annotations
 
 import asyncio
+import builtins
 from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Protocol, Unpack
+from typing import Final, Protocol, Unpack
 
 from holdfast import seams
 from holdfast.blobs import fields as of
 from holdfast.blobs.commands import CopyBlob
-from holdfast.blobs.manifest import EMPTY, checksum_after, checksum_of, manifest_of, part_key, part_space
-from holdfast.commands import Got, Restore, Reveal, Stored
+from holdfast.blobs.manifest import (
+    EMPTY,
+    Manifest,
+    checksum_after,
+    checksum_of,
+    manifest_of,
+    part_key,
+    part_space,
+)
+from holdfast.commands import Command, Got, Restore, Reveal, Stored
 from holdfast.cursors import cursor_after
 from holdfast.declare import DECLARED
 from holdfast.errors import Busy, DatabaseError
-from holdfast.handles.blob_upload import blob_command, parts_of, store_blob
+from holdfast.handles.blob_upload import Content, blob_command, parts_of, store_blob
 from holdfast.handles.kv import KV, listed
-from holdfast.model import Blob, BlobPage
-from holdfast.rows import Address
+from holdfast.model import Blob, BlobPage, Change, Changes, Keep
+from holdfast.pipeline.caller import Caller
+from holdfast.rows import Address, Row
 from holdfast.stored import entry_of
-
-if TYPE_CHECKING:
-    import builtins
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-
-    from holdfast.blobs.manifest import Manifest
-    from holdfast.commands import Command
-    from holdfast.handles.blob_upload import Content
-    from holdfast.model import Change, Changes, Keep
-    from holdfast.pipeline.caller import Caller
-    from holdfast.rows import Row
-    from holdfast.verbs.fields import Provenance, Viewing
-    from holdfast.verbs.keys import Verbs
+from holdfast.verbs.fields import Provenance, Viewing
+from holdfast.verbs.keys import Verbs
 
 AT_ONCE: Final = 4
 """Number of parts that are read with one query."""

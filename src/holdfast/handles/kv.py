@@ -10,6 +10,8 @@ from __future__ import annotations
 import builtins
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast import rules
@@ -17,18 +19,23 @@ from holdfast.commands import (
     CHECKS,
     ITEMS,
     WRITES,
+    Delete,
     Deleted,
     DeletePrefix,
+    GetMany,
     Got,
     Listed,
     ListKeys,
+    Many,
     Missed,
     ReadChanges,
     ReadHistory,
     Records,
+    Result,
     Results,
     Reveal,
     Rows,
+    Set,
     Stored,
     Versions,
 )
@@ -36,17 +43,17 @@ from holdfast.cursors import cursor_after
 from holdfast.declare import DECLARED
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.handles import recipes
-from holdfast.model import BatchResult, Changes, Entry, Keep, Page
+from holdfast.model import BatchResult, Change, Changes, Entry, Keep, Page, Semantics
 from holdfast.pace import in_turns
+from holdfast.pipeline.caller import Caller
 from holdfast.pipeline.watch import changes_in, watch
+from holdfast.rows import Row
 from holdfast.stored import change_of, entry_of
+from holdfast.verbs.fields import Provenance, Several, Viewing
+from holdfast.verbs.keys import Verbs
 from holdfast.verbs.unknown import refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from holdfast.commands import Delete, GetMany, Many, Result, Set
     from holdfast.handles.recipes.counter import Counter
     from holdfast.handles.recipes.flag import Flag
     from holdfast.handles.recipes.flags import Flags
@@ -54,11 +61,6 @@ if TYPE_CHECKING:
     from holdfast.handles.recipes.mirror import Mirror
     from holdfast.handles.recipes.progress import Progress
     from holdfast.handles.recipes.retry import Retry, Updating
-    from holdfast.model import Change, Semantics
-    from holdfast.pipeline.caller import Caller
-    from holdfast.rows import Row
-    from holdfast.verbs.fields import Provenance, Several, Viewing
-    from holdfast.verbs.keys import Verbs
 
 T = TypeVar("T")
 

@@ -8,19 +8,22 @@ in the order in which they begin.
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from holdfast import rules
 from holdfast.bounded import Bounded
-from holdfast.commands import WriteCommand
+from holdfast.commands import Command, WriteCommand
 from holdfast.decide.schemas import defined, schema_address
 from holdfast.errors import HoldfastError, TtlNotConfigured, Unsupported, ValidationError, ValueTooLarge
 from holdfast.handles.table_walks import (
     ALL,
     AT_ONCE,
+    Shown,
     check_index,
     fill_index,
     page_of_index,
@@ -29,10 +32,11 @@ from holdfast.handles.table_walks import (
     sweep,
     tables_at,
 )
+from holdfast.model import Item, ItemPage
 from holdfast.pace import in_turns
-from holdfast.pipeline.pipeline import revealed
+from holdfast.pipeline.pipeline import Pipeline, View, revealed
 from holdfast.pipeline.watch import records_after
-from holdfast.rows import Address
+from holdfast.rows import Address, Row
 from holdfast.stored import item_of, stored_item
 from holdfast.tables.commands import (
     CheckIndex,
@@ -58,20 +62,9 @@ from holdfast.tables.commands import (
 from holdfast.tables.items import named_key, partition_of, seconds_left, table_prefix
 from holdfast.tables.keys import beginning_with, sort_range
 from holdfast.tables.paths import compiled, project
-from holdfast.tables.schema import with_index
+from holdfast.tables.schema import Index, TableSchema, with_index
 from holdfast.wire.tables import change_fields, table_fields, written_fields
 from holdfast.work import Work
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from holdfast.commands import Command
-    from holdfast.handles.table_walks import Shown
-    from holdfast.model import Item, ItemPage
-    from holdfast.pipeline.pipeline import Pipeline, View
-    from holdfast.rows import Row
-    from holdfast.tables.schema import Index, TableSchema
 
 KNOWN_TABLES: Final = 4_096
 """Number of tables whose definitions are cached."""

@@ -9,37 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Removed
+from holdfast.commands import Command, Removed, Result
 from holdfast.cursors import cursor_bytes, cursor_of
 from holdfast.decide.schemas import defined, schema_address, schema_of
-from holdfast.engine import Scan, Scanned
+from holdfast.engine import Due, Scan, Scanned
 from holdfast.errors import Busy, ValidationError
 from holdfast.model import Item, ItemPage
-from holdfast.rows import TABLE, Address
+from holdfast.rows import TABLE, Address, Row
 from holdfast.stored import item_of, some_attributes, stored_item
-from holdfast.tables.commands import ExpireItems, FillIndex
-from holdfast.tables.conditions import comparisons_in, holds, judged
+from holdfast.tables.commands import ExpireItems, FillIndex, QueryIndex, Walk
+from holdfast.tables.conditions import Condition, comparisons_in, holds, judged
 from holdfast.tables.indexes import IndexEntry, entry_key, entry_of, index_range, item_key_of
 from holdfast.tables.items import known_part
 from holdfast.tables.keys import Range
 from holdfast.tables.paths import compiled, project
+from holdfast.tables.schema import Index, TableSchema
 from holdfast.work import SLICE, TEST, Work
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Due
-    from holdfast.rows import Row
-    from holdfast.tables.commands import QueryIndex, Walk
-    from holdfast.tables.conditions import Condition
-    from holdfast.tables.schema import Index, TableSchema
 
 Scanning: TypeAlias = Callable[[Scan], Awaitable[Scanned]]
 

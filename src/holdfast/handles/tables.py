@@ -10,27 +10,30 @@ import asyncio
 import builtins
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Unpack, overload
 
 from msgspec import UNSET
 
 from holdfast.clock import instant
 from holdfast.errors import HoldfastError, TableNotFound, TtlNotConfigured, ValidationError
 from holdfast.model import Item, ItemChange, ItemChanges, ItemPage
+from holdfast.pipeline.caller import Caller
 from holdfast.rows import Row
 from holdfast.stored import item_of, made
-from holdfast.tables.commands import VERBS
-from holdfast.verbs.tables import refuse_unknown_writes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.pipeline.caller import Caller
-    from holdfast.tables.commands import ItemDone
-    from holdfast.tables.schema import Stream
-    from holdfast.verbs.fields import Provenance, Viewing
-    from holdfast.verbs.tables import Expecting, Key, KeyDefinition, Paths, TableVerbs, Values, Walk
+from holdfast.tables.commands import VERBS, ItemDone
+from holdfast.tables.schema import Stream
+from holdfast.verbs.fields import Provenance, Viewing
+from holdfast.verbs.tables import (
+    Expecting,
+    Key,
+    KeyDefinition,
+    Paths,
+    TableVerbs,
+    Values,
+    Walk,
+    refuse_unknown_writes,
+)
 
 _log = logging.getLogger("holdfast.tables")
 

@@ -20,20 +20,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import zlib
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import IO, Annotated, Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
 from holdfast import seams
-from holdfast.engine.raw import UNFINISHED, Positioned, Section, StoreInfo, section_of
+from holdfast.engine.raw import UNFINISHED, Movable, Positioned, Section, StoreInfo, section_of
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.moves.walks import PAGE_BYTES, size, walk
 from holdfast.rows import Namespace, Record, Row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from holdfast.engine.raw import Movable
 
 T = TypeVar("T")
 

@@ -11,18 +11,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import zlib
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.engine.raw import Position, Section
+from holdfast.engine.raw import Position, Positioned, RawSnapshot, Section
 from holdfast.moves.walks import packed, walk
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from holdfast.engine.raw import Positioned, RawSnapshot
-    from holdfast.rows import Namespace, Record, Row
+from holdfast.rows import Namespace, Record, Row
 
 USUAL: Final = 512
 """The average number of things in a range."""

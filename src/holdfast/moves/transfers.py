@@ -18,24 +18,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Self
 
 import msgspec
 
 from holdfast import seams
-from holdfast.engine.raw import UNFINISHED, Position, Positioned, Section, StoreInfo
+from holdfast.engine.raw import (
+    UNFINISHED,
+    Movable,
+    Position,
+    Positioned,
+    RawLoader,
+    RawSnapshot,
+    Section,
+    StoreInfo,
+)
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Unavailable, ValidationError
-from holdfast.moves.differences import differences, unequal_ranges
+from holdfast.moves.differences import Difference, differences, unequal_ranges
 from holdfast.moves.walks import PAGE_BYTES, size, walk
-from holdfast.rows import REQUEST, Record
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from holdfast.engine.raw import Movable, RawLoader, RawSnapshot
-    from holdfast.moves.differences import Difference
-    from holdfast.rows import Namespace
+from holdfast.rows import REQUEST, Namespace, Record
 
 CHANGES: Final = 2_000
 """The number of changes after which a transaction is committed."""

@@ -5,17 +5,13 @@ Memory holds a page at a time, whatever the size of the values. What is read is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
 
-from holdfast.engine.raw import Section
+from holdfast.engine.raw import Position, Positioned, RawSnapshot, Section
 from holdfast.rows import Row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from holdfast.engine.raw import Position, Positioned, RawSnapshot
 
 PAGE_BYTES: Final = 1_048_576
 """The size that a page should have."""

@@ -11,7 +11,9 @@ are reported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -22,6 +24,7 @@ from holdfast.audit.chain import (
     REMOVED,
     REVEALED,
     ROTATED,
+    AuditRecord,
     Head,
     address_of,
     hash_with,
@@ -36,22 +39,13 @@ from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.clock import moment
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
-from holdfast.engine import Scan, ends_of
+from holdfast.engine import Engine, Scan, Scanned, ends_of
 from holdfast.errors import DatabaseError, Unsupported, ValidationError
 from holdfast.families import has_tables
 from holdfast.pipeline.audits import unlike
-from holdfast.pipeline.caller import Service
-from holdfast.rows import KV, TABLE
+from holdfast.pipeline.caller import Caller, Service
+from holdfast.rows import KV, TABLE, Namespace, Row
 from holdfast.tables.items import item_name, table_prefix
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from datetime import datetime
-
-    from holdfast.audit.chain import AuditRecord
-    from holdfast.engine import Engine, Scanned
-    from holdfast.pipeline.caller import Caller
-    from holdfast.rows import Namespace, Row
 
 STEP: Final = 500
 """Number of records read at a time."""

@@ -8,26 +8,34 @@ a time.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from holdfast import rules
-from holdfast.blobs.manifest import EMPTY, checksum_after, manifest_of, part_space, upload_of
+from holdfast.blobs.manifest import EMPTY, Manifest, checksum_after, manifest_of, part_space, upload_of
 from holdfast.decide.entries import trashed
 from holdfast.decide.schemas import schema_of
-from holdfast.engine import Scan
+from holdfast.engine import Engine, Scan
 from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
-from holdfast.rows import DROPPED, GUARD, KV, LETTER, LOG, PARTS, REQUEST, TABLE, TRASH, UPLOAD, Address
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from holdfast.blobs.manifest import Manifest
-    from holdfast.engine import Engine
-    from holdfast.rows import Namespace, Row
+from holdfast.rows import (
+    DROPPED,
+    GUARD,
+    KV,
+    LETTER,
+    LOG,
+    PARTS,
+    REQUEST,
+    TABLE,
+    TRASH,
+    UPLOAD,
+    Address,
+    Namespace,
+    Row,
+)
 
 ALL: Final = 0
 """A time at which nothing has expired yet."""

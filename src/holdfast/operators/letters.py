@@ -7,7 +7,7 @@ see those of entries: masked, until they say why.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -18,16 +18,13 @@ from holdfast.engine import Scan
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
 from holdfast.masking import MASK
 from holdfast.model import Letter, LetterPage
-from holdfast.pipeline.caller import Service
+from holdfast.pipeline.caller import Caller, Service
 from holdfast.pipeline.pipeline import revealed
 from holdfast.rows import LETTER
+from holdfast.verbs.keys import Verbs
 from holdfast.wire.letters import letter_of
 from holdfast.wire.payload import decode
 from holdfast.wire.writes import write_of
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.caller import Caller
-    from holdfast.verbs.keys import Verbs
 
 VALUES: Final = frozenset({"value", "item", "set", "add", "data"})
 """The fields of a request, and of the writes in it, that hold what would be written."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 
 from holdfast import seams
 from holdfast.errors import Busy, HoldfastError, ValidationError
 from holdfast.model import Rescued
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.pipeline.caller import Service
+from holdfast.pipeline.caller import Service
 
 WAIT: Final = 0.4
 """Seconds that a call waits for the result before it returns and the caller has to ask again."""

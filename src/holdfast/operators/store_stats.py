@@ -7,7 +7,8 @@ grow with the contents of a namespace.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -16,20 +17,13 @@ from holdfast.audit.chain import address_of, head_of
 from holdfast.cursors import cursor_after, last_seen
 from holdfast.decide.letters import Held, letter_address
 from holdfast.decide.policies import audited, policy_of, quota_of, settled_bytes
-from holdfast.engine import SharedStorage
+from holdfast.engine import ClusterFigures, Engine, SharedStorage, Totals
 from holdfast.errors import DatabaseError
 from holdfast.model import Policy, Stats
-from holdfast.pipeline.caller import Service
+from holdfast.pipeline.caller import Caller, Service
 from holdfast.pipeline.pipeline import stats_of
-from holdfast.rows import SYSTEM
+from holdfast.rows import SYSTEM, Address, Row
 from holdfast.stored import purpose_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from holdfast.engine import ClusterFigures, Engine, Totals
-    from holdfast.pipeline.caller import Caller
-    from holdfast.rows import Address, Row
 
 PART: Final = 50
 """Number of namespaces or entries read at a time, since an engine may block the event loop meanwhile."""

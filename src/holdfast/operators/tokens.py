@@ -12,8 +12,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,14 +22,9 @@ from holdfast import rules, seams
 from holdfast.clock import moment
 from holdfast.errors import HoldfastError, PermissionDenied, ValidationError
 from holdfast.handles.kv import KV
-from holdfast.pipeline.caller import Service
+from holdfast.model import Entry
+from holdfast.pipeline.caller import Caller, Service
 from holdfast.rows import SYSTEM
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-
-    from holdfast.model import Entry
-    from holdfast.pipeline.caller import Caller
 
 NAMESPACE: Final = f"{SYSTEM}tokens"
 USES: Final = f"{SYSTEM}token_uses"

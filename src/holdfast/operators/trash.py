@@ -6,7 +6,7 @@ Nothing is written here, and only operators read it. The verb `restore` brings a
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,12 +19,9 @@ from holdfast.errors import DatabaseError
 from holdfast.model import TrashEntry, TrashPage
 from holdfast.pace import in_turns
 from holdfast.pipeline.caller import Service
-from holdfast.rows import TRASH
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.rows import TRASH, Row
 from holdfast.stored import purpose_of, value_of
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.pipeline import Pipeline
-    from holdfast.rows import Row
 
 _log = logging.getLogger("holdfast")
 

@@ -11,27 +11,20 @@ namespaces and not on their contents. `holdfast.operators.audit` verifies record
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Final
 
 import msgspec
 
-from holdfast.audit.chain import AUDIT, address_of, head_of
+from holdfast.audit.chain import AUDIT, Head, address_of, head_of
 from holdfast.audit.keyring import FileKeyring
-from holdfast.commands import Removed
+from holdfast.commands import Command, Removed, Result
 from holdfast.decide.policies import audited, changed_outside, policy_of
-from holdfast.engine import DurableStorage
+from holdfast.engine import DurableStorage, Engine
 from holdfast.errors import Busy, DatabaseError, HoldfastError
+from holdfast.rows import Namespace
 from holdfast.upkeep_commands import BindKey
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from contextlib import AbstractContextManager
-
-    from holdfast.audit.chain import Head
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Engine
-    from holdfast.rows import Namespace
 
 ATTEMPTS: Final = 10
 """Number of attempts to store the names while other processes keep changing them first."""

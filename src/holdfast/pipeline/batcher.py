@@ -20,25 +20,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UnsetType
 
 from holdfast import families, seams, tracing
-from holdfast.commands import KeyChange, SetPolicy, WriteCommand, written_keys
-from holdfast.engine import CannotShareTransaction
+from holdfast.commands import Command, KeyChange, Result, SetPolicy, WriteCommand, written_keys
+from holdfast.engine import CannotShareTransaction, Sharer
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.pace import ALONE, CARRIERS, LANES_WORTH_A_GROUP, MAX_GROUP, SHARED_GROUP, gather
+from holdfast.tracing import Spans
 from holdfast.upkeep_commands import ExpireRun
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Sharer
-    from holdfast.tracing import Spans
 
 _log = logging.getLogger("holdfast")
 

@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from holdfast import rules
-from holdfast.engine import LATER, Capabilities, Later, no_hint
-from holdfast.errors import Unavailable, Unsupported
+from holdfast.clock import Clock
+from holdfast.commands import Command, Result
+from holdfast.engine import LATER, Capabilities, Engine, Later, no_hint
+from holdfast.errors import HoldfastError, Unavailable, Unsupported
 from holdfast.pipeline.watch import Bell
+from holdfast.rows import Address, Row
 from holdfast.verbs.caller import id_maker
 from holdfast.verbs.keys import Verbs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from holdfast.clock import Clock
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Engine
-    from holdfast.errors import HoldfastError
-    from holdfast.rows import Address, Row
 
 CLOSED: Final = "the store is not open"
 

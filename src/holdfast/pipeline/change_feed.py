@@ -11,17 +11,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from holdfast.engine import JournalQuery, LocalFile
+from holdfast.engine import Engine, JournalQuery, LocalFile
 from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from holdfast.engine import Engine
-    from holdfast.pipeline.pipeline import Pipeline
-    from holdfast.rows import Record
+from holdfast.pipeline.pipeline import Pipeline
+from holdfast.rows import Record
 
 ASK_SECONDS: Final = 0.5
 """Seconds between two attempts to become the process that publishes, and to read what could not be read."""

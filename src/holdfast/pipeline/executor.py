@@ -9,32 +9,27 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast import seams, tracing
 from holdfast.audit.keyring import Unsettled
-from holdfast.commands import Many, WriteCommand
+from holdfast.clock import Clock
+from holdfast.commands import Command, Many, Result, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
-from holdfast.engine import CannotShareTransaction, DurableStorage, JournalQuery, Swept
+from holdfast.engine import CannotShareTransaction, DurableStorage, Engine, JournalQuery, Swept
 from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
 from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.pipeline.batcher import GroupDone
 from holdfast.pipeline.outage import Outage
 from holdfast.pipeline.write_log import report, report_expired
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from holdfast.clock import Clock
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Engine
-    from holdfast.rows import Record
+from holdfast.rows import Record
 
 _log = logging.getLogger("holdfast")
 

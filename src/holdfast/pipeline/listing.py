@@ -8,18 +8,14 @@ Nothing is written here. `rules` says what a filter may hold; only this module s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.engine import Filter, Selected, row_size
+from holdfast.engine import Engine, Filter, Scan, Selected, row_size
+from holdfast.rows import Row
 from holdfast.stored import semantics_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.engine import Engine, Scan
-    from holdfast.rows import Row
 
 STEP: Final = 1_000
 """Number of rows read in one scan."""

@@ -8,16 +8,14 @@ Time is the store's.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from holdfast.clock import moment
 from holdfast.errors import HoldfastError, OutcomeUnknown, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PATIENCE: Final = 300
 """Seconds for which the storage may be unavailable before an alert is sent."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import rules
-from holdfast.clock import moment
+from holdfast.clock import Clock, moment
 from holdfast.commands import (
+    Command,
     Delete,
     Deleted,
     DeletePrefix,
@@ -35,56 +37,50 @@ from holdfast.commands import (
     Ready,
     Records,
     Remaining,
+    Result,
     Results,
     Reveal,
     Rows,
     WriteCommand,
 )
+from holdfast.decide import Outcome
 from holdfast.decide.policies import parts_of, policy_of
 from holdfast.engine import (
     LATER,
+    Capabilities,
+    Due,
+    Engine,
     Filter,
+    JournalPage,
     JournalQuery,
     Later,
     LocalFile,
     Scan,
+    Scanned,
+    Selected,
     SharedStorage,
     Sharer,
+    Swept,
+    Totals,
     no_hint,
     successor,
 )
 from holdfast.errors import HoldfastError, Unavailable, ValueTooLarge, VersionConflict
+from holdfast.letter_commands import RevealLetter
 from holdfast.model import Policy, Stats
 from holdfast.pace import GETS_PER_TURN
 from holdfast.pipeline.batcher import Batcher
 from holdfast.pipeline.caller import CLOSED, Caller
 from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.listing import select
+from holdfast.pipeline.outage import Outage
 from holdfast.pipeline.rates import Rates
 from holdfast.pipeline.timekeeper import UNSURE, Timekeeper
 from holdfast.pipeline.watch import records_after
 from holdfast.rows import KV as KV_SPACE
-from holdfast.rows import Address, Row
+from holdfast.rows import Address, Record, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from holdfast.clock import Clock
-    from holdfast.commands import Command, Result
-    from holdfast.decide import Outcome
-    from holdfast.engine import (
-        Capabilities,
-        Due,
-        Engine,
-        JournalPage,
-        Scanned,
-        Selected,
-        Swept,
-        Totals,
-    )
-    from holdfast.letter_commands import RevealLetter
-    from holdfast.pipeline.outage import Outage
-    from holdfast.rows import Record
     from holdfast.tables.commands import RevealItem
 
 GET_AT_ONCE: Final = 128

@@ -5,16 +5,12 @@ Each serving process counts its own rate. A namespace without a rate limit costs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from holdfast.decide.policies import policy_of
 from holdfast.errors import RateLimited
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from holdfast.rows import Namespace
-
+from holdfast.rows import Namespace
 
 MOST_BUCKETS: Final = 16_384
 """Largest number of names with a common rate that have a bucket of their own."""

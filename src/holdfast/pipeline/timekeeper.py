@@ -14,17 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from holdfast.clock import NEVER, UNREMEMBERED, Reading, SystemClock
-from holdfast.engine import DurableStorage, LineKeeper, SharedStorage
+from holdfast.clock import NEVER, UNREMEMBERED, Clock, Reading, SystemClock
+from holdfast.engine import DurableStorage, Engine, LineKeeper, SharedStorage
 from holdfast.errors import HoldfastError, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.clock import Clock
-    from holdfast.engine import Engine
 
 BEAT: Final = 1.0
 """Interval in seconds at which the clocks are checked and, at most, the time is stored."""

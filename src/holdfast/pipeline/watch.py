@@ -9,25 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
 from holdfast import rules, seams
 from holdfast.clock import moment
-from holdfast.commands import ReadChanges, Records
+from holdfast.commands import ReadChanges, Records, Result
 from holdfast.engine import JournalPage, JournalQuery, successor
 from holdfast.errors import Transient
 from holdfast.model import Change, Changes
 from holdfast.pace import in_turns
+from holdfast.rows import Record
 from holdfast.stored import change_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
-
-    from holdfast.commands import Result
-    from holdfast.rows import Record
 
 LOOK_AGAIN: Final = 1.0
 """Seconds without a hint after which a watch polls."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from msgspec import UnsetType
 
@@ -20,10 +21,12 @@ from holdfast import rules
 from holdfast.commands import (
     Append,
     Batch,
+    Command,
     Deleted,
     Guard,
     KeyChange,
     LetterStored,
+    Result,
     Set,
     Stored,
     Versions,
@@ -32,13 +35,8 @@ from holdfast.commands import (
 from holdfast.errors import Defect, HoldfastError, VersionConflict, peek
 from holdfast.families import is_semantic, owner
 from holdfast.letter_commands import Escalate
+from holdfast.rows import Record
 from holdfast.stored import purpose_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from holdfast.commands import Command, Result
-    from holdfast.rows import Record
 
 _log = logging.getLogger("holdfast.writes")
 _CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

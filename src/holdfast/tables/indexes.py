@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -19,11 +20,7 @@ from holdfast.errors import DatabaseError, ValidationError
 from holdfast.rows import OVERHEAD, Row
 from holdfast.tables.items import deadline_of, key_of
 from holdfast.tables.keys import Range, beginning_with, encode_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from holdfast.tables.schema import Index, TableSchema
+from holdfast.tables.schema import Index, TableSchema
 
 _WHOLE: Final = 1_056
 _BEGINNING: Final = 1_025

@@ -16,18 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import rules
 from holdfast.errors import ValidationError
+from holdfast.rows import Row
 from holdfast.stored import some_attributes
 from holdfast.tables.keys import encode_key, json_key
-
-if TYPE_CHECKING:
-    from holdfast.rows import Row
-    from holdfast.tables.schema import TableSchema
+from holdfast.tables.schema import TableSchema
 
 MAX_ITEM_BYTES: Final = 409_600
 

@@ -7,9 +7,9 @@ reads and copies is counted (`holdfast.work`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,12 +30,8 @@ from holdfast.tables.paths import (
     shown,
     tree_of,
 )
+from holdfast.tables.schema import TableSchema
 from holdfast.work import NODE, STEP, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from holdfast.tables.schema import TableSchema
 
 _DEEPEST: Final = 70
 """Depth limit. Deeper data is not part of a legal update and is left for the rules to refuse."""

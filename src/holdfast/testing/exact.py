@@ -6,17 +6,14 @@ Nothing here reads a store. It compares what a caller got with what a caller may
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from holdfast.model import Entry
+from holdfast.model import Entry
 
 E = TypeVar("E", bound=HoldfastError)
 

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from holdfast import seams
-from holdfast.engine import does_upkeep
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.clock import Clock
-    from holdfast.engine import Due, Engine
+from holdfast.clock import Clock
+from holdfast.engine import Due, Engine, does_upkeep
 
 HORIZON: Final = 1.0
 """Seconds of deadlines that are read ahead, and so the longest pause."""

@@ -10,33 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import decide, rules, seams
 from holdfast.audit.chain import AUDIT, address_of, head_of, record_of
 from holdfast.blobs.manifest import GRACE
 from holdfast.bounded import Bounded
-from holdfast.commands import Removed
+from holdfast.clock import Clock
+from holdfast.commands import Command, Removed, Result
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
-from holdfast.engine import JournalQuery, Scan, Swept, does_upkeep
+from holdfast.engine import Due, Engine, JournalQuery, Scan, Swept, does_upkeep
 from holdfast.errors import DatabaseError, HoldfastError, Unsupported
 from holdfast.families import has_blobs, has_tables
 from holdfast.handles.table_walks import expiry_of, pages, step, tables_at
 from holdfast.pipeline.audits import bind_keys, suspects
-from holdfast.rows import DROPPED, KV, PARTS, REQUEST, TRASH, UPLOAD
-from holdfast.tables.commands import Purge
+from holdfast.rows import DROPPED, KV, PARTS, REQUEST, TRASH, UPLOAD, Namespace, Record
+from holdfast.tables.commands import ExpireItems, Purge
 from holdfast.upkeep.deadline_watcher import DeadlineWatcher
 from holdfast.upkeep_commands import Expire, ExpireRun, PruneAudit, Trim
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from holdfast.clock import Clock
-    from holdfast.commands import Command, Result
-    from holdfast.engine import Due, Engine
-    from holdfast.rows import Namespace, Record
-    from holdfast.tables.commands import ExpireItems
 
 TICK: Final = 1.0
 """Interval in seconds at which the reaper searches for due entries."""

@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
 from holdfast import seams
 from holdfast.errors import HoldfastError, TableNotFound
 from holdfast.families import has_tables
 from holdfast.handles.table_walks import fill_index, sweep, tables_at
+from holdfast.pipeline.pipeline import Pipeline
 from holdfast.pipeline.timekeeper import BEAT
 from holdfast.upkeep.reaper import LONGEST_PAUSE, SLOW_SWEEP
-
-if TYPE_CHECKING:
-    from holdfast.pipeline.pipeline import Pipeline
 
 _log = logging.getLogger("holdfast.reaper")
 

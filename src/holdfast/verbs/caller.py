@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
 from holdfast import rules, seams
+from holdfast.commands import Command
 from holdfast.cursors import last_seen
 from holdfast.errors import ValidationError
 from holdfast.origin import Origin
 from holdfast.tracing import current
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.commands import Command
 
 C = TypeVar("C", bound="Command")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -20,6 +20,7 @@ from holdfast.commands import (
     ITEMS,
     WRITES,
     Append,
+    BatchPart,
     Check,
     Delete,
     Guard,
@@ -35,9 +36,6 @@ from holdfast.origin import Origin
 from holdfast.rows import Row
 from holdfast.verbs.fields import Several, several
 from holdfast.verbs.letters import LetterVerbs
-
-if TYPE_CHECKING:
-    from holdfast.commands import BatchPart
 
 _SET: Final = DECLARED["set"]
 _TELLING: Final = tuple(name for name in PARTS if name != "value")

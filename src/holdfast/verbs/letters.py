@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Append, Batch, KeyChange, Many, Set
+from holdfast.commands import Append, Batch, KeyChange, Many, Set, WriteCommand
 from holdfast.declare import DECLARED, missing
 from holdfast.errors import MissingField, ValidationError, ValueTooLarge, error_classes
 from holdfast.letter_commands import DropLetter, Escalate, LetterContent, RevealLetter
-from holdfast.origin import origin_fields
+from holdfast.origin import Origin, origin_fields
 from holdfast.verbs.caller import NamespaceCaller
 from holdfast.verbs.fields import as_object
-
-if TYPE_CHECKING:
-    from holdfast.commands import WriteCommand
-    from holdfast.origin import Origin
 
 _CODES: Final = frozenset(error.code for error in error_classes())
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from msgspec import UNSET
 
 from holdfast import rules
 from holdfast.declare import missing
 from holdfast.errors import ValidationError, ValueTooLarge
-from holdfast.tables.commands import PARTS, legal_key
+from holdfast.origin import Origin
+from holdfast.tables.commands import PARTS, CheckItem, DeleteItem, ItemWrite, PutItem, UpdateItem, legal_key
 from holdfast.tables.conditions import Condition
 from holdfast.tables.schema import KeyAttribute
+from holdfast.verbs.caller import NamespaceCaller
 from holdfast.verbs.fields import Provenance, Several, required
 from holdfast.verbs.unknown import refuse_unknown_names
-
-if TYPE_CHECKING:
-    from holdfast.origin import Origin
-    from holdfast.tables.commands import CheckItem, DeleteItem, ItemWrite, PutItem, UpdateItem
-    from holdfast.verbs.caller import NamespaceCaller
 
 Key: TypeAlias = str | int | float | bytes
 KeyDefinition: TypeAlias = tuple[str, str] | Mapping[str, str] | KeyAttribute

@@ -7,16 +7,14 @@ like any other.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import InvalidJson
 from holdfast.rows import PARTS, Address, Row
 from holdfast.wire.payload import fields_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FIELDS: Final = "Holdfast-Fields"
 """The header that holds the fields of a message whose payload is bytes."""

@@ -6,17 +6,14 @@ A dialect changes only spelling, never meaning.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.errors import HoldfastError
 from holdfast.wire.errors import error_fields
 from holdfast.wire.payload import decode, fields_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.errors import HoldfastError
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):

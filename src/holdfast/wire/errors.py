@@ -6,7 +6,8 @@ converted back. Stored data is passed on unchanged and never decoded on its way 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -19,14 +20,9 @@ from holdfast.errors import (
     error_classes,
     peek,
 )
-from holdfast.model import Conflict, ItemConflict
+from holdfast.model import Conflict, Item, ItemConflict
 from holdfast.stored import SeenItem
 from holdfast.wire.replies import entry_of_fields, item_fields, item_of_fields, seen_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from holdfast.model import Item
 
 ERRORS: Final[dict[str, type[HoldfastError]]] = {kind.code: kind for kind in error_classes()}
 """Every error by its code."""

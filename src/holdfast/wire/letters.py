@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from holdfast.clock import moment
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.letter_commands import LetterContent
 from holdfast.model import Letter
+from holdfast.rows import Row
 from holdfast.wire.payload import decode
-
-if TYPE_CHECKING:
-    from holdfast.rows import Row
 
 
 def letter_of(row: Row) -> Letter:

@@ -6,12 +6,14 @@ a command and reads the result from the reply. There is one pair of functions fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.commands import Done, Got, Listed, Measured, Present, Records, Remaining, Rows
+from holdfast.commands import Command, Done, Got, Listed, Measured, Present, Records, Remaining, Result, Rows
 from holdfast.cursors import cursor_after, last_seen
+from holdfast.declare import Declaration
 from holdfast.errors import HoldfastError
 from holdfast.model import Policy, Stats
 from holdfast.pace import in_turns
@@ -28,6 +30,8 @@ from holdfast.replies import (
     StatsReply,
 )
 from holdfast.rows import Row
+from holdfast.verbs.caller import NamespaceCaller
+from holdfast.verbs.fields import Several
 from holdfast.wire.errors import error_fields, error_of
 from holdfast.wire.replies import (
     default_fields,
@@ -37,14 +41,6 @@ from holdfast.wire.replies import (
     row_of,
     stats_fields,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from holdfast.commands import Command, Result
-    from holdfast.declare import Declaration
-    from holdfast.verbs.caller import NamespaceCaller
-    from holdfast.verbs.fields import Several
 
 
 class ReadCodec(msgspec.Struct, frozen=True):

@@ -5,21 +5,17 @@ A value is passed on as its stored JSON text. It is checked on its way out, but 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.clock import instant, milliseconds, moment
-from holdfast.model import Entry, Item, Semantics
+from holdfast.model import Change, Entry, Item, Policy, Semantics, Stats, TrashPage
 from holdfast.rows import Record, Row
 from holdfast.stored import Escalation, SeenEntry, change_of, entry_of, look_over, made, semantics_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from holdfast.model import Change, Policy, Stats, TrashPage
 
 
 def row_fields(key: str, row: Row | None) -> dict[str, Any]:

@@ -7,8 +7,9 @@ names it in the payload.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,9 +17,6 @@ from holdfast import families, rules
 from holdfast.errors import HoldfastError, InvalidPluginName, InvalidSubject
 from holdfast.verbs.fields import required
 from holdfast.wire.dialects import ADMIN, PAYLOAD, PLUGIN, SEMANTIC, Dialect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 KNOWN_SUBJECTS: Final = 4_096
 """The number of cached subjects."""

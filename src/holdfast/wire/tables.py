@@ -6,30 +6,24 @@ replies are datetimes; each door formats them in its own way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.clock import instant, milliseconds, moment
-from holdfast.commands import WriteCommand
+from holdfast.commands import Command, WriteCommand
 from holdfast.errors import HoldfastError
 from holdfast.model import Item, ItemPage
 from holdfast.origin import origin_fields
-from holdfast.rows import Row
+from holdfast.rows import Record, Row
 from holdfast.stored import stored_item
 from holdfast.tables import replies
-from holdfast.tables.commands import DeleteItem, GetItem, ItemDone, RevealItem
+from holdfast.tables.commands import DeleteItem, GetItem, ItemDone, ItemWrite, RevealItem
 from holdfast.tables.items import Images, key_of_name
+from holdfast.tables.schema import TableSchema
 from holdfast.wire.errors import error_fields, error_of
 from holdfast.wire.replies import item_fields, item_of_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from holdfast.commands import Command
-    from holdfast.rows import Record
-    from holdfast.tables.commands import ItemWrite
-    from holdfast.tables.schema import TableSchema
 
 
 class Codec(msgspec.Struct, frozen=True):

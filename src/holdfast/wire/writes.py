@@ -7,7 +7,8 @@ the declaration of the verb, and replies are shown and read by one pair of funct
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -16,7 +17,7 @@ from holdfast.blobs.commands import Begun
 from holdfast.blobs.fields import BegunReply, PartStoredReply
 from holdfast.blobs.manifest import PART_BYTES
 from holdfast.commands import Deleted, Done, LetterStored, Missed, Results, Stored, Versions, WriteCommand
-from holdfast.declare import DECLARED
+from holdfast.declare import DECLARED, Declaration
 from holdfast.errors import HoldfastError
 from holdfast.model import number_in
 from holdfast.origin import origin_fields
@@ -33,14 +34,9 @@ from holdfast.replies import (
     TouchReply,
 )
 from holdfast.stored import look_over
+from holdfast.verbs.caller import NamespaceCaller
 from holdfast.wire.errors import error_fields, error_of
 from holdfast.wire.replies import row_fields, row_of, stored_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from holdfast.declare import Declaration
-    from holdfast.verbs.caller import NamespaceCaller
 
 BARE: Final = "bare"
 """The `envelope` that asks for the written entry without its value (the caller already has it)."""

@@ -6,15 +6,13 @@ verb is declared in the module of its family.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from holdfast.edges.calls import blobs, keys, operators, tables
 from holdfast.edges.calls.catalogue import Verb
 from holdfast.errors import ValidationError
 from holdfast.forms import RULES, SCHEMAS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["FAMILIES", "WATCH", "Verb", "reading", "require_verbs"]
 

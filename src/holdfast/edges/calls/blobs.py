@@ -7,21 +7,19 @@ door decides how they travel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from holdfast.blobs import commands
+from holdfast.blobs.commands import GetBlob, GetPart
 from holdfast.blobs.manifest import PART_BYTES, part_key, part_space
 from holdfast.edges.calls import keys
 from holdfast.edges.calls.catalogue import Verb, catalogue
 from holdfast.handles.blobs import Blobs
+from holdfast.handles.kv import KV
 from holdfast.rows import Address
 from holdfast.wire.replies import row_fields
-
-if TYPE_CHECKING:
-    from holdfast.blobs.commands import GetBlob, GetPart
-    from holdfast.handles.kv import KV
 
 SHARED: Final = (
     *("reveal", "list", "changes", "history", "stats", "ready", "get_ttl"),

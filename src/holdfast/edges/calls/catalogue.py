@@ -7,19 +7,16 @@ values, so that the same input gets the same error at every door.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import inspect
 
 from holdfast import rules
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from holdfast.declare import Declaration
+from holdfast.declare import Declaration
 
 
 class Shape(msgspec.Struct, frozen=True):

@@ -9,21 +9,16 @@ the fields of the reply.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from holdfast.declare import DECLARED
+from holdfast.declare import DECLARED, Declaration
 from holdfast.edges.calls.catalogue import Verb
 from holdfast.errors import ValidationError
+from holdfast.handles.kv import KV
 from holdfast.wire.reads import reply_to
-from holdfast.wire.writes import written
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
-
-    from holdfast.declare import Declaration
-    from holdfast.handles.kv import KV
-    from holdfast.wire.writes import Write
+from holdfast.wire.writes import Write, written
 
 
 def declared(declaration: Declaration) -> Verb:

@@ -11,7 +11,7 @@ may call it, whether the deadline has passed, and how the reply is spelled.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -51,18 +51,15 @@ from holdfast.forms import (
     unsaid,
 )
 from holdfast.masking import MASK
-from holdfast.model import Letter, Policy, SlowRequest, Stats, TrashEntry
+from holdfast.model import Entry, Letter, Policy, SlowRequest, Stats, TrashEntry
 from holdfast.operators.rescues import RescuePart
 from holdfast.operators.tokens import MOST_NAME, OF_LINK
 from holdfast.replies import Count, Next, NextCursor, Nothing, ReadyReply, RemovedReply, StatsReply, Truncated
+from holdfast.store import Store
 from holdfast.verbs.fields import provenance, required
 from holdfast.wire.reads import READS
 from holdfast.wire.replies import entry_of_fields, stats_fields, trash_fields
 from holdfast.wire.subjects import OPERATOR
-
-if TYPE_CHECKING:
-    from holdfast.model import Entry
-    from holdfast.store import Store
 
 Answer: TypeAlias = Callable[["Store", Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 

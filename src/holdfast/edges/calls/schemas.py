@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.forms import GRAMMARS, RULES, SCHEMAS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _UNNEEDED: Final = frozenset({"title", "default"})
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.declare import Declaration
 from holdfast.edges.calls import keys
 from holdfast.edges.calls.catalogue import Verb, catalogue
 from holdfast.tables import commands
 from holdfast.wire.tables import shown
 
 if TYPE_CHECKING:
-    from holdfast.declare import Declaration
     from holdfast.handles.tables import Tables
 
 

@@ -6,18 +6,15 @@ characters.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.edges.calls.catalogue import Shape, Verb
+from holdfast.errors import ValidationError
 from holdfast.verbs import unknown as verbs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from holdfast.edges.calls.catalogue import Shape, Verb
-    from holdfast.errors import ValidationError
 
 MOST: Final = 100
 """Maximum number of unknown fields counted in one request."""

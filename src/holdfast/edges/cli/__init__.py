@@ -10,14 +10,11 @@ import asyncio
 import gc
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from holdfast.edges.cli.fast_parser import plain_call, wants_json
 from holdfast.edges.cli.output import INTERRUPTED, OK, PIPE_CLOSED, complain, exit_code
 from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main() -> None:

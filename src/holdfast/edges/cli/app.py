@@ -6,6 +6,7 @@ library become errors of ours.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,19 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, UnknownCommandError
 
 import holdfast
-from holdfast.declare import DECLARED
+from holdfast.declare import DECLARED, Declaration
 from holdfast.edges.cli.commands.get import get, get_ttl
 from holdfast.edges.cli.fast_parser import leading
 from holdfast.edges.cli.options import EVERY, Long
 from holdfast.errors import HoldfastError, MissingField, ValidationError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     from cyclopts.help import DefaultFormatter, HelpPanel, PlainFormatter
     from rich.console import Console, ConsoleOptions
 
-    from holdfast.declare import Declaration
 
 _WIDE = 10_000
 """Longer than any line of help, so that lines are never wrapped in output for programs."""

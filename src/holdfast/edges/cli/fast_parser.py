@@ -8,15 +8,13 @@ options, unusual words) goes to the full parser, so that one place reports error
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.edges.cli.commands import get
 from holdfast.edges.cli.target import SHORT, Target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 COMMANDS: Final[dict[tuple[str, ...], Any]] = {
     ("get",): get.get,

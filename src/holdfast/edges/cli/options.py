@@ -13,12 +13,12 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
@@ -28,11 +28,7 @@ from holdfast.edges.cli.target import SHORT, Place, Target
 from holdfast.edges.screen import harmless
 from holdfast.errors import MissingField, ValidationError
 from holdfast.rules import MAX_DIGITS, MAX_NESTING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.verbs.fields import Provenance
+from holdfast.verbs.fields import Provenance
 
 
 def number(_: object, tokens: Sequence[Token]) -> Any:

@@ -13,7 +13,8 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TextIO
 
@@ -21,18 +22,14 @@ import msgspec
 
 from holdfast import private, seams
 from holdfast.edges.screen import HARMFUL, colours, harmless
+from holdfast.engine.raw import Movable
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
+from holdfast.model import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     from rich.table import Table
 
-    from holdfast.engine.raw import Movable
-    from holdfast.model import Item
-
-    Cell = str | int | float | None
+Cell = str | int | float | None
 
 OK: Final = 0
 ERROR: Final = 1

@@ -7,28 +7,22 @@ owner can read; without such a file, the history ends with the prompt.
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.layout.processors import Processor, Transformation
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 
 from holdfast import private
 from holdfast.edges.cli.commands.commands import offers
 from holdfast.edges.cli.commands.commands import typed as taken_apart
 from holdfast.edges.cli.output import say
+from holdfast.edges.cli.target import Target
 from holdfast.edges.screen import HARMFUL, harmless
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-
-    from prompt_toolkit.completion import CompleteEvent
-    from prompt_toolkit.document import Document
-    from prompt_toolkit.layout.processors import TransformationInput
-
-    from holdfast.edges.cli.target import Target
 
 _FILE: Final = "shell-history"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -16,22 +17,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from holdfast import masking, seams
+from holdfast.audit.keyring import Keyring
 from holdfast.edges.cli.output import say
-from holdfast.engine import Movable
-from holdfast.engines.sql.adopting import refusal
+from holdfast.engine import Engine, Movable
+from holdfast.engines.sql.adopting import Found, Report, refusal
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, downgrade_postgres, downgrade_sqlite, needed
 from holdfast.errors import Unavailable, Unsupported
+from holdfast.pipeline.caller import Service
 from holdfast.registry import backend_for, engine_for, sqlite_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
-    from holdfast.audit.keyring import Keyring
-    from holdfast.engine import Engine
     from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.sql.adopting import Found, Report
-    from holdfast.pipeline.caller import Service
 
 T = TypeVar("T")
 

@@ -15,21 +15,19 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 import holdfast
 from holdfast import families, private, rules
+from holdfast.audit.keyring import Keyring
 from holdfast.edges.cli.output import file_trouble, whole_file
 from holdfast.edges.cli.schema import onlooker, require_store
+from holdfast.engine import Engine
 from holdfast.errors import ValidationError
+from holdfast.pipeline.caller import Service
 from holdfast.registry import backend_for, is_service
-
-if TYPE_CHECKING:
-    from holdfast.audit.keyring import Keyring
-    from holdfast.engine import Engine
-    from holdfast.pipeline.caller import Service
 
 WRITER: Final = "cli"
 """The default writer."""

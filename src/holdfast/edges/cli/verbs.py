@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast.declare import DECLARED, Members
+from holdfast.declare import DECLARED, Declaration, Members
 from holdfast.edges.cli.options import (
     UNNAMED,
     IfVersion,
@@ -31,9 +31,6 @@ from holdfast.edges.cli.options import (
 from holdfast.edges.cli.output import NOT_FOUND, OK, document, line
 from holdfast.edges.cli.target import HERE
 from holdfast.replies import EnvelopeReply
-
-if TYPE_CHECKING:
-    from holdfast.declare import Declaration
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _OPTION: Final = inspect.Parameter.KEYWORD_ONLY

@@ -6,14 +6,12 @@ policy of the namespace is `open`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from holdfast.edges.console.overview import head_of
+from holdfast.edges.console.visits import Visit
 from holdfast.errors import KeyNotFound
-
-if TYPE_CHECKING:
-    from holdfast.edges.console.visits import Visit
 
 MOST_BLOBS: Final = 100
 MOST_PREVIEW: Final = 8_000_000

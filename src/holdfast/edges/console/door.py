@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
+from starlette.types import Receive, Scope, Send
 
 import holdfast
 from holdfast.edges.console.blobs import blob, blob_plugins, blobs
@@ -32,20 +33,15 @@ from holdfast.edges.console.tables import item, table, table_plugins, tables
 from holdfast.edges.console.visits import Instruments, Visit
 from holdfast.edges.http import responses
 from holdfast.edges.http.api import starting_or_stopping
-from holdfast.edges.http.guard import cookie_name, cookie_of, source_of
+from holdfast.edges.http.guard import TokenGuard, cookie_name, cookie_of, source_of
 from holdfast.edges.http.requests import WrongMethod
-from holdfast.edges.http.responses import NoToken
+from holdfast.edges.http.responses import Header, NoToken, Response
+from holdfast.edges.intake.service import RequestService
 from holdfast.errors import HoldfastError, InvalidSubject, ValidationError, ValueTooLarge
-from holdfast.operators.tokens import OF_LINK
+from holdfast.operators.tokens import OF_LINK, Token
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
     from holdfast.edges.console.sessions import BrowserSessions
-    from holdfast.edges.http.guard import TokenGuard
-    from holdfast.edges.http.responses import Header, Response
-    from holdfast.edges.intake.service import RequestService
-    from holdfast.operators.tokens import Token
 
 LOGIN: Final = "/ui/login"
 LOGOUT: Final = "/ui/logout"

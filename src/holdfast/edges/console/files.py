@@ -14,12 +14,10 @@ import posixpath
 import re
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from importlib.resources.abc import Traversable
+from typing import Final
 
 import msgspec
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 STATIC: Final = "/ui/static/"
 _TYPES: Final = {

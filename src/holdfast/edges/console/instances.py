@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 import holdfast
 from holdfast import seams
-from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.bus.connection import Connection
+from holdfast.bus.protocol import Message
+from holdfast.engine import ClusterFigures
+from holdfast.engines.cluster.operators import ClusterOperator, ClusterStatus
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.wire.subjects import SERVICE_INBOX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
     from holdfast.edges.http.app import Health
     from holdfast.edges.monitoring.metrics import Metrics
-    from holdfast.engine import ClusterFigures
     from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.operators import ClusterStatus
 
 EVERY: Final = 10.0
 """Seconds between two announcements of an instance."""

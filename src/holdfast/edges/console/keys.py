@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.clock import instant
 from holdfast.cursors import cursor_after
 from holdfast.edges.console.overview import headed, measured, with_quotas
-from holdfast.edges.console.visits import beginning, family_of, how_revealed, href, owner_of, permitted
+from holdfast.edges.console.visits import Visit, beginning, family_of, how_revealed, href, owner_of, permitted
 from holdfast.edges.http.requests import place_of
 from holdfast.errors import HoldfastError, TableNotFound, ValidationError
 from holdfast.families import has_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.edges.console.visits import Visit
 
 PAGE: Final = 200
 """Number of rows on a page."""

@@ -8,23 +8,19 @@ Nothing is changed here: pages call verbs at `/v1` for that.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import rules
 from holdfast.clock import instant
 from holdfast.edges.calls import FAMILIES
-from holdfast.edges.console.visits import REVEALS, family_of, owner_of
+from holdfast.edges.console.visits import REVEALS, Visit, family_of, owner_of
 from holdfast.errors import PermissionDenied, ValidationError
 from holdfast.handles.recipes.names import WAITING, waits
 from holdfast.model import Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from holdfast.edges.console.visits import Visit
 
 MOST_NAMESPACES: Final = 50
 """Number of namespaces that a part of the inbox looks into if none is chosen."""

@@ -5,19 +5,15 @@ A visitor with the token of a plugin or project sees that alone, and nothing abo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 from holdfast.decide.policies import audited_by
-from holdfast.edges.console.visits import changed_at, how_revealed, href, permitted
+from holdfast.edges.console.visits import Visit, changed_at, how_revealed, href, permitted
 from holdfast.edges.http.app import OK
 from holdfast.edges.monitoring.metrics import RANGES
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.families import has_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from holdfast.edges.console.visits import Visit
 
 MOST_NAMESPACES: Final = 100
 """Number of namespaces that are shown with their quotas, the largest first."""

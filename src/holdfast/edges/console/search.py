@@ -6,15 +6,12 @@ that begin with the text come first, and they are found in every namespace that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from holdfast import rules
-from holdfast.edges.console.visits import family_of, href, owner_of
+from holdfast.edges.console.visits import Visit, family_of, href, owner_of
 from holdfast.errors import HoldfastError
 from holdfast.families import has_keys
-
-if TYPE_CHECKING:
-    from holdfast.edges.console.visits import Visit
 
 MOST_NAMESPACES: Final = 8
 """Number of namespaces in an answer."""

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from holdfast import seams
 from holdfast.errors import Busy
 from holdfast.operators.tokens import OF_LINK, Token
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MOST_SESSIONS: Final = 256
 """Maximum number of sessions. One more ends a session of the token that has the most."""

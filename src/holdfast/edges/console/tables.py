@@ -7,17 +7,14 @@ reveal. The journal has no index by item, so a bounded part of it is looked thro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.edges.console.overview import head_of
-from holdfast.edges.console.visits import beginning, permitted
+from holdfast.edges.console.visits import Visit, beginning, permitted
 from holdfast.errors import HoldfastError, KeyNotFound, MissingField, ValidationError
 from holdfast.wire.payload import decode
-
-if TYPE_CHECKING:
-    from holdfast.edges.console.visits import Visit
 
 MOST_TABLES: Final = 200
 """Number of tables that are described."""

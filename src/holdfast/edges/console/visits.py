@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,20 +19,17 @@ from holdfast.edges.calls import FAMILIES
 from holdfast.edges.calls.operators import CONSOLE
 from holdfast.edges.http.requests import place_of
 from holdfast.edges.intake.requests import Endpoint
-from holdfast.edges.intake.service import TOKEN_SIGN
+from holdfast.edges.intake.service import TOKEN_SIGN, RequestService
 from holdfast.errors import PermissionDenied, ValidationError
+from holdfast.operators.tokens import Token
 from holdfast.wire.dialects import Dialect
 from holdfast.wire.payload import decode
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
-
     from holdfast.edges.console.instances import ClusterWatch, Instances
     from holdfast.edges.http.app import Health
-    from holdfast.edges.intake.service import RequestService
     from holdfast.edges.monitoring.metrics import Metrics, RecentMetrics
-    from holdfast.operators.tokens import Token
 
 ENDPOINT: Final = Endpoint(name=CONSOLE)
 """The counters of the console's calls, which NATS does not show."""

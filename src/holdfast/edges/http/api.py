@@ -10,31 +10,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from holdfast import seams
-from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls import FAMILIES, Verb
 from holdfast.edges.http import responses
 from holdfast.edges.http.blobs import BlobSteps, BlobTransfers, ClientGone, deadline_fields, transfer_of
-from holdfast.edges.http.connections import HttpLimits
-from holdfast.edges.http.guard import PASSED_ON
+from holdfast.edges.http.connections import BoundedConnection, HttpLimits
+from holdfast.edges.http.guard import PASSED_ON, TokenGuard
 from holdfast.edges.http.requests import (
     HEADERS,
     ROOT,
     HttpDialect,
+    Target,
     expected_version,
     header_fields,
     query_fields,
     tagged,
     target_of,
 )
-from holdfast.edges.http.responses import problem, spelled
+from holdfast.edges.http.responses import Header, Response, problem, spelled
 from holdfast.edges.http.watches import Watches, start_of
-from holdfast.edges.intake.requests import Endpoint, Request, hand_back
+from holdfast.edges.intake.requests import Answer, Back, Endpoint, Request, hand_back
+from holdfast.edges.intake.service import RequestService
 from holdfast.errors import (
     HoldfastError,
     InternalError,
@@ -43,25 +46,14 @@ from holdfast.errors import (
     ValidationError,
     ValueTooLarge,
 )
-from holdfast.tracing import of_headers
+from holdfast.store import Store
+from holdfast.tracing import Trace, of_headers
 from holdfast.wire.blobs import FIELDS
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from msgspec import UnsetType
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.edges.calls import Verb
-    from holdfast.edges.http.connections import BoundedConnection
-    from holdfast.edges.http.guard import TokenGuard
-    from holdfast.edges.http.requests import Target
-    from holdfast.edges.http.responses import Header, Response
-    from holdfast.edges.intake.requests import Answer, Back, Request
-    from holdfast.edges.intake.service import RequestService
-    from holdfast.store import Store
-    from holdfast.tracing import Trace
 
 WATCHED: Final = "changes"
 """The verb that a watch needs."""

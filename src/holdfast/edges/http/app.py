@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import seams
 from holdfast.bounded import Bounded
-from holdfast.edges.http.api import OF_PAGES, FastPath
+from holdfast.edges.http.api import OF_PAGES, Api, FastPath
 from holdfast.edges.http.openapi import PATH, document_bytes
 from holdfast.edges.http.requests import ROOT
 from holdfast.edges.monitoring.counters import CONTENT_TYPE
 from holdfast.errors import HoldfastError
+from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from holdfast.edges.http.api import Api
     from holdfast.edges.monitoring.metrics import Metrics
-    from holdfast.store import Store
 
 PATIENCE: Final = 2.0
 """Seconds that the storage may take to answer whether it is ready."""

@@ -11,14 +11,17 @@ import asyncio
 import contextlib
 import re
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from holdfast.blobs.commands import StoreBlob
 from holdfast.blobs.manifest import MAX_BLOB_BYTES, PART_BYTES, Manifest, manifest_of
-from holdfast.edges.calls import FAMILIES
+from holdfast.commands import Result, WriteCommand
+from holdfast.edges.calls import FAMILIES, Verb
 from holdfast.edges.http import responses
-from holdfast.edges.http.connections import STREAM
-from holdfast.edges.http.requests import HttpDialect, expected_version, header_fields, tagged
-from holdfast.edges.http.responses import ALWAYS, Response, Unsatisfiable
+from holdfast.edges.http.connections import STREAM, BoundedConnection
+from holdfast.edges.http.requests import HttpDialect, PathOwner, expected_version, header_fields, tagged
+from holdfast.edges.http.responses import ALWAYS, Header, Response, Unsatisfiable
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -30,7 +33,9 @@ from holdfast.errors import (
 )
 from holdfast.handles.blob_upload import blob_command, parts_of, store_blob
 from holdfast.handles.blobs import BlobReader, described
+from holdfast.rows import Address, Row
 from holdfast.verbs.fields import ttl_field
+from holdfast.verbs.keys import Verbs
 from holdfast.wire.blobs import in_ascii, part_fields, part_of
 from holdfast.wire.payload import decode
 from holdfast.wire.replies import row_of, stored_fields
@@ -38,18 +43,8 @@ from holdfast.wire.subjects import Route
 from holdfast.wire.writes import message_of, result_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.blobs.commands import StoreBlob
-    from holdfast.commands import Result, WriteCommand
-    from holdfast.edges.calls import Verb
-    from holdfast.edges.http.connections import BoundedConnection
-    from holdfast.edges.http.requests import PathOwner
-    from holdfast.edges.http.responses import Header
-    from holdfast.rows import Address, Row
-    from holdfast.verbs.keys import Verbs
 
 MOST: Final = 64
 MOST_OF_ONE: Final = 16

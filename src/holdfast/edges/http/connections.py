@@ -13,6 +13,7 @@ import re
 import resource
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -22,8 +23,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holdfast import seams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 

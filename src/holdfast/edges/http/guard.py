@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast import seams
 from holdfast.bounded import Bounded
+from holdfast.edges.http.requests import Target
 from holdfast.edges.http.responses import NoToken
 from holdfast.edges.intake.service import TOKEN_SIGN
 from holdfast.edges.settings.addresses import is_loopback
 from holdfast.errors import Busy, HoldfastError, PermissionDenied
-from holdfast.operators.tokens import has_form
+from holdfast.operators.tokens import Token, Tokens, has_form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from starlette.types import Scope
 
-    from holdfast.edges.http.requests import Target
-    from holdfast.operators.tokens import Token, Tokens
 
 Client = tuple[str, int] | None
 """The address of a client, if it has one."""

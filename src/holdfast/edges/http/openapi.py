@@ -12,8 +12,9 @@ the other one has a schema, and its description names the first.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,9 +27,6 @@ from holdfast.errors import error_classes
 from holdfast.forms import COMPONENTS, PLUGIN, RULES, SCHEMAS, TENANT, UNSAID, FenceFields, unsaid
 from holdfast.model import Change
 from holdfast.replies import DeletedReply, EntryReply, ListReply, StoredReply
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PATH: Final = "/openapi.json"
 _PLUGIN: Final = {"plugin": ("The name of the plugin.", PLUGIN)}

@@ -13,25 +13,21 @@ that the rules refuse it with the same words as at every other door.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 from msgspec import inspect
 
 from holdfast import families, rules
-from holdfast.edges.calls import FAMILIES
+from holdfast.edges.calls import FAMILIES, Verb
 from holdfast.edges.calls.catalogue import Shape
 from holdfast.errors import InvalidJson, InvalidSubject, ValidationError
 from holdfast.wire.dialects import Dialect
 from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.subjects import KNOWN_SUBJECTS, OPERATOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from holdfast.edges.calls import Verb
 
 ROOT: Final = "/v1/"
 KEY_METHODS: Final = {"GET": "get", "HEAD": "get", "PUT": "set", "DELETE": "delete"}

@@ -8,9 +8,10 @@ without a token 401, a wrong method 405, and a range outside of a blob 416.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,9 +20,6 @@ from holdfast.edges.http.requests import WrongMethod, tagged
 from holdfast.errors import HoldfastError, PermissionDenied, ValidationError, VersionConflict
 from holdfast.wire.blobs import FIELDS, fields_text, in_ascii
 from holdfast.wire.errors import NUMBERS, error_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Header = tuple[bytes, bytes]
 

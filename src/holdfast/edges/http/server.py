@@ -11,19 +11,16 @@ import errno
 import math
 import socket
 import ssl
+from collections.abc import AsyncIterator, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from holdfast.edges.http.app import Door
 from holdfast.edges.http.connections import Bodies, BoundedConnection, HttpLimits, ReadingTurns
 from holdfast.errors import Unavailable, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator
-
-    from starlette.types import ASGIApp
 
 BACKLOG: Final = 128
 """Length of the listen queue, which is also the number of connections accepted at a time."""

@@ -10,24 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.edges.http.connections import STREAM
-from holdfast.edges.http.responses import ALWAYS, encode
+from holdfast.edges.http.connections import STREAM, BoundedConnection, HttpLimits
+from holdfast.edges.http.requests import PathOwner
+from holdfast.edges.http.responses import ALWAYS, Header, encode
 from holdfast.errors import Busy, ValidationError
 from holdfast.handles.kv import KV
+from holdfast.model import Change
+from holdfast.store import Store
 from holdfast.wire.replies import change_fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
-
     from starlette.types import Receive, Scope, Send
 
-    from holdfast.edges.http.connections import BoundedConnection, HttpLimits
-    from holdfast.edges.http.requests import PathOwner
-    from holdfast.edges.http.responses import Header
-    from holdfast.model import Change
-    from holdfast.store import Store
 
 BEAT_SECONDS: Final = 15.0
 """Seconds of silence after which a comment shows that the stream is alive."""

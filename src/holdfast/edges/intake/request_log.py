@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UnsetType
@@ -18,16 +19,12 @@ from msgspec import UnsetType
 from holdfast import rules, seams
 from holdfast.clock import moment
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.intake.requests import Request
 from holdfast.errors import Busy, Defect, HoldfastError, InvalidJson, RateLimited, VersionConflict
 from holdfast.model import SlowRequest
 from holdfast.rules import MAX_KEY_CHARACTERS
 from holdfast.wire.blobs import with_data
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from holdfast.edges.intake.requests import Request
-    from holdfast.wire.subjects import Route
+from holdfast.wire.subjects import Route
 
 SAMPLE_ABOVE: Final = 1_000
 SAMPLE: Final = 0.01

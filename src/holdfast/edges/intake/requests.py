@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from holdfast import rules
-from holdfast.errors import Timeout, ValidationError, ValueTooLarge
+from holdfast.edges.calls import Verb
+from holdfast.errors import HoldfastError, Timeout, ValidationError, ValueTooLarge
+from holdfast.tracing import OpenSpan, Trace
+from holdfast.wire.subjects import Route
 
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterator
-    from typing import TypeAlias
-
-    from msgspec import UnsetType
-
-    from holdfast.edges.calls import Verb
-    from holdfast.errors import HoldfastError
-    from holdfast.tracing import OpenSpan, Trace
-    from holdfast.wire.subjects import Route
-
-    Answer: TypeAlias = tuple[dict[str, Any], HoldfastError | None]
-    Back: TypeAlias = Callable[[Any, dict[str, Any], HoldfastError | None], HoldfastError | None]
+Answer: TypeAlias = tuple[dict[str, Any], HoldfastError | None]
+Back: TypeAlias = Callable[[Any, dict[str, Any], HoldfastError | None], HoldfastError | None]
 
 LONG: Final = 16_384
 """Size in bytes above which a payload is long: decoding it takes milliseconds of the event loop."""

@@ -17,6 +17,7 @@ import contextvars
 import gc
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,12 +26,15 @@ from msgspec import UNSET, UnsetType
 
 from holdfast import seams, tracing
 from holdfast.bounded import Bounded
+from holdfast.commands import Result
 from holdfast.declare import missing
-from holdfast.edges.calls import FAMILIES, keys
+from holdfast.edges.calls import FAMILIES, Verb, keys
 from holdfast.edges.calls.unknown import unknown_field, unknown_fields, warning
 from holdfast.edges.intake.request_log import KEPT, RequestLog
 from holdfast.edges.intake.requests import (
     LONG,
+    Answer,
+    Endpoint,
     Request,
     deadline_of,
     hand_back,
@@ -49,24 +53,18 @@ from holdfast.errors import (
 from holdfast.handles.kv import KV
 from holdfast.pace import COMPANY_SECONDS, IN_A_GROUP, IN_COMPANY, OWN_STARTED, STARTED, TO_GATHER, Turn
 from holdfast.pipeline.rates import Rates
+from holdfast.rows import Row
+from holdfast.store import Store
+from holdfast.tracing import Trace
 from holdfast.wire import subjects
 from holdfast.wire.blobs import with_data
 from holdfast.wire.dialects import PAYLOAD, PLUGIN
 from holdfast.wire.replies import row_fields
-from holdfast.wire.writes import written
+from holdfast.wire.subjects import Route
+from holdfast.wire.writes import Write, written
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from holdfast.commands import Result
-    from holdfast.edges.calls import Verb
-    from holdfast.edges.intake.requests import Answer, Endpoint
     from holdfast.handles.tables import Tables
-    from holdfast.rows import Row
-    from holdfast.store import Store
-    from holdfast.tracing import Trace
-    from holdfast.wire.subjects import Route
-    from holdfast.wire.writes import Write
 
 LARGE: Final = 13
 """A request counts as one more for every 8 KB (a power of two) of its payload, because decoding and executing

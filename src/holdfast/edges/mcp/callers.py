@@ -18,19 +18,18 @@ import msgspec
 from holdfast import tracing
 from holdfast.edges.calls import FAMILIES
 from holdfast.edges.intake.requests import Endpoint, uncollected
-from holdfast.edges.intake.service import TOKEN_SIGN
+from holdfast.edges.intake.service import TOKEN_SIGN, RequestService
 from holdfast.edges.mcp.bypass import NoBypass, SdkBypass
 from holdfast.errors import PermissionDenied
 from holdfast.handles.kv import KV
+from holdfast.operators.tokens import Token
+from holdfast.store import Store
 from holdfast.wire.dialects import Dialect
 from holdfast.wire.payload import decode, fields_of
 from holdfast.wire.subjects import Route
 
 if TYPE_CHECKING:
     from holdfast.edges.http.requests import PathOwner
-    from holdfast.edges.intake.service import RequestService
-    from holdfast.operators.tokens import Token
-    from holdfast.store import Store
 
 SEMANTIC: Final = "semantic"
 TABLE: Final = "table"

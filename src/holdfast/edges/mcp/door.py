@@ -21,15 +21,19 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from starlette.types import Message, Receive, Scope, Send
+
 from holdfast import extras, seams
 from holdfast.edges.http.api import respond
 from holdfast.edges.http.app import MCP
-from holdfast.edges.http.connections import BODIES, STREAM, HttpLimits
-from holdfast.edges.http.requests import place_of
+from holdfast.edges.http.connections import BODIES, STREAM, BoundedConnection, HttpLimits
+from holdfast.edges.http.guard import TokenGuard
+from holdfast.edges.http.requests import PathOwner, place_of
 from holdfast.edges.http.responses import ALWAYS, NoToken, problem
 from holdfast.edges.http.watches import READ_SECONDS
 from holdfast.edges.intake.requests import LONG
-from holdfast.edges.mcp.bypass import MOST_ENVELOPE
+from holdfast.edges.intake.service import RequestService
+from holdfast.edges.mcp.bypass import MOST_ENVELOPE, Envelope
 from holdfast.edges.mcp.callers import ServedCaller
 from holdfast.errors import (
     Busy,
@@ -40,18 +44,11 @@ from holdfast.errors import (
     Unavailable,
     ValueTooLarge,
 )
+from holdfast.operators.tokens import Token
+from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
-
-    from holdfast.edges.http.connections import BoundedConnection
-    from holdfast.edges.http.guard import TokenGuard
-    from holdfast.edges.http.requests import PathOwner
-    from holdfast.edges.intake.service import RequestService
-    from holdfast.edges.mcp.bypass import Envelope
     from holdfast.edges.mcp.sessions import Sessions
-    from holdfast.operators.tokens import Token
-    from holdfast.store import Store
 
 MOST_OWNERS: Final = 1_024
 """Maximum number of plugins and projects that have sessions."""

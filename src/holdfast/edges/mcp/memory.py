@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from hashlib import blake2b
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import mcp_types as types
@@ -24,8 +25,8 @@ from msgspec import field
 
 import holdfast
 from holdfast import rules, seams
-from holdfast.edges.mcp.callers import SEMANTIC
-from holdfast.edges.mcp.server import client_name, follow_traces
+from holdfast.edges.mcp.callers import SEMANTIC, ToolCaller
+from holdfast.edges.mcp.server import Context, client_name, follow_traces
 from holdfast.errors import (
     DatabaseError,
     HoldfastError,
@@ -35,12 +36,6 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-
-    from holdfast.edges.mcp.callers import ToolCaller
-    from holdfast.edges.mcp.server import Context
 
 INSTRUCTIONS: Final = (
     "This is a memory that you share with other agents: entities with observations about them, and relations "

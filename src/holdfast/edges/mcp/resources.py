@@ -20,32 +20,28 @@ import asyncio
 import json
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
+from mcp.server import ServerRequestContext
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
     ResourcesListChanged,
     ResourceUpdated,
+    ServerEvent,
 )
+from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
 
 from holdfast import rules
+from holdfast.edges.mcp.callers import ToolCaller
 from holdfast.edges.mcp.tools import PAGE
 from holdfast.errors import Busy, HoldfastError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
-
-    from mcp.server import ServerRequestContext
-    from mcp.server.subscriptions import ServerEvent
-    from mcp_types import SubscriptionsListenRequestParams, SubscriptionsListenResult
-
-    from holdfast.edges.mcp.callers import ToolCaller
-    from holdfast.handles.kv import KV
-    from holdfast.model import Change
+from holdfast.handles.kv import KV
+from holdfast.model import Change
 
 SCHEME: Final = "holdfast"
 MIME: Final = "application/json"

@@ -9,17 +9,21 @@ everything else that was refused does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import mcp_types as types
 import msgspec
-from mcp.server import Server
+from mcp.server import Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 
 import holdfast
 from holdfast import rules, tracing
 from holdfast.edges.mcp import resources
+from holdfast.edges.mcp.bypass import SdkBypass
+from holdfast.edges.mcp.callers import ToolCaller
 from holdfast.edges.mcp.prompts import PROMPTS, Prompt
 from holdfast.edges.mcp.resources import Subscriptions
 from holdfast.edges.mcp.schemas import input_schema, output_schema
@@ -27,16 +31,7 @@ from holdfast.edges.mcp.tools import TOOLS, Tool, allowed
 from holdfast.errors import HoldfastError
 from holdfast.wire.errors import error_fields
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from mcp.server import ServerRequestContext
-    from mcp.server.context import CallNext, HandlerResult
-
-    from holdfast.edges.mcp.bypass import SdkBypass
-    from holdfast.edges.mcp.callers import ToolCaller
-
-    Context = ServerRequestContext[Any, Any]
+Context = ServerRequestContext[Any, Any]
 
 NAME: Final = "holdfast"
 INSTRUCTIONS: Final = (

@@ -11,20 +11,17 @@ ones among them are received.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.types import Receive, Scope, Send
 
 from holdfast import seams
+from holdfast.edges.mcp.callers import ServedCaller, ToolCaller
 from holdfast.edges.mcp.memory import MemoryHandlers
 from holdfast.edges.mcp.server import Handlers
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from holdfast.edges.mcp.callers import ServedCaller, ToolCaller
 
 MOST_SESSIONS: Final = 64
 """Maximum number of sessions of one plugin or project."""

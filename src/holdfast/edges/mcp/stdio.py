@@ -9,22 +9,18 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from anyio import wrap_file
+from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
+from holdfast.edges.mcp.bypass import SdkBypass
+from holdfast.edges.mcp.callers import ToolCaller
 from holdfast.edges.mcp.memory import MemoryHandlers
 from holdfast.edges.mcp.server import Handlers
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from mcp.server import Server
-
-    from holdfast.edges.mcp.bypass import SdkBypass
-    from holdfast.edges.mcp.callers import ToolCaller
 
 _IN: Final = 0
 _OUT: Final = 1

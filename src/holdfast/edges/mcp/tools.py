@@ -12,9 +12,9 @@ holds it. Everything read before is a courtesy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta, UnsetType
@@ -33,9 +33,6 @@ from holdfast.rules import kind_of
 from holdfast.verbs.fields import required
 from holdfast.verbs.unknown import plain, unknown_field
 from holdfast.wire.payload import fields_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Steps: TypeAlias = Callable[[ToolCaller, dict[str, Any]], Awaitable[dict[str, Any]]]
 Fields: TypeAlias = Callable[[KV, dict[str, Any]], dict[str, Any]]

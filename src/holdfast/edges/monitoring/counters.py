@@ -15,18 +15,21 @@ import os
 import platform
 import resource
 from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import families
 from holdfast.commands import (
     Append,
     Batch,
+    Command,
     Deleted,
     KeyChange,
     Many,
+    Result,
     Results,
     Set,
     Stored,
@@ -37,11 +40,6 @@ from holdfast.errors import OutcomeUnknown, Refused, Transient, VersionConflict,
 from holdfast.stored import purpose_of
 from holdfast.tables.commands import ItemsDone, ItemWrite, TransactWrite, WriteItems
 from holdfast.wire.subjects import OPERATOR
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
-    from holdfast.commands import Command, Result
 
 CONTENT_TYPE: Final = "text/plain; version=1.0.0; charset=utf-8"
 """The type of the text that a scrape returns."""

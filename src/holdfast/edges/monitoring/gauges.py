@@ -7,25 +7,22 @@ walks over entries. It waits for the storage no longer than `PATIENCE`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.edges.monitoring.counters import LOCK
+from holdfast.edges.monitoring.counters import LOCK, Families, PluginLabels
+from holdfast.engine import ClusterFigures
 from holdfast.errors import HoldfastError
 from holdfast.families import has_keys
 from holdfast.handles.recipes.names import waits
 from holdfast.model import Parts
-from holdfast.rows import KV, Address
+from holdfast.rows import KV, Address, Record
+from holdfast.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from holdfast.edges.monitoring.counters import Families, PluginLabels
-    from holdfast.engine import ClusterFigures
     from holdfast.operators.store_stats import NamespaceFigures, StoreStats
-    from holdfast.rows import Record
-    from holdfast.store import Store
 
 PATIENCE: Final = 5.0
 """Seconds for which a scrape waits for the storage."""

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final, TextIO
 
 import structlog
 from structlog.dev import ConsoleRenderer, plain_traceback
 from structlog.processors import ExceptionRenderer, JSONRenderer, TimeStamper
 from structlog.stdlib import ExtraAdder, ProcessorFormatter, add_log_level, add_logger_name
 from structlog.tracebacks import ExceptionDictTransformer
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from holdfast.edges.screen import colours, harmless
-
-if TYPE_CHECKING:
-    from typing import TextIO
-
-    from structlog.typing import EventDict, Processor, WrappedLogger
 
 OTHERS: Final = logging.WARNING
 """Lowest level that is logged for libraries that we use."""

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from holdfast import seams
-from holdfast.commands import LetterStored, Stored, Versions
+from holdfast.commands import Command, LetterStored, Result, Stored, Versions
 from holdfast.edges.calls import blobs, keys, operators, tables
-from holdfast.edges.intake.request_log import DROPPED
+from holdfast.edges.intake.request_log import DROPPED, Operation
 from holdfast.edges.monitoring.counters import (
     LOCK,
     MOST_PLUGINS,
@@ -36,18 +37,14 @@ from holdfast.edges.monitoring.gauges import Gauges, Sums
 from holdfast.errors import StorageFull, VersionConflict
 from holdfast.families import has_keys, has_tables
 from holdfast.letter_commands import Escalate
+from holdfast.rows import Record
+from holdfast.store import Store
 from holdfast.wire.subjects import OPERATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from holdfast.commands import Command, Result
-    from holdfast.edges.intake.request_log import Operation
     from holdfast.edges.intake.service import RequestService
     from holdfast.edges.nats.links import Link
     from holdfast.edges.nats.service import NatsService
-    from holdfast.rows import Record
-    from holdfast.store import Store
 
 VERBS: Final = tuple(sorted(keys.VERBS))
 TABLE_VERBS: Final = tuple(sorted(tables.VERBS | blobs.VERBS))

@@ -7,17 +7,14 @@ few seconds and keeps an alert until NATS has accepted it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.pipeline.outage import Alert
-    from holdfast.store import Store
+from holdfast.pipeline.outage import Alert
+from holdfast.store import Store
 
 INTERVAL: Final = 5.0
 """Seconds between two probes of the storage."""

@@ -18,31 +18,27 @@ import hmac
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from types import TracebackType
+from typing import Final, Self
 from urllib.parse import quote
 
 import msgspec
 
 from holdfast import private, seams
 from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.bus.protocol import Message
 from holdfast.edges.nats import server
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.settings.addresses import is_loopback
+from holdfast.edges.settings.table import Config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import NODE_INBOX, ApiRefusal, NoMajority
 from holdfast.engines.cluster.membership import LogExporter, export_log
 from holdfast.engines.cluster.reports import Inbox
 from holdfast.engines.cluster.servers import ACCEPTED, elected, missing, require_version
 from holdfast.errors import PermissionDenied, Unavailable, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from types import TracebackType
-
-    from holdfast.bus.protocol import Message
-    from holdfast.edges.settings.table import Config
 
 ROUTE_PORT: Final = 6222
 MONITOR_OFFSET: Final = 4000

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 import holdfast
 from holdfast import seams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from holdfast.edges.intake.requests import Endpoint
+from holdfast.edges.intake.requests import Endpoint
 
 NAME: Final = "holdfast"
 _TYPES: Final = "io.nats.micro.v1"

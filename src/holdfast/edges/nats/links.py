@@ -16,23 +16,20 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
 from holdfast import extras, masking
 from holdfast.bus.connection import Connection
-from holdfast.bus.errors import BusError, LoginRefused, Lost, Untrusted, violation
+from holdfast.bus.errors import BusError, LoginRefused, Lost, Untrusted, Violation, violation
 from holdfast.bus.login import Login
+from holdfast.bus.protocol import Message
 from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValidationError
 from holdfast.wire.subjects import LINKS_TOLD, MOST_LINKS, SERVICE_INBOX, links_question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
-
-    from holdfast.bus.errors import Violation
-    from holdfast.bus.protocol import Message
     from holdfast.edges.nats.service import NatsService
     from holdfast.edges.settings.table import Config
 

@@ -20,15 +20,13 @@ import shutil
 import signal
 import socket
 import subprocess
+from asyncio.subprocess import Process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import TracebackType
+from typing import Any, Final, Self
 
 from holdfast import extras, private, seams
 from holdfast.errors import Unavailable, Unsupported, ValidationError
-
-if TYPE_CHECKING:
-    from asyncio.subprocess import Process
-    from types import TracebackType
 
 DEFAULT_PORT: Final = 4222
 LEAST_VERSION: Final = (2, 14)

@@ -22,8 +22,9 @@ imported subject takes precedence, so exports of single verbs may lie within oth
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -45,9 +46,6 @@ from holdfast.wire.subjects import (
     own_subjects,
     ready_subject,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 Kind: TypeAlias = Literal["nkeys", "passwords"]
 

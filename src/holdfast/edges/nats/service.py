@@ -14,6 +14,7 @@ import asyncio
 import logging
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,13 +24,16 @@ from msgspec import UNSET
 from holdfast import families, seams
 from holdfast.bounded import Bounded
 from holdfast.bus.errors import Lost
-from holdfast.bus.protocol import block
+from holdfast.bus.protocol import Message, block
 from holdfast.edges.calls import FAMILIES
+from holdfast.edges.intake.request_log import RequestLog
 from holdfast.edges.intake.requests import Endpoint, Request
 from holdfast.edges.intake.service import KNOWN_NAMES, RequestService, RequestSettings
 from holdfast.edges.nats.discovery import ServiceDiscovery
 from holdfast.errors import HoldfastError, InvalidSubject, ValueTooLarge
 from holdfast.pipeline.change_feed import ChangeFeed
+from holdfast.rows import Record
+from holdfast.store import Store
 from holdfast.tracing import of_head
 from holdfast.wire import subjects
 from holdfast.wire.blobs import FIELDS, HEADER, fields_text
@@ -39,13 +43,7 @@ from holdfast.wire.replies import record_fields
 from holdfast.wire.tables import change_fields as item_change_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from holdfast.bus.connection import Connection, Subscription
-    from holdfast.bus.protocol import Message
-    from holdfast.edges.intake.request_log import RequestLog
-    from holdfast.rows import Record
-    from holdfast.store import Store
 
 GRACE: Final = 5.0
 """Seconds for which a stopping service continues to read requests that were already sent."""

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, urlencode
 
 from holdfast.edges.settings.read import read_settings
-
-if TYPE_CHECKING:
-    from holdfast.edges.settings.table import Config
+from holdfast.edges.settings.table import Config
 
 _ANY: Final = ("0.0.0.0", "::")
 """The hosts that stand for every address of this machine."""

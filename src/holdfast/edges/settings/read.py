@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
@@ -21,9 +22,6 @@ from holdfast.audit.keyring import FileKeyring, Keyring
 from holdfast.edges.settings.table import SETTINGS, Config, Setting
 from holdfast.errors import ValidationError
 from holdfast.registry import brings_key, keyring_for
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILES: Final = ("holdfast.toml", "holdfast.json")
 """The files to try in the working directory if none is named."""

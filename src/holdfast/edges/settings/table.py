@@ -6,16 +6,14 @@ the example files are derived from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, inspect
 
 from holdfast.wire.subjects import MOST_LINKS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Level = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Meta(ge=1, le=65_535)]

@@ -22,10 +22,11 @@ import contextlib
 import logging
 import tempfile
 from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -34,33 +35,36 @@ from holdfast import families, private, seams
 from holdfast.audit.keyring import Keyring
 from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError, LoginRefused
-from holdfast.clock import KeptLine
-from holdfast.commands import WriteCommand
-from holdfast.engine import LATER, Capabilities
+from holdfast.clock import KeptLine, SystemClock
+from holdfast.commands import Command, WriteCommand
+from holdfast.decide import Outcome
+from holdfast.engine import (
+    LATER,
+    Capabilities,
+    ClusterFigures,
+    Due,
+    JournalPage,
+    JournalQuery,
+    Later,
+    Scan,
+    Scanned,
+    Totals,
+)
 from holdfast.engine.raw import CHANGED
 from holdfast.engines.cluster import moves, servers
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.engines.cluster.jetstream import JetStream, NodeConnection, NoMajority, Unreached
-from holdfast.engines.cluster.log import ensure
+from holdfast.engines.cluster.log import Stream, ensure
 from holdfast.engines.cluster.messages import encode_names, key_name_statements
 from holdfast.engines.cluster.operators import NodeAnswers
 from holdfast.engines.cluster.replica import Replica, kept_epoch
 from holdfast.engines.cluster.shard import Shard
 from holdfast.engines.cluster.snapshots import SnapshotInstaller, SnapshotMaker, Snapshots
 from holdfast.engines.cluster.write_queue import NOTHING
+from holdfast.engines.sqlite import SqliteEngine
 from holdfast.errors import Busy, HoldfastError, PermissionDenied, Unavailable, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-
-    from holdfast.clock import SystemClock
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.engine import ClusterFigures, Due, JournalPage, JournalQuery, Later, Scan, Scanned, Totals
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.log import Stream
-    from holdfast.engines.sqlite import SqliteEngine
-    from holdfast.model import Policy
-    from holdfast.rows import Address, Row
+from holdfast.model import Policy
+from holdfast.rows import Address, Row
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, Union
 
@@ -25,24 +26,18 @@ import msgspec
 
 from holdfast import seams, tracing
 from holdfast.audit.keyring import Unsettled
-from holdfast.commands import Command, Deleted, Done, Got, Missed, Stored, Versions, kinds_of
+from holdfast.bus.connection import Connection
+from holdfast.bus.protocol import Message
+from holdfast.commands import Command, Deleted, Done, Got, Missed, Result, Stored, Versions, kinds_of
 from holdfast.decide import Outcome
-from holdfast.engines.cluster.messages import HEADROOM, ForwardedName
+from holdfast.engines.cluster.address import ClusterAddress
+from holdfast.engines.cluster.lease import ShardLease
+from holdfast.engines.cluster.messages import HEADROOM, ForwardedName, Logged
+from holdfast.engines.cluster.replica import Replica
+from holdfast.engines.cluster.write_queue import WriteQueue
 from holdfast.errors import HoldfastError, OutcomeUnknown, QuotaExceeded
 from holdfast.rows import Record, Run
 from holdfast.wire.errors import error_fields, error_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
-    from holdfast.commands import Result
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.lease import ShardLease
-    from holdfast.engines.cluster.messages import Logged
-    from holdfast.engines.cluster.replica import Replica
-    from holdfast.engines.cluster.write_queue import WriteQueue
 
 LOOK_SECONDS: Final = 0.25
 """How often a sender looks whether the other node still writes."""

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.bus.connection import Connection
+from holdfast.bus.connection import Connection, Requester
 from holdfast.bus.errors import violation
-from holdfast.bus.protocol import block
+from holdfast.bus.protocol import Message, block
 from holdfast.errors import PermissionDenied, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from holdfast.bus.connection import Requester
-    from holdfast.bus.protocol import Message
 
 NODE_INBOX: Final = "_INBOX.HOLDFAST_NODE"
 """The prefix of the subjects at which nodes receive replies, and the messages of the log."""

@@ -15,14 +15,12 @@ node that hears nothing waits until the lease has ended.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import seams
-
-if TYPE_CHECKING:
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
-    from holdfast.engines.cluster.write_queue import WriteQueue
+from holdfast.bus.connection import Connection
+from holdfast.bus.protocol import Message
+from holdfast.engines.cluster.write_queue import WriteQueue
 
 LEASE_MS: Final = 1000
 """The length of a lease that a message grants to its writer."""

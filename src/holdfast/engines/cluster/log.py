@@ -18,12 +18,16 @@ import asyncio
 import contextlib
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import seams
+from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError, NoResponders
+from holdfast.bus.protocol import Message
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.engines.cluster.jetstream import (
     FOR_A_WHILE,
     HEARTBEAT_SECONDS,
@@ -33,25 +37,17 @@ from holdfast.engines.cluster.jetstream import (
     NO_STREAM,
     STREAM_EXISTS,
     WRONG_SEQUENCE,
+    Ack,
     ApiRefusal,
+    JetStream,
     NoMajority,
     pending_of,
 )
-from holdfast.engines.cluster.messages import Assembler, LogPlace
-from holdfast.engines.cluster.replica import Differs
+from holdfast.engines.cluster.lease import ShardLease
+from holdfast.engines.cluster.messages import Assembler, Logged, LogPlace, Proposal
+from holdfast.engines.cluster.replica import Differs, Replica
 from holdfast.engines.cluster.servers import no_quorum
 from holdfast.errors import OutcomeUnknown, StorageFull, Unavailable, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.jetstream import Ack, JetStream
-    from holdfast.engines.cluster.lease import ShardLease
-    from holdfast.engines.cluster.messages import Logged, Proposal
-    from holdfast.engines.cluster.replica import Replica
 
 DUPLICATES_SECONDS: Final = 120
 EPOCH: Final = "holdfast_epoch"

@@ -17,14 +17,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from holdfast.bus.connection import Requester
 from holdfast.bus.errors import BusError
+from holdfast.bus.protocol import Message
 from holdfast.engines.cluster import servers
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.engines.cluster.jetstream import (
     FOR_A_WHILE,
     NO_PEERS,
@@ -38,13 +42,6 @@ from holdfast.engines.cluster.jetstream import (
 from holdfast.engines.cluster.log import EPOCH
 from holdfast.engines.cluster.replica import Differs
 from holdfast.errors import Unavailable, Unsupported, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-    from types import TracebackType
-
-    from holdfast.bus.protocol import Message
-    from holdfast.engines.cluster.address import ClusterAddress
 
 MOST_SERVERS: Final = 5
 """The number of servers that JetStream lets keep a stream."""

@@ -15,7 +15,8 @@ Every replica runs the same statements for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import asdict, astuple
@@ -23,29 +24,22 @@ from msgspec.structs import asdict, astuple
 from holdfast import seams
 from holdfast.bus.protocol import Message
 from holdfast.decide import Outcome
-from holdfast.engine.raw import Section, StoreInfo
+from holdfast.engine.raw import Position, Positioned, Section, StoreInfo
 from holdfast.engines.cluster.jetstream import sequence_of
 from holdfast.engines.sql import sections
 from holdfast.engines.sqlite import raw
 from holdfast.engines.sqlite import sql as sqlite_sql
-from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
+from holdfast.engines.sqlite.raw import Loads
+from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE, Statement
 from holdfast.errors import ValueTooLarge
 from holdfast.rows import Address, Namespace, Record, Row, Run
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import TypeAlias
-
-    from holdfast.engine.raw import Position, Positioned
-    from holdfast.engines.sqlite.raw import Loads
-    from holdfast.engines.sqlite.sql import Statement
-
-    Part: TypeAlias = tuple[Mapping[str, str], bytes]
-    """The headers and the payload of a message."""
-    KeyNames: TypeAlias = tuple[list[str], list[str]]
-    """The names of the audit's keys to keep, and of those that they replace."""
-    Change: TypeAlias = tuple[str, str, str, list[Any]]
-    """Its kind, the namespace and the section where it has any, and its rows, positions or names."""
+Part: TypeAlias = tuple[Mapping[str, str], bytes]
+"""The headers and the payload of a message."""
+KeyNames: TypeAlias = tuple[list[str], list[str]]
+"""The names of the audit's keys to keep, and of those that they replace."""
+Change: TypeAlias = tuple[str, str, str, list[Any]]
+"""Its kind, the namespace and the section where it has any, and its rows, positions or names."""
 
 HEADROOM: Final = 1024
 """The bytes of a message that are left to its headers."""

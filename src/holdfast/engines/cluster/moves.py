@@ -13,11 +13,13 @@ open was left behind by a process that died, and any node may open it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from holdfast.engine.raw import CHANGED
+from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInfo
 from holdfast.engines.cluster.messages import (
+    Change,
     drop_namespaces,
     drop_rows,
     encode_load,
@@ -26,19 +28,12 @@ from holdfast.engines.cluster.messages import (
     put_namespaces,
     put_rows,
 )
+from holdfast.engines.cluster.replica import ReplicaStatus
+from holdfast.engines.cluster.shard import Shard
 from holdfast.engines.sql import sections
+from holdfast.engines.sqlite.raw import SqliteSnapshot
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown
-from holdfast.rows import Row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from holdfast.engine.raw import Position, Positioned, Section, StoreInfo
-    from holdfast.engines.cluster.messages import Change
-    from holdfast.engines.cluster.replica import ReplicaStatus
-    from holdfast.engines.cluster.shard import Shard
-    from holdfast.engines.sqlite.raw import SqliteSnapshot
-    from holdfast.rows import Namespace
+from holdfast.rows import Namespace, Row
 
 BYTES: Final = 524_288
 """The size of changes after which a message is published."""

@@ -10,18 +10,25 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import sqlite3
+from collections.abc import Awaitable, Coroutine, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
 
 import msgspec
 
 from holdfast import seams
-from holdfast.bus.connection import Requester
+from holdfast.bus.connection import Connection, Requester
 from holdfast.bus.errors import BusError, LoginRefused
+from holdfast.bus.protocol import Message
 from holdfast.engine import ClusterFigures
 from holdfast.engines.cluster import servers
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.engines.cluster.jetstream import NO_STREAM, ApiRefusal, JetStream, NodeConnection
 from holdfast.engines.cluster.membership import Membership, lacking, offline
+from holdfast.engines.cluster.messages import LogPlace
 from holdfast.engines.cluster.reports import (
     EVERY,
     HOST,
@@ -35,6 +42,7 @@ from holdfast.engines.cluster.reports import (
     OperatorCall,
     OperatorReply,
     SnapshotNote,
+    TimedReport,
     ask_node,
     lead_of,
     node_reports,
@@ -43,25 +51,12 @@ from holdfast.engines.cluster.reports import (
     where_of,
     wrong_clock,
 )
-from holdfast.engines.cluster.snapshots import Snapshots
+from holdfast.engines.cluster.shard import Shard
+from holdfast.engines.cluster.snapshots import SnapshotMaker, Snapshots
 from holdfast.engines.sql import sections
 from holdfast.engines.sqlite.setup import connect
 from holdfast.errors import HoldfastError, PermissionDenied, Unavailable, ValidationError
 from holdfast.extras import DISTRIBUTION
-
-if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Awaitable, Coroutine, Sequence
-    from pathlib import Path
-    from types import TracebackType
-
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.messages import LogPlace
-    from holdfast.engines.cluster.reports import TimedReport
-    from holdfast.engines.cluster.shard import Shard
-    from holdfast.engines.cluster.snapshots import SnapshotMaker
 
 FAR_BEHIND: Final = 10_000
 """The number of messages from which a node counts as lagging."""

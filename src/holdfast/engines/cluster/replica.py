@@ -10,27 +10,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from holdfast.audit.keyring import Keyring
+from holdfast.decide import Outcome
 from holdfast.engine.raw import UNFINISHED
-from holdfast.engines.cluster.messages import LogPlace, Unreadable, decode_body, loaded_namespaces
+from holdfast.engines.cluster.messages import Logged, LogPlace, Unreadable, decode_body, loaded_namespaces
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.setup import connect
+from holdfast.engines.sqlite.sql import Statement
 from holdfast.engines.sqlite.writer import Stale
 from holdfast.errors import DatabaseError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from pathlib import Path
-
-    from holdfast.audit.keyring import Keyring
-    from holdfast.decide import Outcome
-    from holdfast.engines.cluster.messages import Logged
-    from holdfast.engines.sqlite.sql import Statement
-    from holdfast.model import Policy
+from holdfast.model import Policy
 
 _KEPT: Final = "SELECT value FROM holdfast_meta WHERE name = 'log'"
 _FACTS: Final = "SELECT name, value FROM holdfast_meta WHERE name IN ('closed', 'store_epoch')"

@@ -9,20 +9,17 @@ Every node answers for itself. One that does not answer in time is not there, as
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast import seams
+from holdfast.bus.connection import Connection
+from holdfast.bus.protocol import Message
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.errors import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
-    from holdfast.engines.cluster.address import ClusterAddress
 
 T = TypeVar("T")
 

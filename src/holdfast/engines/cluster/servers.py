@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import masking
-from holdfast.bus.login import server_at
+from holdfast.bus.login import Server, server_at
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.errors import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.bus.login import Server
-    from holdfast.engines.cluster.address import ClusterAddress
 
 _log = logging.getLogger("holdfast.cluster")
 

@@ -20,35 +20,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from holdfast import seams
+from holdfast.bus.connection import Connection, Requester
 from holdfast.bus.errors import BusError
+from holdfast.bus.protocol import Message
+from holdfast.commands import Command
 from holdfast.decide import Outcome
-from holdfast.engine import LATER
+from holdfast.engine import LATER, Later
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.engines.cluster.forwarding import Forwarding, Moved
-from holdfast.engines.cluster.jetstream import NoMajority
+from holdfast.engines.cluster.jetstream import JetStream, NoMajority
 from holdfast.engines.cluster.lease import LEASE_MS, RENEW_SECONDS, LeaseHandover, ShardLease
 from holdfast.engines.cluster.log import Follower, Publisher, is_late, never
-from holdfast.engines.cluster.messages import HEADROOM, Proposal, encode_outcome
+from holdfast.engines.cluster.messages import (
+    HEADROOM,
+    ForwardedName,
+    Logged,
+    LogPlace,
+    Proposal,
+    encode_outcome,
+)
 from holdfast.engines.cluster.replica import LogGap, Replica
 from holdfast.engines.cluster.reports import ShardReport, about_node
 from holdfast.engines.cluster.write_queue import NOTHING, WriteQueue, in_halves, no_time
+from holdfast.engines.sqlite.sql import Statement
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Transient, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from holdfast.bus.connection import Connection, Requester
-    from holdfast.bus.protocol import Message
-    from holdfast.commands import Command
-    from holdfast.engine import Later
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.jetstream import JetStream
-    from holdfast.engines.cluster.messages import ForwardedName, Logged, LogPlace
-    from holdfast.engines.sqlite.sql import Statement
-    from holdfast.rows import Address, Row
+from holdfast.rows import Address, Row
 
 T = TypeVar("T")
 

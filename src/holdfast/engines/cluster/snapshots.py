@@ -16,37 +16,34 @@ import hashlib
 import logging
 import os
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import private, seams
+from holdfast.bus.connection import Connection
 from holdfast.bus.errors import BusError
+from holdfast.bus.protocol import Message
+from holdfast.engines.cluster.address import ClusterAddress
 from holdfast.engines.cluster.jetstream import (
     FOR_A_WHILE,
     HEARTBEAT_SECONDS,
     NO_STREAM,
     WRONG_SEQUENCE,
+    Ack,
     ApiRefusal,
+    JetStream,
     NoMajority,
 )
 from holdfast.engines.cluster.log import trim
-from holdfast.engines.cluster.messages import HEADROOM, base_in
+from holdfast.engines.cluster.messages import HEADROOM, LogPlace, base_in
 from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.reports import SnapshotNote, node_reports
+from holdfast.engines.cluster.shard import Shard
 from holdfast.engines.sqlite.sharing import StoreLock
 from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from holdfast.bus.connection import Connection
-    from holdfast.bus.protocol import Message
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.jetstream import Ack, JetStream
-    from holdfast.engines.cluster.messages import LogPlace
-    from holdfast.engines.cluster.shard import Shard
 
 KEPT: Final = 2
 """The number of snapshots that are kept of a shard. The log is trimmed up to the older one."""

@@ -10,22 +10,18 @@ namespaces. Cancelling a caller stops nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from holdfast import seams
-from holdfast.commands import WriteCommand
+from holdfast.commands import Command, WriteCommand
 from holdfast.decide import Outcome
+from holdfast.engines.cluster.messages import ForwardedName
 from holdfast.errors import Defect, HoldfastError, TooExpensive
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from holdfast.commands import Command
-    from holdfast.engines.cluster.messages import ForwardedName
-    from holdfast.rows import Record
+from holdfast.rows import Record
 
 NOTHING: Final = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
 MOST: Final = 512

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import asyncpg
@@ -18,10 +19,7 @@ from holdfast.engines.sql.address import one_by_one, writable
 from holdfast.engines.sql.layout import WRITER_MARK
 from holdfast.errors import HoldfastError, Unavailable, Unsupported, ValidationError
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 T = TypeVar("T")
 

@@ -6,34 +6,40 @@ reads are batched.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import families
 from holdfast.audit.keyring import Keyring
-from holdfast.decide import needs
-from holdfast.engine import LATER, CannotShareTransaction, Capabilities, Checkup, Later
+from holdfast.clock import Reading
+from holdfast.commands import Command
+from holdfast.decide import Outcome, needs
+from holdfast.engine import (
+    LATER,
+    CannotShareTransaction,
+    Capabilities,
+    Checkup,
+    Due,
+    JournalPage,
+    JournalQuery,
+    Later,
+    Scan,
+    Scanned,
+    Totals,
+)
 from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.postgres import raw, reads
-from holdfast.engines.postgres.connections import Connections
+from holdfast.engines.postgres.connections import Connection, Connections
+from holdfast.engines.postgres.raw import PostgresLoader, PostgresSnapshot
 from holdfast.engines.postgres.reads import Lookups, examined
 from holdfast.engines.postgres.setup import prepare
 from holdfast.engines.postgres.shared import SharedGroup
 from holdfast.engines.postgres.transaction import Group, Marks
 from holdfast.errors import Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractAsyncContextManager
-
-    from holdfast.clock import Reading
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.engine import Due, JournalPage, JournalQuery, Scan, Scanned, Totals
-    from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.postgres.raw import PostgresLoader, PostgresSnapshot
-    from holdfast.model import Policy
-    from holdfast.rows import Address, Row
+from holdfast.model import Policy
+from holdfast.rows import Address, Row
 
 __all__ = ["PostgresEngine"]
 

@@ -8,23 +8,20 @@ cost nothing while a store is open.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInfo
+from holdfast.engines.postgres.connections import Connection, Connections
 from holdfast.engines.postgres.errors import CLOSED, DRIVER_ERRORS, translate
 from holdfast.engines.postgres.sql import answered, stored, type_of
 from holdfast.engines.postgres.transaction import commit
 from holdfast.engines.sql import layout, sections
 from holdfast.errors import Busy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
-
-    from holdfast.engines.postgres.connections import Connection, Connections
-    from holdfast.rows import Namespace
+from holdfast.rows import Namespace
 
 _FACTS: Final = "SELECT name, value FROM holdfast_meta"
 _REMEMBER: Final = "INSERT INTO holdfast_meta (name, value) VALUES ($1, $2)"

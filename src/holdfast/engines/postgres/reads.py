@@ -8,22 +8,19 @@ sees. Each answer about a range comes from one statement, so that all of it is f
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
 from holdfast.clock import Reading
 from holdfast.engine import Checkup, Due, JournalPage, JournalQuery, Scan, Scanned, Totals, fitting
 from holdfast.engines.postgres import sql
+from holdfast.engines.postgres.connections import Connection, Connections
 from holdfast.engines.postgres.sql import COUNTERS, RECORD, keys_text, row_of
 from holdfast.engines.sql.layout import namespace_of, plugin_column
 from holdfast.rows import KV, PARTS, Address, Namespace, Record, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from holdfast.engines.postgres.connections import Connection, Connections
 
 _MOST: Final = 512
 """The maximum number of rows in a batch. A single caller may exceed it."""

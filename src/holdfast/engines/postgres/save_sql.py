@@ -8,11 +8,13 @@ that row is locked first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from holdfast.decide import Outcome
 from holdfast.engines.postgres.sql import (
     COUNTERS,
     MARK,
@@ -31,14 +33,7 @@ from holdfast.engines.postgres.sql import (
     type_of,
 )
 from holdfast.engines.sql.layout import plugin_column
-from holdfast.rows import KV, PARTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from holdfast.decide import Outcome
-    from holdfast.rows import Address, Row
-
+from holdfast.rows import KV, PARTS, Address, Row
 
 ENTRY_WAIT_MS: Final = 200
 """Milliseconds for which the statement waits for an entry that another program has locked.

@@ -8,22 +8,18 @@ inserted as any program inserts them, so that the store's triggers give them the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import asyncpg
 
 from holdfast import seams
 from holdfast.engines.postgres import sql
+from holdfast.engines.postgres.connections import Connection
 from holdfast.engines.sql import adopting, layout
-from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
+from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Found, NewRow, Report
 from holdfast.engines.sql.migrate import Need, needed, upgrade_postgres
 from holdfast.errors import Unavailable, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.sql.adopting import Found, NewRow
 
 # Not `to_regclass`: it would repeat what this session found before it waited for the lock.
 _FIND: Final = (

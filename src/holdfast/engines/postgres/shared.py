@@ -23,15 +23,18 @@ rows there are. It locks the rows of namespaces in the order of their names.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
-from holdfast.decide import Decision, Loaded, further
+from holdfast.audit.chain import SigningKeys
+from holdfast.commands import Command
+from holdfast.decide import Decision, Loaded, Needs, Outcome, further
 from holdfast.engine import CannotShareTransaction, loadable
-from holdfast.engines.postgres.connections import require_replicated
+from holdfast.engines.postgres.connections import Connection, require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, translate, unknown
 from holdfast.engines.postgres.save_sql import Parameters, Part, SaveParts, add_records, drop_rows, put_rows
 from holdfast.engines.postgres.sql import (
@@ -55,20 +58,11 @@ from holdfast.engines.postgres.sql import (
     stored,
     type_of,
 )
-from holdfast.engines.postgres.transaction import FEW_ROWS, MANY_ROWS, MOST_ROWS, LeftState
+from holdfast.engines.postgres.transaction import FEW_ROWS, MANY_ROWS, MOST_ROWS, LeftState, Marks
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.errors import Busy, HoldfastError
+from holdfast.model import Policy
 from holdfast.rows import KV, PARTS, Address, Namespace, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command
-    from holdfast.decide import Needs, Outcome
-    from holdfast.engines.postgres.connections import Connection
-    from holdfast.engines.postgres.transaction import Marks
-    from holdfast.model import Policy
 
 _ROW_END: Final = 1 + len(ROW)
 _ATTEMPTS: Final = 3

@@ -12,17 +12,13 @@ request.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from holdfast.engines.sql.layout import PARTS
-from holdfast.rows import OVERHEAD, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from holdfast.rows import Address
+from holdfast.rows import OVERHEAD, Address, Row
 
 # Columns.
 

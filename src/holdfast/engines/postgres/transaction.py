@@ -15,34 +15,29 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import asyncpg
 
 from holdfast import families, rules, seams
+from holdfast.audit.chain import SigningKeys
 from holdfast.bounded import Bounded
-from holdfast.decide import Decision, Loaded, Needs, further, looked_for, needs
+from holdfast.commands import Command
+from holdfast.decide import Decision, Loaded, Needs, Outcome, further, looked_for, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
 from holdfast.engines.postgres import reads, sql
-from holdfast.engines.postgres.connections import LOCK_SECONDS, require_replicated
+from holdfast.engines.postgres.connections import LOCK_SECONDS, Connection, require_replicated
 from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, unknown
 from holdfast.engines.postgres.save_sql import changes, save
 from holdfast.engines.postgres.sql import COUNTERS, ROW, flags_text, keys_text, numbers_of, row_of
 from holdfast.engines.sql.layout import WALK, plugin_column
 from holdfast.errors import Busy, DatabaseError
+from holdfast.model import Policy
 from holdfast.rows import KV, PARTS, Address, Namespace, Overdue, Row
 from holdfast.work import too_much_loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.engines.postgres.connections import Connection
-    from holdfast.model import Policy
 
 _PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)

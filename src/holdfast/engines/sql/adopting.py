@@ -7,16 +7,14 @@ inserts the rows in one transaction, so that after a kill all of it is done or n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from holdfast import rules
 from holdfast.errors import HoldfastError, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 TABLE: Final = "plugin_kv_storage"
 OLD_TABLE: Final = "holdfast_adopted"

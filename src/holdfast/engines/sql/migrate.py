@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
+from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +21,6 @@ from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.errors import Unsupported
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
-
     from sqlalchemy import Connection
 
     Store = sqlite3.Connection | str | os.PathLike[str]

@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,24 +19,21 @@ from holdfast import extras
 
 with extras.imported("migrate", "the ORM model"):
     import sqlalchemy  # noqa: F401
+from collections.abc import Iterator
+
 from sqlalchemy import BigInteger, Dialect, Index, Integer, Text, TypeDecorator, text
 from sqlalchemy.dialects.postgresql import TEXT as POSTGRESQL_TEXT
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, synonym
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement, current_timestamp, now
-from sqlalchemy.types import TIMESTAMP
+from sqlalchemy.sql.operators import OperatorType
+from sqlalchemy.types import TIMESTAMP, TypeEngine
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.engines.sql.layout import OUTSIDE_WRITER
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
 from holdfast.rules import MAX_VALUE_BYTES, encode_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sqlalchemy.sql.compiler import SQLCompiler
-    from sqlalchemy.sql.operators import OperatorType
-    from sqlalchemy.types import TypeEngine
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

@@ -5,7 +5,8 @@ Each engine makes its own statements from them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -13,9 +14,6 @@ from holdfast.engine.raw import Positioned, Section, StoreInfo
 from holdfast.engines.sql.layout import PARTS as COUNTS
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import Namespace, Record, Row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _ENVELOPE: Final = (
     *("version", "created_at", "updated_at", "last_writer"),

@@ -14,13 +14,11 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
 
 from holdfast import seams
 from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 LISTEN_SECONDS: Final = 0.1
 """The interval at which a process that watches looks for changes that it was not told of."""

@@ -18,17 +18,14 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, TypeAlias
 
 from holdfast import seams
 from holdfast.bounded import Bounded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from holdfast.decide import Outcome
-    from holdfast.rows import Address, Namespace, Row
+from holdfast.decide import Outcome
+from holdfast.rows import Address, Namespace, Row
 
 Span: TypeAlias = tuple[bytes, bytes]
 """The header within a transaction and after its commit."""

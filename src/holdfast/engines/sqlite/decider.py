@@ -6,27 +6,23 @@ transaction, when other processes write as well.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from holdfast import decide
-from holdfast.commands import WriteCommand
-from holdfast.decide import Loaded
-from holdfast.engine import ends_of
+from holdfast.commands import Command, WriteCommand
+from holdfast.decide import Loaded, Needs, Outcome
+from holdfast.engine import Scan, Scanned, ends_of
 from holdfast.engines.sqlite import reads
+from holdfast.engines.sqlite.cache import RowCache
 from holdfast.engines.sqlite.reads import ByteBudget, TooLargeToLoad
+from holdfast.model import Policy
 from holdfast.pace import PART_ROWS, TURNS_AFTER_SLICE, TURNS_BEFORE_PART, turns
+from holdfast.rows import Address, Row
 
 if TYPE_CHECKING:
-    import sqlite3
-    from collections.abc import Callable, Coroutine, Sequence
-
     from holdfast.audit.chain import SigningKeys
-    from holdfast.commands import Command
-    from holdfast.decide import Needs, Outcome
-    from holdfast.engine import Scan, Scanned
-    from holdfast.engines.sqlite.cache import RowCache
-    from holdfast.model import Policy
-    from holdfast.rows import Address, Row
 
 T = TypeVar("T")
 

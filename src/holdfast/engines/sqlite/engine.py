@@ -15,26 +15,43 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from holdfast import private, seams
-from holdfast.audit.keyring import FileKeyring
-from holdfast.engine import LATER, Capabilities, Due, Later, no_hint
+from holdfast.audit.keyring import FileKeyring, Keyring
+from holdfast.clock import KeptLine, SystemClock
+from holdfast.commands import Command
+from holdfast.decide import Outcome
+from holdfast.engine import (
+    LATER,
+    Capabilities,
+    Checkup,
+    Due,
+    JournalPage,
+    JournalQuery,
+    Later,
+    Scan,
+    Scanned,
+    Totals,
+    no_hint,
+)
 from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.sql import sections
 from holdfast.engines.sql.layout import SCHEMA_REVISION, namespace_of, plugin_column
 from holdfast.engines.sqlite import raw, reads, setup
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.bells import NamespaceBells
-from holdfast.engines.sqlite.cache import CACHE_BYTES, LogHeader, RowCache
+from holdfast.engines.sqlite.cache import CACHE_BYTES, LogHeader, RowCache, Span
 from holdfast.engines.sqlite.decider import Decider, Transaction, load_rows, without_loop
 from holdfast.engines.sqlite.errors import LOCKED, primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, Presence, require_local
+from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
 from holdfast.engines.sqlite.reads import ReaderThread, ThreadConnections
 from holdfast.engines.sqlite.setup import (
     connect,
@@ -45,23 +62,12 @@ from holdfast.engines.sqlite.setup import (
     revision,
 )
 from holdfast.engines.sqlite.sharing import PublisherLease, StoreLock, Turn, UpkeepLease
+from holdfast.engines.sqlite.sql import Statement
 from holdfast.engines.sqlite.writer import Stale, Writer, YieldBudget
 from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable, Unsupported, ValidationError
+from holdfast.model import Policy, Rescued
 from holdfast.pace import LOOKS_PER_TURN, MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.rows import KV, PARTS, Address, Row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-
-    from holdfast.audit.keyring import Keyring
-    from holdfast.clock import KeptLine, SystemClock
-    from holdfast.commands import Command
-    from holdfast.decide import Outcome
-    from holdfast.engine import Checkup, JournalPage, JournalQuery, Scan, Scanned, Totals
-    from holdfast.engines.sqlite.cache import Span
-    from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
-    from holdfast.engines.sqlite.sql import Statement
-    from holdfast.model import Policy, Rescued
 
 T = TypeVar("T")
 

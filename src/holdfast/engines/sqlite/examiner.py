@@ -15,8 +15,9 @@ import contextlib
 import errno
 import os
 import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from holdfast import private, seams
 from holdfast.engine import Checkup
@@ -25,9 +26,6 @@ from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.setup import connect
 from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable, ValidationError
 from holdfast.model import Rescued
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 

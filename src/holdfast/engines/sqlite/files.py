@@ -7,15 +7,13 @@ import logging
 import os
 import struct
 import sys
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from holdfast import private, seams
 from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, Unavailable, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 BALLAST_STEP: Final = 1024 * 1024
 """The bytes by which the ballast grows."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -22,15 +25,9 @@ from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.setup import connect
 from holdfast.engines.sqlite.sharing import Turn
 from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
+from holdfast.engines.sqlite.writer import Writer
 from holdfast.errors import Busy
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from concurrent.futures import Executor
-    from pathlib import Path
-
-    from holdfast.engines.sqlite.writer import Writer
-    from holdfast.rows import Namespace
+from holdfast.rows import Namespace
 
 T = TypeVar("T")
 

@@ -10,14 +10,17 @@ import sqlite3
 import threading
 import weakref
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from holdfast import rules, seams
+from holdfast.commands import Command
 from holdfast.decide.weights import summed
 from holdfast.engine import (
     LATER,
@@ -36,12 +39,6 @@ from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.setup import connect, kept_time
 from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
 from holdfast.work import too_much_loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from holdfast.commands import Command
 
 T = TypeVar("T")
 

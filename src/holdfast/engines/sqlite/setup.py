@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -20,7 +22,7 @@ import msgspec
 from holdfast import seams
 from holdfast.clock import KeptLine
 from holdfast.engines.sql import adopting
-from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
+from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Found, NewRow, Report
 from holdfast.engines.sql.layout import (
     SCHEMA_REVISION,
     SHARED_REVISIONS,
@@ -32,12 +34,6 @@ from holdfast.engines.sql.migrate import Need, needed, upgrade_sqlite
 from holdfast.engines.sqlite import sql
 from holdfast.engines.sqlite.files import keep_private
 from holdfast.errors import DatabaseError, Unavailable, Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from holdfast.engines.sql.adopting import Found, NewRow
 
 OLDEST_SQLITE: Final = (3, 37, 0)
 """The first SQLite with STRICT tables."""

@@ -22,16 +22,14 @@ import struct
 import sys
 import weakref
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import private, seams
 from holdfast.clock import NEVER
 from holdfast.errors import Busy, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 OPENING_SECONDS: Final = 5.0
 """How long a process that opens a store waits for another one that is just creating or migrating it."""

@@ -10,8 +10,9 @@ for an adapter, which takes longer than storing the value. Copies and backups ha
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,10 +20,6 @@ from holdfast.decide import Outcome
 from holdfast.engines.sql.layout import PARTS, plugin_column
 from holdfast.rows import KV, OVERHEAD, Address, Namespace, Record, Row, Run
 from holdfast.rows import PARTS as PART_SPACES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
 
 Statement: TypeAlias = "tuple[str, Sequence[Any]]"
 

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from holdfast import seams
+from holdfast.engines.sqlite.cache import LogHeader, Span
 from holdfast.engines.sqlite.errors import primary_code, translated
+from holdfast.engines.sqlite.sharing import Turn
+from holdfast.engines.sqlite.sql import Statement
 from holdfast.errors import Busy, OutcomeUnknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from holdfast.engines.sqlite.cache import LogHeader, Span
-    from holdfast.engines.sqlite.sharing import Turn
-    from holdfast.engines.sqlite.sql import Statement
 
 T = TypeVar("T")
 

@@ -5,14 +5,12 @@ Adding is one `incr`, so that no addition is lost and none has to be repeated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from holdfast.errors import ValidationError
+from holdfast.handles.kv import KV
 from holdfast.handles.recipes.names import entry_key
-
-if TYPE_CHECKING:
-    from holdfast.handles.kv import KV
-    from holdfast.verbs.fields import Provenance
+from holdfast.verbs.fields import Provenance
 
 
 class Counter:

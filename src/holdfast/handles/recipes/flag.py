@@ -8,23 +8,18 @@ once it no longer follows changes.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, Unpack, cast
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Self, TypeVar, Unpack, cast
 
 from holdfast.errors import KeyNotFound, Unavailable, ValidationError
+from holdfast.handles.kv import KV
 from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.names import flag_key
-from holdfast.model import KEEP
+from holdfast.model import KEEP, Entry
 from holdfast.rules import kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
-    from typing import Self
-
-    from holdfast.handles.kv import KV
-    from holdfast.model import Entry
-    from holdfast.verbs.fields import Provenance
+from holdfast.verbs.fields import Provenance
 
 T = TypeVar("T")
 

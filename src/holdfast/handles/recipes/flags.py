@@ -6,22 +6,16 @@ value means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-from holdfast.handles.recipes.flag import Flag
+from holdfast.handles.kv import KV
+from holdfast.handles.recipes.flag import Flag, FlagState
 from holdfast.handles.recipes.mirror import Mirror
 from holdfast.handles.recipes.names import CASED, FLAG, flag_key, flag_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, ItemsView, Iterator, ValuesView
-    from types import TracebackType
-    from typing import Self
-
-    from holdfast.handles.kv import KV
-    from holdfast.handles.recipes.flag import FlagState
-    from holdfast.model import Entry
+from holdfast.model import Entry
 
 T = TypeVar("T")
 

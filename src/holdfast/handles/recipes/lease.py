@@ -8,14 +8,11 @@ after it was ahead. The machine's clock does not move in a test that uses a fake
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.errors import Defect, OutcomeUnknown, Transient
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.pipeline.caller import Caller
+from holdfast.pipeline.caller import Caller
 
 GLANCE: Final = 0.25
 """Interval in seconds at which a wait reads the store's clock. The clock may jump, which a timer misses."""

@@ -21,10 +21,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeGuard
 from weakref import WeakKeyDictionary
 
 from holdfast import rules, seams
@@ -41,19 +43,12 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
+from holdfast.handles.kv import KV
 from holdfast.handles.recipes.lease import FIRST_PAUSE, GLANCE, NOT_ANSWERED, Lease
 from holdfast.handles.recipes.names import TICKET_DIGITS, WAITING, lock_key
-from holdfast.pipeline.watch import watch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from types import TracebackType
-    from typing import Self
-
-    from holdfast.handles.kv import KV
-    from holdfast.model import BatchResult, Entry
-    from holdfast.pipeline.caller import Caller
-    from holdfast.pipeline.watch import Bell
+from holdfast.model import BatchResult, Entry
+from holdfast.pipeline.caller import Caller
+from holdfast.pipeline.watch import Bell, watch
 
 RELEASE_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds that a release waits before each further attempt."""

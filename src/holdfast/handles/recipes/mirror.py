@@ -9,27 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from holdfast import rules, seams
 from holdfast.clock import milliseconds
 from holdfast.cursors import cursor_after
 from holdfast.errors import Defect, OutcomeUnknown, Transient, Unavailable
-from holdfast.handles.kv import listed
+from holdfast.handles.kv import KV, listed
 from holdfast.handles.recipes.lease import LONGEST_PAUSE
+from holdfast.model import Change, Changes, Entry
 from holdfast.pipeline.watch import follow, head_of
+from holdfast.rows import Row
 from holdfast.stored import entry_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, ItemsView, Iterable, Iterator, ValuesView
-    from types import TracebackType
-    from typing import Self
-
-    from holdfast.handles.kv import KV
-    from holdfast.model import Change, Changes, Entry
-    from holdfast.rows import Row
 
 AT_ONCE: Final = 16
 """Number of changed keys that are read at a time."""

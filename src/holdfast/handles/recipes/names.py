@@ -10,13 +10,11 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from holdfast import rules
 from holdfast.errors import ValidationError, VersionConflict
-
-if TYPE_CHECKING:
-    from holdfast.handles.kv import KV
+from holdfast.handles.kv import KV
 
 WAITING: Final = "waiting"
 """The component below a lock's key that holds the entries of its waiters."""

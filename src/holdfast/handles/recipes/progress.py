@@ -6,17 +6,14 @@ to be done again. Nothing here repeats a step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable
+from typing import Any, Unpack
 
 from holdfast.errors import ValidationError
+from holdfast.handles.kv import KV
 from holdfast.handles.recipes.names import entry_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.handles.kv import KV
-    from holdfast.model import Entry
-    from holdfast.verbs.fields import Provenance
+from holdfast.model import Entry
+from holdfast.verbs.fields import Provenance
 
 
 class Progress:

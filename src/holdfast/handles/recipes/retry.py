@@ -15,28 +15,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast import rules, seams
-from holdfast.commands import LetterStored
+from holdfast.commands import LetterStored, Result, WriteCommand
 from holdfast.declare import DECLARED
 from holdfast.errors import Escalated, HoldfastError, OutcomeUnknown, Transient, VersionConflict
-from holdfast.handles.kv import KeyWrites, entry_in
-from holdfast.model import KEEP, Entry, Keep
+from holdfast.handles.kv import KV, KeyWrites, entry_in
+from holdfast.model import KEEP, Entry, Keep, Semantics
 from holdfast.rules import MAX_REASON_CHARACTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from holdfast.commands import Result, WriteCommand
-    from holdfast.handles.kv import KV
-    from holdfast.model import Semantics
-    from holdfast.verbs.keys import Verbs
+from holdfast.verbs.keys import Verbs
 
 CONFLICT_PAUSES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait after each conflict."""

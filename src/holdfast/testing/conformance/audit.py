@@ -7,11 +7,13 @@ tested where that is possible.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
-from holdfast.clock import moment
+from holdfast.audit.results import AuditEntry
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import (
     KeyNotFound,
     MissingField,
@@ -21,21 +23,15 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
+from holdfast.handles.kv import KV
+from holdfast.handles.tables import Tables
 from holdfast.model import Policy
 from holdfast.pipeline.caller import Service
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
 from holdfast.testing.conformance.letters import given_up
 from holdfast.testing.conformance.tables import events
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.audit.results import AuditEntry
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.handles.tables import Tables
-    from holdfast.store import Store
 
 AUDITED = "semantic/acme/web"
 ROOT = "tenant/acme/project/web/"

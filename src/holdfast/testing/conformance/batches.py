@@ -7,11 +7,11 @@ by the store's contents afterwards, never by the reply alone.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -21,15 +21,12 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
+from holdfast.handles.kv import KV
+from holdfast.handles.tables import Tables
 from holdfast.model import KEEP, Conflict
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty, writing
 from holdfast.testing.exact import present, refusal, same
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.handles.tables import Tables
-    from holdfast.store import Store
 
 ILLEGAL: Final[tuple[tuple[Any, type[HoldfastError], str], ...]] = (
     ([5], ValidationError, "writes"),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from holdfast.blobs.manifest import GRACE, PART_BYTES, UPLOAD_IDLE
+from holdfast.clock import ManualClock
 from holdfast.errors import (
     Busy,
     Fenced,
@@ -23,20 +25,13 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
-from holdfast.handles.blobs import AHEAD, AT_ONCE
-from holdfast.model import KEEP
+from holdfast.handles.blobs import AHEAD, AT_ONCE, BlobReader, Blobs
+from holdfast.handles.kv import KV
+from holdfast.model import KEEP, Blob
+from holdfast.store import Store
 from holdfast.testing.conformance.batches import take
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from holdfast.clock import ManualClock
-    from holdfast.handles.blobs import BlobReader, Blobs
-    from holdfast.handles.kv import KV
-    from holdfast.model import Blob
-    from holdfast.store import Store
 
 NAME = "blob/trivia"
 SMALL = b"small"

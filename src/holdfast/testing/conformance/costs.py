@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import ConditionFailed, TooExpensive, ValueTooLarge, VersionConflict
+from holdfast.handles.kv import KV
+from holdfast.handles.tables import Tables
+from holdfast.model import Item
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.tables import there
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from holdfast.handles.kv import KV
-    from holdfast.handles.tables import Tables
-    from holdfast.model import Item
 
 LARGE = "x" * 65_000
 """A value that fits eight times into a reply."""

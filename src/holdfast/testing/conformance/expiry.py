@@ -6,20 +6,17 @@ The test's clock moves time. A sweep of an expired entry must be visible in the 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.engine import DurableStorage
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
+from holdfast.handles.kv import KV
 from holdfast.model import KEEP
 from holdfast.pipeline.caller import Service
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures, MakeStore, Reopen, assert_empty
 from holdfast.testing.exact import present, refusal
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 NO_TTL: Final[tuple[Any, ...]] = (0, -1, 2**31, True, False, 1.0, 0.5, float("nan"), "60", b"1", [1], {})
 

@@ -6,22 +6,17 @@ A watch that does not yield in time fails the test by its timeout. No test waits
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import Unavailable, ValidationError
-from holdfast.model import Change
+from holdfast.handles.kv import KV
+from holdfast.model import Change, Entry
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.model import Entry
-    from holdfast.store import Store
 
 PATIENCE = 20.0
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import InvalidPluginName, KeyNotFound, ValidationError, VersionConflict
+from holdfast.handles.kv import KV
 from holdfast.model import KEEP, Entry
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty, conditional, on_key
 from holdfast.testing.exact import present, refusal, same
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 LEGAL: Final = (
     *("k", " ", "  k ", "\n", "\t", "\x01", "\x7f", "\x80", "%", "_", "*", "?", "[a]", "\\", "'", '"', "$1"),

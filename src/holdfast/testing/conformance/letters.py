@@ -5,19 +5,17 @@ No test waits: a retry sleeps on the test's clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from holdfast.clock import ManualClock
 from holdfast.errors import Escalated, KeyNotFound, Unavailable, ValidationError, VersionConflict
+from holdfast.handles.kv import KV
 from holdfast.handles.recipes.retry import Retry
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen
 from holdfast.testing.exact import present, refusal, same
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 
 def retrying(kv: KV, clock: ManualClock) -> Retry:

@@ -7,20 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import HoldfastError, MissingField, ValidationError, ValueTooLarge, VersionConflict
-from holdfast.model import KEEP, Entry
+from holdfast.handles.kv import KV
+from holdfast.handles.tables import Tables
+from holdfast.model import KEEP, Entry, Page
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.handles.tables import Tables
-    from holdfast.model import Page
-    from holdfast.store import Store
 
 NO_LIMIT: Final[tuple[Any, ...]] = (0, -1, 10_001, True, 1.0, "5", [5])
 NO_TIME: Final[tuple[Any, ...]] = ("", "soon", "12:30", 1_800_000_000, "0001-01-01T00:00:00+01:00", True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import (
     Fenced,
     HoldfastError,
@@ -14,13 +14,10 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
+from holdfast.handles.kv import KV
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import present, refusal
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 NO_NAME: Final[tuple[Any, ...]] = ("", 5, None, "x" * 243, "a\x00b", ["a"])
 NO_COUNT: Final[tuple[Any, ...]] = (0, -1, True, 1.0, "5", 10**12)

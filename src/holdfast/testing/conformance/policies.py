@@ -7,12 +7,13 @@ with what a caller can list. Upkeep is judged by what it must not change.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import (
     HoldfastError,
     KeyNotFound,
@@ -21,16 +22,11 @@ from holdfast.errors import (
     ValidationError,
     ValueTooLarge,
 )
+from holdfast.handles.kv import KV
 from holdfast.model import KEEP, Parts, Policy, Stats
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty, on_key
 from holdfast.testing.exact import present, refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 NAME = "kv/trivia"
 MEANT = {"purpose": "config"}

@@ -7,26 +7,24 @@ envelope is documented, and written only in place of holders and waiters of a lo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import Busy, Fenced, KeyNotFound, LockLost, Unavailable, ValidationError, VersionConflict
+from holdfast.handles.kv import KV
 from holdfast.rules import MAX_SEMANTIC_KEY_CHARACTERS
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures
 from holdfast.testing.conformance.journal import PATIENCE, collect
 from holdfast.testing.exact import present, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
     from holdfast.handles.recipes.flag import CachedFlag
     from holdfast.handles.recipes.lock import Lock
-    from holdfast.store import Store
 
 
 async def seen(flag: CachedFlag[Any], value: object) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import (
     Busy,
     ConditionFailed,
@@ -17,18 +18,13 @@ from holdfast.errors import (
     MissingField,
     ValidationError,
 )
+from holdfast.handles.tables import Tables
+from holdfast.model import ItemPage
+from holdfast.store import Store
 from holdfast.tables.conditions import attr
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen
 from holdfast.testing.conformance.tables import events, there
 from holdfast.testing.exact import refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.clock import ManualClock
-    from holdfast.handles.tables import Tables
-    from holdfast.model import ItemPage
-    from holdfast.store import Store
 
 ALL = {"get", "query", "scan", "index", "batch"}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -20,19 +21,15 @@ from holdfast.errors import (
     ValueTooLarge,
     VersionConflict,
 )
+from holdfast.handles.kv import KV
+from holdfast.handles.tables import Tables
+from holdfast.model import Item
+from holdfast.store import Store
 from holdfast.tables.conditions import attr
 from holdfast.tables.updates import if_not_exists
 from holdfast.testing.conformance.batches import take
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen
 from holdfast.testing.exact import refusal, same
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from holdfast.handles.kv import KV
-    from holdfast.handles.tables import Tables
-    from holdfast.model import Item
-    from holdfast.store import Store
 
 
 def there(item: Item | None) -> Item:

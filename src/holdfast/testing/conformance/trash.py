@@ -6,19 +6,16 @@ operators do.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import KeyNotFound, ValidationError, VersionConflict
+from holdfast.handles.kv import KV
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
 from holdfast.testing.exact import refusal, same
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 
 class TrashRules(Fixtures):

@@ -6,20 +6,17 @@ Values are compared as JSON text, so that no test takes 1, 1.0 and true for the 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-from holdfast.clock import moment
+from holdfast.clock import ManualClock, moment
 from holdfast.errors import ValidationError, ValueTooLarge
+from holdfast.handles.kv import KV
 from holdfast.model import KEEP, Semantics
+from holdfast.store import Store
 from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty, on_key, writing
 from holdfast.testing.exact import present, refusal, same, text_of
-
-if TYPE_CHECKING:
-    from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
-    from holdfast.store import Store
 
 JSON: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, -1, 1.0, 0.0, -0.0, 0.1, 1e16, 1e22, 1e308, -1.7976931348623157e308, 5e-324),

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from cyclopts import Group, Parameter
 
 import holdfast
 from holdfast import rules
-from holdfast.audit.chain import AuditRecord, Head, same
+from holdfast.audit.chain import AuditRecord, Head, SigningKeys, same
 from holdfast.audit.keyring import FileKeyring, add_key
-from holdfast.audit.results import AuditEntry
+from holdfast.audit.results import AuditEntry, AuditPage
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds, moment
 from holdfast.edges.cli.options import Whole, require_from_one
@@ -41,12 +42,6 @@ from holdfast.engines.sql.migrate import Need, needed
 from holdfast.operators.audit import noted_head
 from holdfast.registry import engine_for, is_service
 from holdfast.rows import Row
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-
-    from holdfast.audit.chain import SigningKeys
-    from holdfast.audit.results import AuditPage
 
 FullName = Annotated[
     str | None,

@@ -5,7 +5,8 @@ Nothing here opens a replica. The nodes are asked over NATS, and answer for them
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -17,16 +18,10 @@ from holdfast.edges.cli.target import STORE, Place
 from holdfast.edges.nats.cluster_server import system_login
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.membership import NotForgotten, forget
-from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.engines.cluster.membership import LogServers, NotForgotten, forget
+from holdfast.engines.cluster.operators import ClusterOperator, ClusterStatus, GoneNode, NodeStatus
+from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
 from holdfast.errors import ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from holdfast.engines.cluster.membership import LogServers
-    from holdfast.engines.cluster.operators import ClusterStatus, GoneNode, NodeStatus
-    from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
 
 Patience = Annotated[float, Parameter(converter=seconds)]
 

@@ -13,13 +13,15 @@ import contextlib
 import functools
 import inspect
 import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import docstring_parser
 import msgspec
+from cyclopts import App, Argument
 from cyclopts.completion.detect import ShellDetectionError, detect_shell
 
 from holdfast.edges.cli.app import app, obey
@@ -39,11 +41,6 @@ from holdfast.edges.cli.output import (
 )
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.errors import HoldfastError, ValidationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from cyclopts import App, Argument
 
 MEANINGS: Final = {
     0: "done",

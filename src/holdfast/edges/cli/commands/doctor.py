@@ -18,24 +18,27 @@ import stat
 import statistics
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, requires, version
-from typing import TYPE_CHECKING, Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast import masking, private, seams
-from holdfast.audit.keyring import FileKeyring, parse_keys
+from holdfast.audit.keyring import FileKeyring, Keyring, parse_keys
 from holdfast.clock import ManualClock, SystemClock
 from holdfast.edges.cli.output import ERROR, OK, coloured, document
 from holdfast.edges.cli.schema import BASE, Schema, schema_of
 from holdfast.edges.cli.target import STORE, WRITER, Place
 from holdfast.edges.screen import harmless
 from holdfast.edges.settings.read import open_mode, read_config, shown
-from holdfast.engine import DurableStorage, SharedStorage
-from holdfast.engines.cluster.address import cluster_address
-from holdfast.engines.cluster.operators import ClusterOperator
+from holdfast.edges.settings.table import Config
+from holdfast.engine import DurableStorage, Engine, SharedStorage
+from holdfast.engines.cluster.address import ClusterAddress, cluster_address
+from holdfast.engines.cluster.operators import ClusterOperator, ClusterStatus
 from holdfast.engines.cluster.servers import RISK, require_sync
 from holdfast.engines.sql.adopting import TABLE
 from holdfast.engines.sql.layout import SCHEMA_REVISION
@@ -44,22 +47,11 @@ from holdfast.engines.sqlite.setup import OLDEST_SQLITE
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
 from holdfast.extras import DISTRIBUTION
 from holdfast.moves.transfers import place_in
-from holdfast.operators.inspection import Inspection
+from holdfast.operators.inspection import Inspected, Inspection
 from holdfast.pipeline.audits import key_in_force
 from holdfast.pipeline.caller import Service
 from holdfast.registry import backend_for
 from holdfast.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from holdfast.audit.keyring import Keyring
-    from holdfast.edges.settings.table import Config
-    from holdfast.engine import Engine
-    from holdfast.engines.cluster.address import ClusterAddress
-    from holdfast.engines.cluster.operators import ClusterStatus
-    from holdfast.operators.inspection import Inspected
 
 LITTLE_ROOM: Final = 1024**3
 NO_ROOM: Final = 64 * 1024**2

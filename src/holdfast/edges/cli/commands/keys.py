@@ -13,8 +13,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -38,13 +39,6 @@ from holdfast.edges.cli.options import (
 )
 from holdfast.edges.cli.output import amount, answer, document, line, say, shown_key
 from holdfast.edges.cli.target import HERE, Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import holdfast
-    from holdfast.edges.cli.options import WriteOptions
-    from holdfast.edges.cli.target import Target
 
 Hyphened = Parameter(allow_leading_hyphen=True)
 

@@ -9,7 +9,9 @@ a whole or not at all, and the table is kept under another name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -19,20 +21,13 @@ from holdfast import seams
 from holdfast.clock import moment
 from holdfast.edges.cli.options import WHERE, Yes, destroys, require_yes
 from holdfast.edges.cli.output import ERROR, OK, answer, document, line, say
-from holdfast.edges.cli.schema import BASE, schema_of, writing
+from holdfast.edges.cli.schema import BASE, Schema, schema_of, writing
 from holdfast.edges.cli.target import Place
 from holdfast.edges.settings.read import read_config
-from holdfast.engines.sql.adopting import OLD_TABLE, TABLE
+from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
 from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
 from holdfast.engines.sqlite import setup
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from pathlib import Path
-
-    from holdfast.edges.cli.schema import Schema
-    from holdfast.engines.sql.adopting import Report
 
 
 @Parameter(name="*", group=WHERE)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import ssl
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from holdfast import private
@@ -36,11 +37,6 @@ from holdfast.edges.nats.server_config import (
 )
 from holdfast.errors import ValidationError
 from holdfast.wire.subjects import ONLY, OPERATOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from holdfast.edges.nats.server_config import Credentials
 
 RELOAD: Final = "nats-server --signal reload"
 _LISTEN: Final = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")

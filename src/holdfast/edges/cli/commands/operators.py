@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -55,9 +55,6 @@ from holdfast.operators.letters import Letters
 from holdfast.operators.tokens import Token
 from holdfast.registry import is_service
 from holdfast.wire.replies import default_fields
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
 
 FullName = Annotated[
     str | None,

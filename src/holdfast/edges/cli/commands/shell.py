@@ -13,25 +13,20 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final, TextIO
 
+import holdfast
 from holdfast import extras, seams
 from holdfast.edges.cli.app import app, command_first, obey_within
 from holdfast.edges.cli.commands.commands import options_of
 from holdfast.edges.cli.fast_parser import wants_json
 from holdfast.edges.cli.output import INTERRUPTED, OK, complain, exit_code
 from holdfast.edges.cli.schema import schema_of
-from holdfast.edges.cli.target import HERE, Target, kept_by
+from holdfast.edges.cli.target import HERE, Place, Target, kept_by
 from holdfast.errors import DatabaseError, HoldfastError, Unavailable, Unsupported, ValidationError
 from holdfast.registry import is_service
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-    from typing import TextIO
-
-    import holdfast
-    from holdfast.edges.cli.target import Place
 
 _LEAVE: Final = frozenset({"exit", "quit"})
 _ELSEWHERE: Final = {

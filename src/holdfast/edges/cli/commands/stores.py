@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from shlex import quote
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -38,19 +39,12 @@ from holdfast.edges.cli.output import (
 from holdfast.edges.cli.schema import require_store, schema_of, service_beside, tell_of_move
 from holdfast.edges.cli.target import STORE, Place, read_contexts
 from holdfast.edges.settings.read import keys_of, read_config
-from holdfast.engine.raw import Movable
+from holdfast.engine.raw import Movable, Position, RawSnapshot, Section
 from holdfast.errors import HoldfastError, Unsupported, ValidationError
 from holdfast.moves.backups import MAGIC, BackupTotals, back_up, held_by, restore, verified
-from holdfast.moves.differences import compared, differences
+from holdfast.moves.differences import NamespaceDifference, Unequal, compared, differences
 from holdfast.moves.transfers import Ended, StoreTransfer
 from holdfast.registry import backend_for, is_service
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from holdfast.audit.keyring import Keyring
-    from holdfast.engine.raw import Movable, Position, RawSnapshot, Section
-    from holdfast.moves.differences import NamespaceDifference, Unequal
 
 
 async def backup(file: str, /, *, with_key: bool = False, force: bool = False, target: Place = STORE) -> None:

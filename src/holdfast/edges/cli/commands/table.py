@@ -7,15 +7,17 @@ keys are numbers, and text where they are text. Verbs without a function here ha
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 from cyclopts import App, Parameter
 
 import holdfast
+from holdfast.declare import Declaration
 from holdfast.edges.cli.app import register_verbs
 from holdfast.edges.cli.options import (
     OWNER,
@@ -53,11 +55,6 @@ from holdfast.errors import DatabaseError
 from holdfast.handles.tables import Tables
 from holdfast.tables.commands import VERBS
 from holdfast.tables.forms import KeyDefinitionFields
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from holdfast.declare import Declaration
 
 Table = Annotated[str, Parameter(help="The table.")]
 Index = Annotated[str, Parameter(help="The index.")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -36,17 +36,14 @@ from holdfast.edges.cli.output import (
 )
 from holdfast.edges.cli.target import HERE, Target
 from holdfast.errors import HoldfastError, TableNotFound, Unsupported, ValidationError
+from holdfast.handles.kv import KV
 from holdfast.model import Entry
 from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, MAX_VALUE_BYTES, semantic_root
+from holdfast.store import Store
+from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from holdfast.handles.kv import KV
     from holdfast.handles.tables import Tables
-    from holdfast.model import Entry
-    from holdfast.store import Store
-    from holdfast.verbs.keys import Verbs
 
 
 async def export_entries(

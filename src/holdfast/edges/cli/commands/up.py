@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
 from shlex import quote
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import Group, Parameter
 
@@ -14,9 +15,6 @@ from holdfast import extras
 from holdfast.edges.cli.output import document, report, require_free, rows, whole_file
 from holdfast.edges.settings.read import ignored_settings, read_settings, settings_in_force
 from holdfast.edges.settings.table import SETTINGS, Setting, sections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOGIN = Group("Logging in to NATS", sort_key=5)
 CLUSTER = Group("Being part of a cluster", sort_key=4)
