@@ -233,13 +233,16 @@ class Connection:
             for session in self._sessions():
                 session.write(unsub(subscription.sid))
 
-    async def drain(self, subscription: Subscription) -> None:
-        """See `Subscription.drain`."""
-        if self._subscriptions.pop(subscription.sid, None):
+    async def drain(self, *subscriptions: Subscription) -> None:
+        """Unsubscribe in this order, at once, and return when every message sent before that has been taken."""
+        known = [one.sid for one in subscriptions if self._subscriptions.pop(one.sid, None)]
+        if known:
             for session in self._sessions():
-                session.write(unsub(subscription.sid))
+                for sid in known:
+                    session.write(unsub(sid))
                 await session.ping()
-        self._takers.pop(subscription.sid, None)
+        for one in subscriptions:
+            self._takers.pop(one.sid, None)
 
     def send(
         self, subject: str, payload: bytes, *, reply: str = "", head: bytes = b"", patient: bool = False

@@ -56,7 +56,7 @@ HEARD: Final = (
 
 All other subjects below a prefix belong to other programs. No two of these overlap, so that requests of one
 connection to one family arrive over one subscription and in order. None matches an event: those of `event`
-are all too short to be one.
+are all too short to be one. `ready` comes after the families: a service that is ready hears all of them.
 """
 GRANTED: Final = ("kv.*.>", "kv.*", "table.*.>", "blob.*.>", "semantic.*.*.>", "admin.>")
 """The subjects below a prefix to which a service subscribes if the server limits users to their own subjects.

@@ -8,6 +8,7 @@ import json
 import pytest
 from nats.aio.msg import Msg
 
+import holdfast
 from holdfast.bus.connection import Subscription
 from holdfast.clock import SystemClock
 from holdfast.edges.intake import service as intake
@@ -15,6 +16,7 @@ from holdfast.edges.intake.service import Limits
 from holdfast.edges.nats import service as door
 from holdfast.edges.nats.server import NatsServer
 from holdfast.edges.nats.service import NatsService, Settings
+from holdfast.errors import Unavailable
 from holdfast.pace import ALONE
 from tests.edges.nats.ground import PATIENCE, Answer, Gated, calling, serving, until
 
@@ -158,7 +160,7 @@ async def test_a_flood_does_not_hold_up_the_end(
     monkeypatch.setattr(door, "GRACE", 0.05)
     async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
 
-        async def never(subscription: Subscription) -> None:
+        async def never(*subscriptions: Subscription) -> None:
             await asyncio.Event().wait()
 
         with monkeypatch.context() as flooded:
@@ -189,6 +191,27 @@ async def test_stopping_without_a_server(
         await until(lambda: not running.client.is_connected)
         async with asyncio.timeout(PATIENCE):
             await running.service.stop()
+
+
+async def test_callers_of_a_service_that_stops_are_not_told_that_they_may_not_call_it(
+    nats_server: NatsServer,
+) -> None:
+    """Who calls a service while it stops gets an answer, or hears that no service answers."""
+
+    async def call(key: str) -> None:
+        try:
+            while True:
+                await store.kv("trivia").get(key)
+        except Unavailable:
+            return
+
+    async with serving(nats_server.url) as running, holdfast.open(nats_server.url) as store:
+        await store.kv("trivia").set("k", 1)
+        callers = [asyncio.create_task(call(f"k{number}")) for number in range(20)]
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE):
+            await running.service.stop()
+            await asyncio.gather(*callers)
 
 
 async def test_another_instance_takes_over(nats_server: NatsServer) -> None:

@@ -521,10 +521,15 @@ def user_of(message: Message) -> str:
 async def _drain(subscriptions: Mapping[Connection, list[Subscription]]) -> set[Connection]:
     """Unsubscribe and read the requests already sent; in a flood, as many as the grace period allows.
 
+    What was subscribed to last goes first: the subject at which callers ask whether a service runs. One who is
+    told that it does takes a request that nobody hears for one that the server does not let it send.
+
     Returns:
         The connections on which more requests have been sent than could be read.
     """
-    drains = {asyncio.create_task(_drained(some)): client for client, some in subscriptions.items()}
+    drains = {
+        asyncio.create_task(client.drain(*reversed(some))): client for client, some in subscriptions.items()
+    }
     _, late = await asyncio.wait(drains, timeout=GRACE) if drains else ((), ())
     for task in late:
         task.cancel()
@@ -537,12 +542,6 @@ async def _drain(subscriptions: Mapping[Connection, list[Subscription]]) -> set[
     for subscription in (one for some in subscriptions.values() for one in some):
         subscription.cancel()
     return {drains[task] for task in late}
-
-
-async def _drained(subscriptions: Iterable[Subscription]) -> None:
-    """Drain the subscriptions of one connection."""
-    for subscription in subscriptions:
-        await subscription.drain()
 
 
 async def _flush(clients: Iterable[Connection]) -> None:
