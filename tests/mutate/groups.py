@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, QuotaExceeded
-from holdfast.pipeline import batcher, executor, watch
+from holdfast.handles import table_answers
+from holdfast.pipeline import batcher, executor, pipeline
 from holdfast.pipeline.batcher import Batcher, PendingCommand, _Lane
 from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.watch import Bell
@@ -160,7 +161,8 @@ def a_watch_skips_what_did_not_fit(patch: Patches) -> None:
         found = await records_after(*given, **fields)
         return msgspec.structs.replace(found, next=found.head)
 
-    patch.wrap(watch, "records_after", wrong)
+    for module in (pipeline, table_answers):
+        patch.wrap(module, "records_after", wrong)
 
 
 @bug("tests/unit/test_watch.py")

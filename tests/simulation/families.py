@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Documents(Subject):
     """What is deleted can be restored once, as it was, for as long as the trash keeps it; all is audited."""
 
-    share = 0.03
+    share = 0.05
     keys = ("semantic/acme/web", "semantic/acme/short")
 
     def __init__(self, run: Workload) -> None:
@@ -52,11 +52,12 @@ class Documents(Subject):
         self._verdicts: dict[str, Any] = {}
 
     async def act(self, lane: Lane) -> None:
-        """Set, delete and restore an entry that only this lane knows."""
+        """Set, delete and restore entries that only this lane knows."""
         chance = lane.chance
-        key = f"{chance.getrandbits(32):08x}"
+        keys = [f"{chance.getrandbits(32):08x}" for _ in range(4)]
+        do = self._restored if chance.random() < 0.4 else self._forgotten
         try:
-            await (self._restored if chance.random() < 0.7 else self._forgotten)(lane, key)
+            await asyncio.gather(*(do(lane, key) for key in keys))
         except HoldfastError:
             await asyncio.sleep(0.1)
 
@@ -84,7 +85,7 @@ class Documents(Subject):
         await kv.set(key, key)
         await kv.delete(key)
         deleted = milliseconds((await kv.set("time", 0)).updated_at)
-        await asyncio.sleep(lane.chance.choice((1.0, 1.3)) + self.run.skew / 1000)
+        await asyncio.sleep(lane.chance.choice((1.0, 1.05, 1.3)) + self.run.skew / 1000)
         now = milliseconds((await kv.set("time", 0)).updated_at)
         try:
             await kv.restore(key)
@@ -134,6 +135,10 @@ class Policies(Subject):
 
     async def act(self, lane: Lane) -> None:
         """Change the policy, and write meanwhile and right after."""
+        for _ in range(5):
+            await self._turn(lane)
+
+    async def _turn(self, lane: Lane) -> None:
         if lane.client:
             await asyncio.gather(*(self._write(lane, number) for number in range(3)))
             return
@@ -565,7 +570,7 @@ class Logs(Subject):
 
     async def act(self, lane: Lane) -> None:
         """Append items, delete some, and write entries where the next ones would be."""
-        for _ in range(lane.chance.randint(2, 6)):
+        for _ in range(lane.chance.randint(6, 14)):
             await self._act(lane.store.kv("logs"), lane.chance)
 
     async def _act(self, kv: KV, chance: Random) -> None:

@@ -31,9 +31,9 @@ COMMON: Final = (
     *("kill", "power cut", "cut while writing", "cut while writing", "kill in a turn", "stop"),
     *("pause", "pause client", "pause server", "reset", "reset all", "server", "partition", "one way"),
     *("lost messages", "clock jump", "full disk", "slow disk", "write error", "sync error", "kill client"),
-    *("slow link", "kill at a sync", "cut in a message"),
+    *("slow link", "kill at a sync", "cut in a message", "pause while writing"),
 )
-SCHEMAS: Final = ("older schema", "newer schema")
+ALONE: Final = ("older schema", "newer schema", "shut down")
 CLUSTER: Final = (
     *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
     *("stored without an answer", "skipped messages"),
@@ -170,6 +170,27 @@ class Nemesis:
             self._world.fault(strike.kind, machine.name)
             self._world.soon(machine, machine.stopping)
 
+    async def _shut_down(self, strike: Strike) -> None:
+        """Stop the service, switch its machine off and on again, and start the service."""
+        machine, stopped = strike.service, self._target.stopped
+        await self._stop(strike)
+        for _ in range(50):
+            await asyncio.sleep(0.02)
+            if self._target.stopped > stopped or not machine.up:
+                break
+        if self._target.stopped > stopped and not machine.up:
+            self._world.fault(strike.kind, machine.name)
+            self._world.disk.lose_power(machine.host.number)
+            self._world.after_power_cut(machine.host)
+            self._world.switch_on(machine.host)
+
+    async def _pause_while_writing(self, strike: Strike) -> None:
+        """Let the process stand still between two statements of a transaction."""
+        machine, chance = strike.service, strike.chance
+        machine.halt = (chance.randint(1, 12), chance.choice((0.5, 2.2, 2.5, 7.0)))
+        await asyncio.sleep(strike.back + 0.2)
+        machine.halt = None
+
     async def _pause(self, strike: Strike) -> None:
         machines = {
             "pause": strike.service,
@@ -250,9 +271,16 @@ class Nemesis:
         target, chance = self._target, strike.chance
         machine = chance.choice([*target.services, *target.clients])
         seconds = chance.choice(target.jumps)
+        off = target.jumps_stay and machine in target.services and chance.random() < 0.4
+        if off:  # such as a machine whose battery is empty
+            self._world.crash(machine, power=True)
         self._world.fault(strike.kind, machine.name, f"{seconds} s")
         self._world.jumps.append(self._world.now)
         machine.host.wall_offset += seconds
+        if off:
+            await asyncio.sleep(strike.back)
+            target.start(machine)
+            return
         await asyncio.sleep(chance.uniform(0.1, 1.5))
         if chance.random() < 0.5 or not target.jumps_stay:
             machine.host.wall_offset -= seconds
@@ -370,6 +398,8 @@ _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "slow link": Nemesis._slow_link,
     "cut in a message": Nemesis._cut_in_a_message,
     "kill at a sync": Nemesis._kill_at_sync,
+    "pause while writing": Nemesis._pause_while_writing,
+    "shut down": Nemesis._shut_down,
     "stored without an answer": Nemesis._store_without_answer,
     "skipped messages": Nemesis._skip,
     "older schema": Nemesis._older_schema,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,10 @@ LARGE: Final = ((40, 100), (150, 100), (400, 60), (110, 1_000))
 """How many other keys a large set_many writes, and the bytes of each. The last two are executed alone."""
 CLOCKS_DIFFER: Final = 500
 """By how many milliseconds clocks that nobody has set may be wrong."""
+REPLAY: Final = 20.0
+"""The seconds in which a watch has to show a journal from its beginning."""
+AHEAD: Final = 2_100
+"""By how many milliseconds a store may start ahead after its machine was switched off."""
 SLACK: Final = 100_000_000
 """By how many nanoseconds a deadline may be overrun: the clocks of client and service differ a little."""
 
@@ -70,7 +75,8 @@ class Registers(Subject):
         self._open: dict[str, Operation] = {}
         self.history: list[Operation] = []
         self.watches: list[Watch] = []
-        self.seen = [self.history, self.watches]
+        self._replays: list[Watch] = []
+        self.seen = [self.history, self.watches, self._replays]
 
     def died(self, client: str) -> None:
         """What a client had called without an answer may take effect until its deadline, or never."""
@@ -186,6 +192,8 @@ class Registers(Subject):
             deadline = self.run.now() + int(TIMEOUT * 1e9)
             return {"outcome": "unknown", "code": error.code, "deadline": deadline}
         except HoldfastError as error:
+            if isinstance(error, Refused):
+                self.wrong("refused", f"nothing is wrong with {operation}: {error.code} {error.message}", key)
             return {"outcome": "refused", "code": error.code}
 
     # Watches
@@ -216,6 +224,21 @@ class Registers(Subject):
         )
 
     # The end
+
+    async def replay(self, store: Store) -> None:
+        """Watch both namespaces from the beginning."""
+        self._replays.clear()
+        for namespace in ("alpha", "beta"):
+            watch, count = Watch(namespace, -1, 0), len(self.run.kept[f"kv/{namespace}"].changes)
+            self._replays.append(watch)
+            if not count:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPLAY):
+                    async for change in store.kv(namespace).watch(since=0):
+                        watch.changes.append((change.version, change.op, change.key))
+                        if len(watch.changes) == count:
+                            break
 
     async def last_look(self, store: Store) -> None:
         """Read every register."""
@@ -252,6 +275,10 @@ class Registers(Subject):
             whole = [(one.version, one.op, one.key) for one in self.run.kept[f"kv/{watch.namespace}"].changes]
             if watch.life != self.run.machines[watch.client].life:
                 whole = whole[: len(watch.changes)]
+            if watch.changes != whole:
+                yield _difference(watch, whole)
+        for watch in self._replays:
+            whole = [(one.version, one.op, one.key) for one in self.run.kept[f"kv/{watch.namespace}"].changes]
             if watch.changes != whole:
                 yield _difference(watch, whole)
 
@@ -368,9 +395,10 @@ class Batches(Subject):
 
     def _drawn(self, chance: Random, request_id: str, own: str) -> Batch:
         keys = [own, *chance.sample(["a", "b", "c", "d"], chance.randint(2, 3))]
-        if chance.random() < 0.25:
-            keys += [f"fill:{number}" for number in range(chance.choice((120, 250, 420)))]
-        return Batch(request_id, keys, poisoned=chance.random() < 0.3)
+        large = chance.random() < 0.3
+        if large:
+            keys += [f"fill:{number}" for number in range(chance.choice((120, 120, 250, 420)))]
+        return Batch(request_id, keys, poisoned=chance.random() < (0.6 if large else 0.2))
 
     async def last_look(self, store: Store) -> None:
         """Read the sum."""
@@ -420,7 +448,7 @@ class Clocked(msgspec.Struct):
 class Deadlines(Subject):
     """An entry is there until its deadline and then gone, and the store's time never goes back."""
 
-    share = 0.025
+    share = 0.05
     keys = ("kv/deadlines",)
 
     def __init__(self, run: Workload) -> None:
@@ -500,10 +528,11 @@ class Deadlines(Subject):
                 yield Finding("time", text)
 
     def _judged(self, one: Clocked) -> Iterator[Finding]:
-        """While no clock has been set and no power has failed, the store's time is that of the clocks."""
-        if one.end > 1e9 * min((*self.run.world.jumps, *self.run.world.power_cuts), default=math.inf):
+        """While no clock has been set, the store's time is that of the clocks, or ahead after a power cut."""
+        if one.end > 1e9 * min(self.run.world.jumps, default=math.inf):
             return
-        ahead = one.at - (1000 * EPOCH + one.end / 1e6)
+        cuts = sum(1e9 * cut < one.end for cut in self.run.world.power_cuts)
+        ahead = one.at - (1000 * EPOCH + one.end / 1e6) - AHEAD * cuts
         behind = 1000 * EPOCH + one.call / 1e6 - one.at
         if max(ahead, behind) > CLOCKS_DIFFER + self.run.skew:
             yield Finding(
@@ -549,7 +578,11 @@ class Fences(Subject):
         self.seen = [self._tokens, self._writes]
 
     async def act(self, lane: Lane) -> None:
-        """Get a token, and write with it a few times."""
+        """Get tokens, and write with each of them a few times."""
+        for _ in range(lane.chance.randint(1, 4)):
+            await self._hold(lane)
+
+    async def _hold(self, lane: Lane) -> None:
         kv, chance = lane.store.kv("fences"), lane.chance
         asked = Token(self.run.now())
         self._tokens.append(asked)
@@ -607,68 +640,79 @@ class Fences(Subject):
 
 
 class Crowds(Subject):
-    """Of a crowd that expires every entry is recorded once, audited and in the trash as policies say."""
+    """Of a crowd that expires every entry is recorded once, audited and in the trash as policies say.
 
-    share = 0.02
-    keys = ("kv/crowd",)
+    Each client has a namespace with a policy of its own.
+    """
+
+    share = 0.03
+    POLICIES: Final[tuple[dict[str, Any], ...]] = ({"audit": True}, {"trash": True}, {})
 
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
-        chance = Random(f"crowds {run.world.seed}")
-        self._policy: dict[str, Any] = chance.choice(({}, {"audit": True}, {"trash": True}))
-        self._set = not self._policy
+        self.keys = tuple(f"kv/crowd{client}" for client in range(len(run.machines)))
+        self._set: set[str] = set()
+        """The namespaces that have got their policy."""
         self._audited: dict[int, str] = {}
         self._verdict: Any = None
         self._trash: set[str] = set()
 
     async def act(self, lane: Lane) -> None:
-        """Set many entries that expire together."""
-        chance = lane.chance
+        """Set many entries that expire together, and some of them again at about the time of a sweep."""
+        chance, name = lane.chance, f"crowd{lane.client}"
+        kv = lane.store.kv(name)
         try:
-            if not self._set:
-                await lane.store.set_policy("kv/crowd", self._policy)
-                self._set = True
-            crowd = f"{chance.getrandbits(32):08x}"
-            items = [
-                {"key": f"{crowd}:{number:03}", "value": number, "ttl": 1}
-                for number in range(chance.choice((5, 30, 300)))
-            ]
+            if name not in self._set:
+                await lane.store.set_policy(f"kv/{name}", self.POLICIES[lane.client])
+                self._set.add(name)
+            crowd, count = f"{chance.getrandbits(32):08x}", chance.choice((5, 80, 300))
             self.calls += 1
-            await lane.store.kv("crowd").set_many(items)
-            await asyncio.sleep(chance.choice((0.0, 1.2)))
-            await lane.store.kv("crowd").set(f"{crowd}:000", "again", ttl=1)
+            await kv.set_many(
+                [{"key": f"{crowd}:{number:03}", "value": number, "ttl": 1} for number in range(count)]
+            )
+            if chance.random() < 0.3:
+                return
+            await asyncio.sleep(chance.uniform(0.8, 1.1))
+            for _ in range(chance.randint(5, 30)):
+                keys = [f"{crowd}:{chance.randrange(count):03}" for _ in range(6)]
+                await asyncio.gather(*(kv.set(key, "again", ttl=1) for key in keys))
+                await asyncio.sleep(chance.uniform(0, 0.04))
         except HoldfastError:
             await asyncio.sleep(0.2)
 
     async def last_look(self, store: Store) -> None:
         """Read audit and trash."""
-        if self._policy.get("audit") and self._set:
-            self._audited = await audited(store, "kv/crowd")
-            self._verdict = await store.audit("kv/crowd").verify()
-        if self._policy.get("trash") and self._set:
-            self._trash = await trashed(store, "kv/crowd")
+        if "crowd0" in self._set:
+            self._audited = await audited(store, "kv/crowd0")
+            self._verdict = await store.audit("kv/crowd0").verify()
+        if "crowd1" in self._set:
+            self._trash = await trashed(store, "kv/crowd1")
 
     def findings(self) -> Iterator[Finding]:
         """An expiry that is missing, there twice, not audited, or not in the trash."""
-        changes = self.run.kept["kv/crowd"].changes
-        live: dict[str, int] = {}
-        for change in changes:
-            if change.op == "expired" and live.pop(change.key, None) != change.expired_version:
-                yield Finding("expiry", f"expired though it was not there: {change}", (change.key,))
-            elif change.op == "set":
-                live[change.key] = change.version
-        if live:
-            yield Finding("expiry", f"the expiry of {len(live)} entries was not noticed", tuple(live)[:1])
-        if self._policy.get("audit") and self._set:
+        for name in self.keys:
+            live: dict[str, int] = {}
+            for change in self.run.kept[name].changes:
+                if change.op == "expired" and live.pop(change.key, None) != change.expired_version:
+                    yield Finding("expiry", f"expired though it was not there: {change}", (change.key,))
+                elif change.op == "set":
+                    live[change.key] = change.version
+            if live:
+                text = f"the expiry of {len(live)} entries was not noticed"
+                yield Finding("expiry", text, tuple(live)[:1])
+        if self._verdict is not None:
+            changes = self.run.kept["kv/crowd0"].changes
             missing = [one for one in changes if self._audited.get(one.version) != one.key]
             if missing:
                 yield Finding("audit", f"{len(missing)} changes are not audited: {missing[0]}")
             if not self._verdict.whole:
                 yield Finding("audit", f"the audit is broken: {self._verdict}")
-        gone = {one.key for one in changes if one.op == "expired"} - set(self.run.kept["kv/crowd"].listed)
-        if self._policy.get("trash") and self._set and gone - self._trash:
-            key = min(gone - self._trash)
-            yield Finding("trash", f"{key} has expired and is not in the trash", (key,))
+        if "crowd1" in self._set:
+            kept = self.run.kept["kv/crowd1"]
+            gone = {one.key for one in kept.changes if one.op == "expired"} - set(kept.listed)
+            if gone - self._trash:
+                key = min(gone - self._trash)
+                yield Finding("trash", f"{key} has expired and is not in the trash", (key,))
 
 
 async def audited(store: Store, namespace: str) -> dict[int, str]:
@@ -715,7 +759,7 @@ class Quotas(Subject):
             if self._known.get(name) != (lane.life, True):
                 await asyncio.sleep(2 * TIMEOUT + 1.2)
                 self._known[name] = (lane.life, True)
-            for _ in range(2):
+            for _ in range(4):
                 round_ = f"{chance.getrandbits(32):08x}"
                 count = chance.choice((4, self.QUOTA, self.QUOTA + 3))
                 items = [
@@ -746,7 +790,7 @@ class Quotas(Subject):
             entry = await store.kv("deadlines").set("quota time", 0)
             if milliseconds(entry.updated_at) > at:
                 return
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.05)
 
     def findings(self) -> Iterator[Finding]:
         """An entry that was written twice though it was sent once."""
@@ -827,23 +871,26 @@ class Order(Subject):
     share = 0.05
     keys = ("kv/order",)
     only_alone = True
+    READS: Final = ("get", "get_many", "list", "history", "history", "list")
 
     async def act(self, lane: Lane) -> None:
         """Send reads and writes of one key at once."""
         kv, chance = lane.store.kv("order"), lane.chance
         key = f"{chance.getrandbits(32):08x}"
-        before, after = chance.sample(["get", "get_many", "list", "history", "get"], 2)
-        self.calls += 3
+        before, after = (chance.choices(self.READS, k=chance.randint(1, 3)) for _ in range(2))
+        self.calls += 1 + len(before) + len(after)
         wires = set(lane.machine.wires)
-        early, written, late = await asyncio.gather(
-            self._read(kv, before, key), kv.set(key, 1), self._read(kv, after, key), return_exceptions=True
-        )
+        reads = [self._read(kv, verb, key) for verb in before]
+        write = kv.set(key, 1)
+        behind = [self._read(kv, verb, key) for verb in after]
+        answers = await asyncio.gather(*reads, write, *behind, return_exceptions=True)
+        early, written, late = answers[: len(reads)], answers[len(reads)], answers[len(reads) + 1 :]
         # A read whose connection is lost is sent again over the next one.
-        if isinstance(early, bool) and early and wires == set(lane.machine.wires):
-            self.wrong("order", f"a {before} shows what was set after it", key)
-        if isinstance(late, bool) and not late and not isinstance(written, BaseException):
-            self.wrong("order", f"a {after} does not show what was set before it", key)
-        for one in (early, written, late):
+        if True in early and wires == set(lane.machine.wires):
+            self.wrong("order", f"one of {before} shows what was set after it", key)
+        if False in late and not isinstance(written, BaseException):
+            self.wrong("order", f"one of {after} does not show what was set before it", key)
+        for one in answers:
             if isinstance(one, BaseException) and not isinstance(one, HoldfastError):
                 raise one
             if isinstance(one, Refused):
@@ -876,9 +923,17 @@ class Bursts(Subject):
         self.seen = [self._added]
 
     async def act(self, lane: Lane) -> None:
-        """Add to a counter before, with and after large calls, without waiting."""
+        """Add to a counter before, with and after large calls, and change an entry in all ways, without waiting."""
         kv, chance = lane.store.kv("bursts"), lane.chance
         calls = [self._call(kv.incr("sum"), adds=True) for _ in range(chance.randint(2, 6))]
+        for _ in range(chance.randint(2, 8)):
+            draw = chance.random()
+            if draw < 0.5:
+                calls.append(self._call(kv.incr("mixed"), adds=False))
+            elif draw < 0.8:
+                calls.append(self._call(kv.set("mixed", 1), adds=False))
+            else:
+                calls.append(self._call(kv.delete("mixed"), adds=False))
         for _ in range(chance.randint(1, 2)):
             count, size = chance.choice(LARGE)
             fill = [{"key": f"fill:{number}", "value": "x" * size} for number in range(count)]
@@ -897,8 +952,10 @@ class Bursts(Subject):
             await call
         except OutcomeUnknown:
             return
-        except HoldfastError:
+        except HoldfastError as error:
             self._added[place] = "refused"
+            if isinstance(error, Refused):
+                self.wrong("burst", f"{error.code} {error.message}")
         else:
             self._added[place] = "ok" if adds else ""
 
@@ -912,6 +969,168 @@ class Bursts(Subject):
         sure, perhaps = self._added.count("ok"), self._added.count("perhaps")
         if not sure <= self._sum <= sure + perhaps:
             yield Finding("burst", f"{sure} increments, and perhaps {perhaps} more, made {self._sum}")
+
+
+class Shown(msgspec.Struct):
+    """A number that a counter has shown, to a reader or to one who added."""
+
+    key: str
+    call: int
+    end: int
+    value: int
+    added: bool
+
+
+class Tallies(Subject):
+    """A counter that all add to gives no number twice, and nobody sees less than was shown before."""
+
+    lanes = 2
+    share = 0.06
+    keys = ("kv/tallies",)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._added: dict[str, list[str]] = {"one": [], "two": []}
+        """What became of each addition."""
+        self._shown: list[Shown] = []
+        self._end: dict[str, int] = {}
+        self.seen = [self._added, self._shown]
+
+    async def act(self, lane: Lane) -> None:
+        """Add and read in turn, as fast as possible."""
+        kv, chance = lane.store.kv("tallies"), lane.chance
+        key = chance.choice(("one", "two"))
+        for _ in range(chance.randint(4, 12)):
+            call, adds = self.run.now(), chance.random() < 0.4
+            self.calls += 1
+            try:
+                value = await (self._add(kv, chance, key) if adds else self._read(kv, chance, key))
+            except HoldfastError as error:
+                if isinstance(error, Refused):
+                    self.wrong("tally", f"{error.code} {error.message}", key)
+                await asyncio.sleep(chance.choice((0.02, 0.2)))
+            else:
+                self._shown.append(Shown(key, call, self.run.now(), value, adds))
+            if chance.random() < 0.1:
+                await asyncio.sleep(chance.uniform(0.2, 1.5))
+
+    async def _add(self, kv: KV, chance: Random, key: str) -> int:
+        place = len(self._added[key])
+        self._added[key].append("perhaps")
+        request_id = f"n{chance.getrandbits(48)}" if chance.random() < 0.5 else None
+        try:
+            value: int = (await kv.incr(key, request_id=request_id)).value
+        except OutcomeUnknown:
+            raise
+        except HoldfastError:
+            self._added[key][place] = "refused"
+            raise
+        self._added[key][place] = "ok"
+        return value
+
+    async def _read(self, kv: KV, chance: Random, key: str) -> int:
+        draw = chance.random()
+        if draw < 0.6:
+            entry = await kv.get(key)
+        elif draw < 0.8:
+            [one] = await kv.get_many([key])
+            if isinstance(one, HoldfastError):
+                raise one
+            entry = one
+        else:
+            page = await kv.list(key, values=True)
+            entry = next(iter(page.entries or ()), None)
+        return 0 if entry is None else entry.value
+
+    async def last_look(self, store: Store) -> None:
+        """Read the counters."""
+        for key in self._added:
+            entry = await store.kv("tallies").get(key)
+            self._end[key] = 0 if entry is None else entry.value
+
+    def findings(self) -> Iterator[Finding]:
+        """A number twice, one that is less than what was shown before, additions that were lost."""
+        for key, added in self._added.items():
+            shown = [one for one in self._shown if one.key == key]
+            numbers = [one.value for one in shown if one.added]
+            if len(numbers) != len(set(numbers)):
+                yield Finding("tally", f"{key} gave a number twice", (key,))
+            by_end, place, latest = sorted(shown, key=lambda one: one.end), 0, 0
+            for one in sorted(shown, key=lambda one: one.call):
+                while place < len(by_end) and by_end[place].end < one.call:
+                    latest = max(latest, by_end[place].value)
+                    place += 1
+                if one.value < latest + one.added:
+                    yield Finding("tally", f"{latest} was shown before {one}", (key,))
+                    break
+            sure, perhaps = added.count("ok"), added.count("perhaps")
+            if not sure <= self._end[key] <= sure + perhaps:
+                yield Finding("tally", f"{sure} additions, and perhaps {perhaps}, made {self._end[key]}", (key,))
+
+
+class Baton(Subject):
+    """Who alone may write an entry, and knows it from the one before, finds it so and can replace it."""
+
+    share = 0.06
+    keys = ("kv/baton",)
+
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._holder: tuple[str, int] | None = None
+        """The client that may write now, and its life."""
+        self._known: Own | None = None
+
+    def died(self, client: str) -> None:
+        """A client that died while it held the baton may have sent something."""
+        if self._holder is not None and self._holder[0] == client:
+            self._holder = self._known = None
+
+    async def act(self, lane: Lane) -> None:
+        """Take the baton, look at the entry or replace it, and pass the baton on."""
+        while self._holder is not None:
+            await asyncio.sleep(0.01)
+        self._holder = lane.machine.name, lane.life
+        try:
+            await self._hold(lane)
+        except HoldfastError:
+            self._known = None
+            await asyncio.sleep(0.1)
+        self._holder = None
+
+    async def _hold(self, lane: Lane) -> None:
+        kv, chance = lane.store.kv("baton"), lane.chance
+        if self._known is None:
+            await asyncio.sleep(2 * TIMEOUT)  # what was sent before is not executed any more
+            self._keep(await kv.get("baton"))
+        known = self._known
+        assert known is not None
+        draw = chance.random()
+        if draw < 0.3:
+            await self._look(await kv.get("baton"), known)
+        elif draw < 0.5:
+            try:
+                await kv.set("baton", "", expected_version=known.version + 1)
+            except VersionConflict as conflict:
+                await self._look(conflict.current, known)
+            else:
+                self.wrong("baton", f"replaced although its version is {known.version}", "baton")
+        for _ in range(chance.choice((1, 1, 2, 5, 12))):
+            known, self._known = self._known or known, None
+            value = f"{chance.getrandbits(48):012x}"
+            self.calls += 1
+            try:
+                self._keep(await kv.set("baton", value, expected_version=known.version))
+            except VersionConflict as conflict:
+                self.wrong("baton", f"nobody else has replaced version {known.version}: {conflict}", "baton")
+
+    def _keep(self, entry: Entry | None) -> None:
+        self._known = Own(0) if entry is None else Own(0, entry.value, entry.version)
+
+    async def _look(self, entry: Entry | None, known: Own) -> None:
+        self.calls += 1
+        shown = (None, 0) if entry is None else (entry.value, entry.version)
+        if shown != (known.value, known.version):
+            self.wrong("baton", f"version {known.version} was written, {shown[1]} is shown", "baton")
 
 
 class Own(msgspec.Struct):
@@ -936,54 +1155,54 @@ class Sizes(Subject):
     async def act(self, lane: Lane) -> None:
         """Write values of different sizes and read them, or make a namespace over its quota smaller."""
         kv, chance = lane.store.kv(f"sizes{lane.client}"), lane.chance
+        keys = [f"{lane.name} {number}" for number in range(4)]
         try:
-            if self._own.get(lane.name) is None or self._own[lane.name].life != lane.life:
+            if any(key not in self._own or self._own[key].life != lane.life for key in keys):
                 await asyncio.sleep(2 * TIMEOUT)  # what was sent before is not executed any more
-                entry = await kv.get(lane.name)
-                self._keep(lane, entry)
-            for _ in range(chance.randint(2, 6)):
-                draw = chance.random()
+                for key in keys:
+                    self._keep(lane, key, await kv.get(key))
+            for _ in range(chance.randint(6, 20)):
+                draw, key = chance.random(), chance.choice(keys)
                 self.calls += 1
                 if draw < 0.4:
-                    await self._write(kv, lane, "x" * chance.choice(self.SIZES))
-                elif draw < 0.5:
-                    await self._write(kv, lane, None)
-                elif draw < 0.8:
-                    await self._read(kv, lane, alone=draw < 0.65)
+                    await self._write(kv, lane, key, "x" * chance.choice(self.SIZES))
+                elif draw < 0.55:
+                    await self._write(kv, lane, key, None)
+                    await self._read(kv, key, alone=True)
+                elif draw < 0.9:
+                    await self._read(kv, key, alone=draw < 0.7)
                 else:
                     await self._shrink(lane)
         except HoldfastError:
             await asyncio.sleep(0.2)
 
-    def _keep(self, lane: Lane, entry: Entry | None) -> None:
-        self._own[lane.name] = Own(lane.life) if entry is None else Own(lane.life, entry.value, entry.version)
+    def _keep(self, lane: Lane, key: str, entry: Entry | None) -> None:
+        self._own[key] = Own(lane.life) if entry is None else Own(lane.life, entry.value, entry.version)
 
-    async def _write(self, kv: KV, lane: Lane, value: str | None) -> None:
+    async def _write(self, kv: KV, lane: Lane, key: str, value: str | None) -> None:
         """Replace or delete the value; what is not certain is forgotten."""
-        known = self._own.pop(lane.name)
+        known = self._own.pop(key)
         try:
             if value is not None:
-                self._keep(lane, await kv.set(lane.name, value, expected_version=known.version))
+                self._keep(lane, key, await kv.set(key, value, expected_version=known.version))
             else:
-                if await kv.delete(lane.name) != (known.value is not None):
-                    self.wrong("size", f"a delete did not know {known.version}", lane.name)
-                self._keep(lane, None)
+                if await kv.delete(key) != (known.value is not None):
+                    self.wrong("size", f"a delete did not know {known.version}", key)
+                self._keep(lane, key, None)
         except VersionConflict as conflict:
             if conflict.reason is None:
-                self.wrong(
-                    "size", f"only this lane writes it: version {known.version}: {conflict}", lane.name
-                )
+                self.wrong("size", f"only this lane writes it: version {known.version}: {conflict}", key)
 
-    async def _read(self, kv: KV, lane: Lane, *, alone: bool) -> None:
-        known = self._own.get(lane.name)
+    async def _read(self, kv: KV, key: str, *, alone: bool) -> None:
+        known = self._own.get(key)
         if known is None:
             return
-        entry = await kv.get(lane.name) if alone else (await kv.get_many([lane.name, "?"]))[0]
+        entry = await kv.get(key) if alone else (await kv.get_many([key, "?"]))[0]
         if isinstance(entry, HoldfastError):
             raise entry
         shown = (None, 0) if entry is None else (entry.value, entry.version)
         if shown != (known.value, known.version):
-            self.wrong("size", f"version {known.version} was written, {shown[1]} is shown", lane.name)
+            self.wrong("size", f"version {known.version} was written, {shown[1]} is shown", key)
 
     async def _shrink(self, lane: Lane) -> None:
         name = f"full{lane.client}"
@@ -998,6 +1217,6 @@ class Sizes(Subject):
 
 
 KEYS: Final[tuple[type[Subject], ...]] = (
-    *(Registers, Batches, Bursts, Deadlines, Fences, Crowds, Quotas, Lists, Order, Sizes),
+    *(Registers, Tallies, Baton, Batches, Bursts, Deadlines, Fences, Crowds, Quotas, Lists, Order, Sizes),
 )
 """The subjects about keys."""

@@ -24,7 +24,7 @@ from tests.simulation.world import Note, World
 LONGEST: Final = 150.0
 """The virtual seconds after which a run that has not ended is broken off."""
 NUMBERS: Final = ("ops", "clients", "keys", "subjects")
-PLAN: Final = f"faults=1,2 {' '.join(f'{name}=N' for name in NUMBERS)}"
+PLAN: Final = f"faults=1,2 {' '.join(f'{name}=N' for name in NUMBERS)} only=fences,logs"
 """How a plan is written."""
 TARGETS: Final[dict[str, type[Target]]] = {"sqlite": Target, "processes": Processes, "cluster": Cluster}
 
@@ -35,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         faults: The numbers of the faults; None for all.
         ops: The number of operations; None for the usual number. So are `clients`, `keys` and `subjects`.
+        only: The subjects beside the registers; None for those that the seed has chosen.
     """
 
     faults: tuple[int, ...] | None = None
@@ -42,12 +43,15 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     clients: int | None = None
     keys: int | None = None
     subjects: int | None = None
+    only: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         words = []
         for name, value in msgspec.structs.asdict(self).items():
             if name == "faults" and value is not None:
                 words.append(f"faults={','.join(map(str, value)) or 'none'}")
+            elif name == "only" and value is not None:
+                words.append(f"only={','.join(value)}")
             elif value is not None:
                 words.append(f"{name}={value}")
         return " ".join(words)
@@ -60,6 +64,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
             name, _, value = word.partition("=")
             if name == "faults":
                 fields[name] = () if value == "none" else tuple(map(int, value.split(",")))
+            elif name == "only":
+                fields[name] = tuple(value.split(","))
             elif name in NUMBERS:
                 fields[name] = int(value)
             else:
@@ -68,8 +74,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def limits(self, usual: Limits) -> Limits:
         """How much the clients do."""
-        numbers = {name: getattr(self, name) for name in NUMBERS}
-        return usual._replace(**{name: value for name, value in numbers.items() if value is not None})
+        fields = {name: getattr(self, name) for name in (*NUMBERS, "only")}
+        return usual._replace(**{name: value for name, value in fields.items() if value is not None})
 
 
 class Result(msgspec.Struct):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CHANGED: Final = "SELECT count(*), coalesce(sum(revision), 0) FROM holdfast_namespaces"
 """What every write to a store changes."""
 CLIENTS: Final = 3
-CACHES: Final = (33_554_432, 33_554_432, 0, 5_000, 16_000)
+CACHES: Final = (33_554_432, 33_554_432, 0, 0, 5_000, 16_000)
 """How large the cache of rows is. Small ones drop and refuse rows all the time."""
 DRIFT: Final = 200e-6
 """By how much the clock of a machine may be too fast or too slow."""
@@ -58,7 +58,7 @@ class Target:
         broken: What was found to be wrong with the service itself.
     """
 
-    kinds: tuple[str, ...] = (*faults.COMMON, *faults.SCHEMAS)
+    kinds: tuple[str, ...] = (*faults.COMMON, *faults.ALONE)
     jumps: tuple[float, ...] = (-3600, -5, 5, 3600)
     jumps_stay = True
     skew = 0
@@ -75,6 +75,8 @@ class Target:
         self.network = Network(world)
         self.broken: list[Finding] = []
         self.starts = 0
+        self.stopped = 0
+        """How often a service has stopped because it was told to."""
         self._cache_bytes = Random(f"cache {world.seed}").choice(CACHES)
         self._look_out_for_defects()
         peers: list[NatsServer] = []
@@ -180,6 +182,7 @@ class Target:
                 self.store_url(machine), nats=nats, folder=self.folder, cache_bytes=self._cache_bytes
             )
             self.world.note(machine.name, "has stopped")
+            self.stopped += machine.life == life
         except HoldfastError as error:
             self.world.note(machine.name, f"does not start: {error.code} {error.message}")
             if "corrupt" in error.message or isinstance(error, InternalError):
@@ -190,7 +193,7 @@ class Target:
         if machine.life == life:
             machine.life += 1
             machine.up = False
-            machine.stopping = machine.doom = machine.cut = machine.sync_cut = None
+            machine.stopping = machine.doom = machine.cut = machine.sync_cut = machine.halt = None
             self.world.after(self.world.outside, AGAIN, self.start, machine)
 
     @property

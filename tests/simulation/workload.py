@@ -45,6 +45,8 @@ class Limits(NamedTuple):
     keys: int = 8
     subjects: int = 99
     """How many beside the registers."""
+    only: tuple[str, ...] | None = None
+    """Which ones, if not those that the seed has chosen."""
 
 
 class Change(NamedTuple):
@@ -106,6 +108,8 @@ class Workload:
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
         kinds = [kind for kind in (*KEYS, *FAMILIES) if chance.random() < CHOSEN or kind is Registers]
+        if limits.only is not None:
+            kinds = [kind for kind in (*KEYS, *FAMILIES) if kind.__name__.lower() in ("registers", *limits.only)]
         embedded = any(url.startswith("sqlite:") for url in urls)
         kinds = [kind for kind in kinds if alone or not kind.only_alone]
         kinds = [kind for kind in kinds if embedded or not kind.only_embedded]
@@ -197,6 +201,7 @@ class Workload:
             self.kept[namespace] = kept = Kept()
             for look in (self._journal, self._list, self._recount):
                 await self.patiently(look, store, namespace, kept)
+        await self.patiently(self.registers.replay, store)
         while self.watches_waited < LATEST_WATCH and not self.registers.watched:
             await asyncio.sleep(0.1)
             self.watches_waited += 0.1

@@ -156,6 +156,7 @@ class Machine:
         doom: The callbacks after which the process dies.
         sync_cut: The syncs until the process dies, whether the power fails, and whether the last is done.
         cut: The accesses to the disk after which the process dies, and whether the power fails.
+        halt: The statements of its threads after which the process stands still, and for how many seconds.
         stopping: What a signal to stop calls.
         after_crash: Called after its process has died.
     """
@@ -172,6 +173,7 @@ class Machine:
         self.slow = 0.0
         self.doom: int | None = None
         self.cut: tuple[int, bool] | None = None
+        self.halt: tuple[int, float] | None = None
         self.sync_cut: tuple[int, bool, bool] | None = None
         self.locks: set[int] = set()
         self.wires: dict[int, Wire] = {}
@@ -317,10 +319,15 @@ class World(asyncio.AbstractEventLoop):
                     self._kill(one)
             self.disk.lose_power(machine.host.number)
             self.after_power_cut(machine.host)
-            machine.host.boots += 1
-            machine.host.switched_on = self.now - 1.0
+            self.switch_on(machine.host)
         else:
             self._kill(machine)
+
+    def switch_on(self, host: Host) -> None:
+        """Let the ticks of a machine begin anew, anywhere."""
+        host.boots += 1
+        chance = Random(f"boot {self.seed} {host.number} {host.boots}")
+        host.switched_on = self.now - chance.choice((1.0, 10_000.0))
 
     def _kill(self, machine: Machine) -> None:
         self._kept.append(list(machine.ready))
@@ -328,7 +335,7 @@ class World(asyncio.AbstractEventLoop):
         machine.life += 1
         machine.up = False
         machine.paused_until = 0.0
-        machine.doom = machine.cut = machine.sync_cut = machine.stopping = None
+        machine.doom = machine.cut = machine.sync_cut = machine.halt = machine.stopping = None
         self.disk.kill(machine.number)
         for file in sorted(machine.locks):
             os.close(file)
@@ -508,8 +515,20 @@ class World(asyncio.AbstractEventLoop):
         self._hub.switch()  # it never comes back
 
     def before_statement(self) -> None:
-        """A thread is about to execute a statement: others may run before."""
-        if current_thread() is not None and self.chance.random() < 0.3:
+        """A thread is about to execute a statement: others may run before, or its process may stand still."""
+        thread = current_thread()
+        if thread is None:
+            return
+        machine = thread.machine
+        if machine.halt is not None:
+            left, seconds = machine.halt
+            machine.halt = (left - 1, seconds)
+            if left <= 1:
+                machine.halt = None
+                self.fault("pause while writing", machine.name, f"{seconds} s")
+                self.pause(machine, seconds)
+                self.park(0.0)
+        if self.chance.random() < 0.3:
             self.park(self.chance.expovariate(1 / SLOW_STATEMENT))
 
     def _disk_delay(self, usual: float) -> float:
