@@ -317,6 +317,7 @@ class Hunted(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         gap: What is not simulated, or what a search without success has shown.
+        plan: What of the seeds was run, if not all.
     """
 
     bug: str
@@ -326,6 +327,7 @@ class Hunted(msgspec.Struct, omit_defaults=True):
     kind: str = ""
     gap: str = ""
     ops: int = 0
+    plan: str = ""
 
 
 class Hunt:
@@ -359,12 +361,13 @@ class Hunt:
                 finding = result.findings[0]
                 text = " ".join(finding.text.split())[:90]
                 print(f"{target:<8} after {tried:>3} seeds  {bug.name}: {finding.kind}: {text}", flush=True)
-                return Hunted(bug.name, target, tried, seed, kind=finding.kind, ops=ops)
+                return Hunted(bug.name, target, tried, seed, finding.kind, ops=ops, plan=str(self._plan))
             if tried >= NEVER and not reached:
                 break
         runs = "" if reached else ", its code never ran"
         print(f"{target:<8} not in {tried:>2} seeds  {bug.name}{runs}", flush=True)
-        return Hunted(bug.name, target, tried, gap="" if reached else "its code never ran", ops=ops)
+        gap = "" if reached else "its code never ran"
+        return Hunted(bug.name, target, tried, gap=gap, ops=ops, plan=str(self._plan))
 
     def _is_clean(self, job: Job) -> bool:
         place = (job.target, job.seed)

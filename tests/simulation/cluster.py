@@ -1,10 +1,14 @@
-"""Three services on a cluster: three NATS servers keep the log, and each service has its rows in a file."""
+"""Three nodes of a cluster: three NATS servers keep the log, and each node has its rows in a file.
+
+In half of the worlds two of the nodes are not services, but programs that open the cluster themselves.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation import faults
@@ -36,10 +40,25 @@ class Cluster(Target):
     skew = 1000
     paces = (0.2, 0.5, 1.2)
     nodes = nats = 3
+    alone = False
 
     def __init__(self, world: World, folder: str, limits: Limits) -> None:
+        self._embedded = 2 if Random(f"nodes {world.seed}").random() < 0.5 else 0
+        """How many of the clients are nodes themselves."""
+        self.nodes = 3 - self._embedded
         super().__init__(world, folder, limits)
         self._jetstream = JetStream(self.network, self.servers)
+
+    @property
+    def writers(self) -> list[Machine]:
+        """The machines that write to a disk."""
+        return [*self.services, *self.clients[: self._embedded]]
+
+    def client_url(self, number: int) -> str:
+        """What a client opens."""
+        if number < self._embedded:
+            return self.store_url(self.clients[number])
+        return super().client_url(number)
 
     def store_url(self, machine: Machine) -> str:
         """What a service serves."""
@@ -48,7 +67,7 @@ class Cluster(Target):
 
     def folders(self, host: Host) -> list[Path]:
         """Where a machine has its files. The audit's key is no one's: all nodes have got it."""
-        return [Path(self.folder, one.name) for one in self.services if one.host is host]
+        return [Path(self.folder, one.name) for one in self.writers if one.host is host]
 
     def step_down(self) -> None:
         """Let the leader of the log step down."""
@@ -71,7 +90,7 @@ class Cluster(Target):
     def compare(self) -> Iterator[Finding]:
         """Files of services that are at the same place of the log must have the same rows."""
         copies: dict[object, tuple[str, dict[str, list[str]]]] = {}
-        for machine in self.services:
+        for machine in self.writers:
             self.world.disk.here = machine.number
             try:
                 place, rows = _rows(Path(self.folder, machine.name, "shard-0.db"))

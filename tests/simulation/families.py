@@ -128,6 +128,7 @@ class Policies(Subject):
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
         self._toggles: list[Toggle] = []
+        self._sent = set[str]()
         self._writes: list[tuple[int, int, int]] = []
         self._audited: dict[int, str] = {}
         self._verdict: Any = None
@@ -145,12 +146,24 @@ class Policies(Subject):
         before = self._toggles[-1].audit if self._toggles else False
         toggle = Toggle(not before, self.run.now())
         self._toggles.append(toggle)
-        self.calls += 1
-        changing = lane.store.set_policy("kv/toggled", {"audit": toggle.audit})
+        self.calls += 3
+        kv, value = lane.store.kv("toggled"), f"{lane.chance.getrandbits(32):08x}"
+        self._sent.add(value)
+        policy = {"audit": toggle.audit, "trash": toggle.audit}
         try:
+            await kv.set("again", value)
             # The writes are sent right behind the change, so that they may share its group.
-            await asyncio.gather(changing, *(self._write(lane, number) for number in range(3)))
+            await asyncio.gather(
+                lane.store.set_policy("kv/toggled", policy),
+                kv.delete("again"),
+                *(self._write(lane, number) for number in range(3)),
+            )
             toggle.end = self.run.now()
+            if lane.chance.random() < 0.3:
+                with contextlib.suppress(KeyNotFound):
+                    restored = await kv.restore("again")
+                    if restored.value not in self._sent:
+                        self.wrong("trash", f"restored as another entry: {restored}", "again")
         except HoldfastError:
             await asyncio.sleep(0.2)
 

@@ -251,9 +251,9 @@ class Nemesis:
             return
         wire = chance.choice(strike.server.wires)
         self._world.fault(strike.kind, strike.server.machine.name, f"by {wire.machines[0].name}")
-        slower = chance.choice((0.05, 0.3))
+        slower = chance.choice((0.05, 0.3, 1.5))
         wire.latency += slower
-        await asyncio.sleep(chance.choice((0.2, 1.0)))
+        await asyncio.sleep(chance.choice((0.2, 1.0, 3.0)))
         wire.latency -= slower
 
     async def _cut_in_a_message(self, strike: Strike) -> None:

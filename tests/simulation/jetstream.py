@@ -10,6 +10,7 @@ lost, a message that is stored although nobody was told, a consumer that vanishe
 from __future__ import annotations
 
 import base64
+import bisect
 import json
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -140,9 +141,8 @@ class Consumer:
         messages = self.stream.messages
         if not messages or messages[-1].seq < self.next:
             return []
-        return [
-            one for one in messages if one.seq >= self.next and matches(self.pattern, one.subject.split("."))
-        ]
+        first = bisect.bisect_left(messages, self.next, key=lambda one: one.seq)
+        return [one for one in messages[first:] if matches(self.pattern, one.subject.split("."))]
 
 
 class JetStream:

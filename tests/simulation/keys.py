@@ -83,7 +83,7 @@ class Registers(Subject):
         for name in [name for name in self._open if name.startswith(f"{client} ")]:
             operation = self._open.pop(name)
             deadline = operation.deadline
-            if self.run.urls[operation.client].startswith("sqlite:"):  # no service knows of a deadline
+            if not self.run.urls[operation.client].startswith("nats:"):  # no service knows of a deadline
                 deadline = self.run.now() + int(TIMEOUT * 1e9)
             done = msgspec.structs.replace(operation, end=self.run.now(), deadline=deadline)
             self.history.append(done)
@@ -924,7 +924,10 @@ class Bursts(Subject):
 
     async def act(self, lane: Lane) -> None:
         """Add to a counter before, with and after large calls, and change an entry in all ways, without waiting."""
-        kv, chance = lane.store.kv("bursts"), lane.chance
+        for number in range(3):
+            await self._burst(lane.store.kv("bursts"), lane.chance, large=0 if number else 1)
+
+    async def _burst(self, kv: KV, chance: Random, *, large: int) -> None:
         calls = [self._call(kv.incr("sum"), adds=True) for _ in range(chance.randint(2, 6))]
         for _ in range(chance.randint(2, 8)):
             draw = chance.random()
@@ -934,7 +937,7 @@ class Bursts(Subject):
                 calls.append(self._call(kv.set("mixed", 1), adds=False))
             else:
                 calls.append(self._call(kv.delete("mixed"), adds=False))
-        for _ in range(chance.randint(1, 2)):
+        for _ in range(large):
             count, size = chance.choice(LARGE)
             fill = [{"key": f"fill:{number}", "value": "x" * size} for number in range(count)]
             if chance.random() < 0.5:
@@ -1087,6 +1090,11 @@ class Baton(Subject):
 
     async def act(self, lane: Lane) -> None:
         """Take the baton, look at the entry or replace it, and pass the baton on."""
+        for _ in range(8):
+            await self._take(lane)
+            await asyncio.sleep(lane.chance.choice((0.02, 0.02, 0.4)))
+
+    async def _take(self, lane: Lane) -> None:
         while self._holder is not None:
             await asyncio.sleep(0.01)
         self._holder = lane.machine.name, lane.life

@@ -274,6 +274,8 @@ class Sub(NamedTuple):
     sid: bytes
     pattern: list[str]
     queue: str
+    wild: bool
+    """Whether the pattern stands for more than one subject."""
 
 
 class Client(asyncio.Protocol):
@@ -315,7 +317,9 @@ class Client(asyncio.Protocol):
             self.write(b"PONG\r\n")
         elif verb == b"SUB":
             queue = words[2].decode() if len(words) == 4 else ""
-            self.subs[words[-1]] = Sub(self, words[-1], words[1].decode().split("."), queue)
+            pattern = words[1].decode().split(".")
+            wild = "*" in pattern or pattern[-1] == ">"
+            self.subs[words[-1]] = Sub(self, words[-1], pattern, queue, wild)
             self.server.forget_all_routes()
         elif verb == b"UNSUB":
             self.subs.pop(words[1], None)
@@ -436,7 +440,7 @@ class NatsServer:
             self._routes[near] = [sub for sub in self._subs if _may_match(sub.pattern, start)]
         groups: dict[str, list[Sub]] = {}
         for sub in self._routes[near]:
-            if matches(sub.pattern, tokens):
+            if sub.pattern == tokens or (sub.wild and matches(sub.pattern, tokens)):
                 if sub.queue:
                     groups.setdefault(sub.queue, []).append(sub)
                 else:

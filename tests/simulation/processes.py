@@ -24,6 +24,7 @@ class Processes(Target):
 
     kinds = faults.COMMON
     nodes = 2
+    alone = False
 
     def _services(self) -> list[Machine]:
         self._host = Host("machine", len(self.world.machines))

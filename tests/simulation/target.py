@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.engines.sql.layout import SCHEMA_REVISION, VERSION_TABLE
 from holdfast.engines.sql.migrate import downgrade_sqlite
 from holdfast.engines.sqlite import errors
-from holdfast.errors import HoldfastError, InternalError
+from holdfast.errors import (
+    HoldfastError,
+    InternalError,
+    InvalidJson,
+    InvalidPluginName,
+    InvalidSubject,
+    MissingField,
+    PermissionDenied,
+    ValueTooLarge,
+)
 from tests.simulation import faults, seams
 from tests.simulation.files import SmallFiles, share_files
 from tests.simulation.network import HOST, NatsServer, Network
@@ -32,6 +41,8 @@ CACHES: Final = (33_554_432, 33_554_432, 0, 0, 5_000, 16_000)
 """How large the cache of rows is. Small ones drop and refuse rows all the time."""
 DRIFT: Final = 200e-6
 """By how much the clock of a machine may be too fast or too slow."""
+NEVER: Final = (PermissionDenied, InvalidSubject, InvalidJson, MissingField, InvalidPluginName, ValueTooLarge)
+"""The refusals that nothing in a world explains."""
 LATEST: Final = 2.0
 """The seconds after which a machine that was switched off is switched on again, if no fault has done it."""
 OWN_FAULTS: Final = {
@@ -65,6 +76,8 @@ class Target:
     paces: tuple[float, ...] = (0.05, 0.15, 0.4)
     nodes = 1
     """How many services there are."""
+    alone = True
+    """Whether one service serves all clients."""
     nats = 1
     """How many NATS servers there are."""
 
@@ -99,21 +112,15 @@ class Target:
             self.clients,
             [self.client_url(number) for number in range(CLIENTS)],
             limits,
-            alone=self.nodes == 1,
+            alone=self.alone,
             skew=self.skew,
         )
         del self.clients[limits.clients :]
 
     def _look_out_for_defects(self) -> None:
         """Whatever fails around it, a service has no defect of its own."""
-        made = InternalError.__init__
-
-        def wrong(error: InternalError, *args: Any, **fields: Any) -> None:
-            made(error, *args, **fields)
-            text = f"{self.world.here.name}: {error.message}\n{traceback.format_exc()}"
-            self.broken.append(Finding("internal error", text))
-
-        InternalError.__init__ = wrong  # type: ignore[assignment, method-assign]
+        for kind in (InternalError, *NEVER):
+            self._never(kind)
         code_of = errors.primary_code
 
         def judged(error: sqlite3.Error) -> int:
@@ -124,6 +131,17 @@ class Target:
             return code
 
         errors.primary_code = judged
+
+    def _never(self, kind: type[HoldfastError]) -> None:
+        """An error of this kind is a finding, wherever it is made."""
+        made, name = kind.__init__, "internal error" if kind is InternalError else "refused"
+
+        def wrong(error: HoldfastError, *args: Any, **fields: Any) -> None:
+            made(error, *args, **fields)
+            text = f"{self.world.here.name}: {error.message}\n{''.join(traceback.format_stack(limit=8))}"
+            self.broken.append(Finding(name, text))
+
+        kind.__init__ = wrong  # type: ignore[assignment, method-assign]
 
     def _services(self) -> list[Machine]:
         return [self.world.machine(name) for name in _names("service", self.nodes)]
@@ -148,7 +166,7 @@ class Target:
     def client_url(self, number: int) -> str:
         """What a client opens."""
         servers = ",".join(f"nats://{HOST}:{server.port}" for server in self.servers)
-        return f"{servers}?timeout={2 if self.nodes == 1 else 4}"
+        return f"{servers}?timeout={2 if self.alone else 4}"
 
     def store_url(self, machine: Machine) -> str:
         """What a service serves."""

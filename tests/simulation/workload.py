@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import traceback
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 import holdfast
+from holdfast.edges.settings.read import KEY_FILE
 from holdfast.errors import HoldfastError
 from tests.simulation.families import FAMILIES
 from tests.simulation.keys import KEYS, Registers
@@ -31,6 +33,8 @@ CHOSEN: Final = 0.5
 """The chance of a subject to be part of a run. Registers always are."""
 
 
+SHARED_KEY: Final = Path(KEY_FILE)
+"""The key that signs the audit of a cluster: all its nodes have got it."""
 LATEST_WATCH: Final = 20.0
 """The seconds after which a watch must have shown everything. A client has to notice a dead connection."""
 SETTLED: Final = 5.0
@@ -157,7 +161,9 @@ class Workload:
         client = self.machines.index(machine)
         while not self.over:
             try:
-                async with holdfast.open(self.urls[client], sweep_interval=2.0) as store:
+                url = self.urls[client]
+                key = SHARED_KEY if url.startswith("cluster:") else None
+                async with holdfast.open(url, sweep_interval=2.0, audit_key=key) as store:
                     await self._work(store, client)
             except HoldfastError as error:
                 self.world.note(machine.name, f"the store can't be used: {error.code}")

@@ -40,7 +40,8 @@ def _hunts() -> Iterator[str]:
     yield "| found | target | seeds | in seed | as |"
     yield "|---|---|---|---|---|"
     for one in found:
-        yield f"| `{one['bug']}` | {one['target']} | {one['seeds']} | {one['seed']} | {one['kind']} |"
+        seed = " ".join(filter(None, [str(one["seed"]), one.get("plan")]))
+        yield f"| `{one['bug']}` | {one['target']} | {one['seeds']} | {seed} | {one['kind']} |"
     yield ""
     yield "| not found | target | seeds | what the search has shown |"
     yield "|---|---|---|---|"
