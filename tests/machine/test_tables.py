@@ -1,6 +1,6 @@
 """Tables on all engines at once under random steps, against the oracle; and bugs that it must find.
 
-As in `test_machine` and `test_planted_bugs`.
+As in `test_machine` and `test_planted_bugs`: the suite plants every fifth bug.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def drive(examples: int) -> None:
 
 def test_there_is_nothing_to_find_in_tables() -> None:
     """Without a planted bug the runs that find each of them find none."""
-    drive(60 if SOAK else 12)
+    drive(60 if SOAK else 4)
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: str(bug.__name__))
+@pytest.mark.parametrize("bug", BUGS if SOAK else BUGS[::5], ids=lambda bug: str(bug.__name__))
 def test_a_bug_planted_in_tables_is_found(
     bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
