@@ -1,4 +1,4 @@
-"""Every lock file of the repository, resolved again: `./dev lock`.
+"""Every lock file of the repository, resolved again: `./dev lock`. With names, these packages alone are renewed.
 
 A lock file pins each package to one version and to the hashes of its files, and names no package index.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tools.environments import LOCK, PROJECT, ROOT, TOOLS, UV_LOCK, find_uv, quietly, uv_env
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 FOREIGN = """
@@ -40,8 +41,16 @@ py-key-value-aio[disk]
 """The stores of other projects that `./dev torture` compares ours with, and what they need."""
 
 
-def write() -> None:
-    """Resolve every dependency and write all lock files."""
+def write(renewed: Sequence[str] = ()) -> None:
+    """Resolve dependencies and write all lock files.
+
+    Args:
+        renewed: The packages that get their newest versions, with what these need; all if there are none.
+    """
+
+    def resolve(path: Path, packages: str | None, *options: str) -> None:
+        _resolve(path, packages, [f"--upgrade-package={one}" for one in renewed] or ["--upgrade"], *options)
+
     resolve(UV_LOCK, "uv", "--only-binary", ":all:")
     resolve(TOOLS / "supply.lock", "cyclonedx-bom[json-validation]\npip-audit")
     resolve(TOOLS / "site.lock", "zensical\nmkdocstrings[python]")
@@ -72,10 +81,10 @@ def write() -> None:
     resolve(deploy / "build.lock", "hatchling\nsetuptools", *known)
 
 
-def resolve(path: Path, packages: str | None, *options: str) -> None:
+def _resolve(path: Path, packages: str | None, upgrade: Sequence[str], *options: str) -> None:
     """Write a lock file with hashes, of these packages or of what the options name."""
     name = str(path.relative_to(ROOT))
-    form = ["--universal", "--python-version", "3.11", "--upgrade", "--generate-hashes"]
+    form = ["--universal", "--python-version", "3.11", *upgrade, "--generate-hashes"]
     form += ["--no-header", "--no-emit-index-url", "--output-file", name]
     command = [find_uv(), "pip", "compile", *form, *options, *([] if packages is None else ["-"])]
     quietly(f"resolving {name}", command, uv_env(), stdin=packages or "")

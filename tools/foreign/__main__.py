@@ -75,8 +75,8 @@ SUITES: Final = {
     ),
     "langgraph": Suite(
         ("tests", "--ignore=tests/test_prune_postgres.py"),
-        "langgraph-1.2.20.tar.gz",
-        "79f86df92f2dd17d5ec464cab68dbb685439ab102ca39f0b1b7b198025a2414c",
+        "langgraph-1.2.22.tar.gz",
+        "32700dc34b5cf9ebb397258c2e56392f017d4dbc51c9591339225c3c1b7b5126",
         adapters=("langgraph:HoldfastSaver", "langgraph:HoldfastGraphStore"),
     ),
     "langgraph-conformance": Suite(
