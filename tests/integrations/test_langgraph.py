@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import time
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -18,6 +19,8 @@ from langgraph.types import Command, interrupt
 
 import holdfast
 import holdfast.sync
+from holdfast import seams
+from holdfast.handles.blobs import Blobs
 from holdfast.handles.kv import KV
 from holdfast.integrations.langgraph import HoldfastSaver, ThreadAdvanced
 
@@ -369,6 +372,69 @@ async def test_a_checkpoint_that_is_sent_again_is_accepted(store: Store) -> None
     assert now.config["configurable"]["checkpoint_id"] == after["configurable"]["checkpoint_id"]
 
 
+async def test_a_large_checkpoint_whose_answer_is_lost_is_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that is a blob can be read after the answer to its write was lost, and leaves one blob."""
+    saver, batch = HoldfastSaver(store), KV.batch
+
+    async def lost(self: KV, **given: Any) -> Any:
+        monkeypatch.undo()
+        await batch(self, **given)
+        raise holdfast.OutcomeUnknown("the answer is lost")
+
+    large = empty_checkpoint() | {"channel_values": {"v": "x" * 100_000}}
+    monkeypatch.setattr(KV, "batch", lost)
+    await saver.aput(thread("t"), large, {"source": "loop", "step": 0}, {})
+    found = await HoldfastSaver(store).aget_tuple(thread("t"))
+    assert found is not None
+    assert found.checkpoint["channel_values"] == large["channel_values"]
+    assert len((await store.blobs("langgraph").list()).blobs) == 1
+
+
+@pytest.mark.parametrize("step", ["delete", "list"])
+async def test_a_thread_that_is_begun_while_it_is_deleted_is_whole(
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What a run stores that begins while its thread is deleted stays, large values and their blobs too."""
+    deleting, writing = HoldfastSaver(store), HoldfastSaver(store)
+    large: Any = {"channel_values": {"v": "x" * 100_000}}
+    await deleting.aput(thread("t"), empty_checkpoint() | large, {"source": "loop", "step": 0}, {})
+    taken = getattr(Blobs, step)
+
+    async def meanwhile(*given: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        config = await writing.aput(thread("t"), empty_checkpoint() | large, {"step": 0}, {})
+        await writing.aput_writes(config, [("v", "y" * 100_000)], "task")
+        return await taken(*given, **named)
+
+    monkeypatch.setattr(Blobs, step, meanwhile)
+    await deleting.adelete_thread("t")
+    found = await HoldfastSaver(store).aget_tuple(thread("t"))
+    assert found is not None
+    assert found.checkpoint["channel_values"] == large["channel_values"]
+    assert found.pending_writes == [("task", "v", "y" * 100_000)]
+    assert len((await store.blobs("langgraph").list()).blobs) == 2
+
+
+async def test_blobs_of_killed_writers_go_with_the_thread(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleting a thread removes what a killed writer has left of it an hour ago, and nothing of another."""
+    saver, blobs = HoldfastSaver(store), store.blobs("langgraph")
+    await saver.aput(thread("u"), empty_checkpoint(), {}, {})
+    for name in ("checkpoint/t//left", "checkpoint/u//left"):
+        await blobs.put(name, b"x")
+    await store.kv("langgraph").set(
+        "write/t//1/task", {"writes": [{"value": {"blob": "checkpoint/u//left"}}]}
+    )
+    await saver.adelete_thread("t")
+    assert len((await blobs.list()).blobs) == 2
+    monkeypatch.setattr(seams, "wall", lambda: time.time() + 3_700)
+    await saver.adelete_thread("t")
+    assert [blob.name for blob in (await blobs.list()).blobs] == ["checkpoint/u//left"]
+
+
 async def test_run_of_a_deleted_thread_is_refused(store: Store) -> None:
     """A run does not bring back a thread that was deleted meanwhile."""
     saver, at, go = HoldfastSaver(store), asyncio.Event(), asyncio.Event()
@@ -499,6 +565,26 @@ def test_turns_without_asyncio(tmp_path: Path) -> None:
             saver.put(latest.config, empty_checkpoint(), {"source": "loop", "step": 9}, {})
         with pytest.raises(holdfast.LockLost):
             turn.__exit__(None, None, None)
+
+
+async def test_nobody_holds_a_turn_whose_waiter_was_cancelled(tmp_path: Path) -> None:
+    """On a store of holdfast.sync too, a task that is cancelled while it waits for a turn does not get it."""
+    with holdfast.sync.open(str(tmp_path / "state.db")) as store:
+        saver, kv = HoldfastSaver(store), store.kv("langgraph")
+
+        async def wait() -> None:
+            async with saver.turn("t", wait=60):
+                raise AssertionError("it was taken")
+
+        async with saver.turn("t", wait=60):
+            waiting = asyncio.create_task(wait())
+            async with asyncio.timeout(60):
+                while not (await asyncio.to_thread(kv.list, "lock/thread/t/")).keys:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert (await asyncio.to_thread(kv.list, "lock/")).keys == []
 
 
 async def test_a_turn_on_an_asynchronous_store_needs_await(store: Store) -> None:

@@ -15,13 +15,15 @@ import binascii
 import json
 from base64 import b64decode, b64encode
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.entries import (
+    AT_ONCE,
     MOST_RACES,
     compare_and_set,
     delete_all,
@@ -103,6 +105,8 @@ _INLINE: Final = 32_768
 """Bytes up to which a checkpoint, or the writes of a task together, are kept in their entry, as text. The
 text takes a third more, and names and metadata have the rest of the 65,536 bytes of an entry."""
 _METADATA_INLINE: Final = 8_192
+_GRACE: Final = timedelta(hours=1)
+"""A blob of this age that no entry names belongs to a writer that was killed."""
 _OF_A_RUN: Final = "__pregel_"
 """Begins members of a config that LangGraph makes for a run. It carries them along and shows them nowhere."""
 _BEGUN: Final = f"{_OF_A_RUN}holdfast_begun"
@@ -270,6 +274,14 @@ class FollowedThread(str):
         return str, (str(self),)
 
 
+class _Stored(NamedTuple):
+    """An entry that is about to be deleted."""
+
+    key: str
+    version: int
+    blobs: list[str]
+
+
 class Checkpoints:
     """The checkpoints of all threads in a plugin's namespaces."""
 
@@ -352,17 +364,26 @@ class Checkpoints:
         Raises:
             ThreadAdvanced: It must be, and is not.
         """
-        value = {
-            "checkpoint": await self._packed(place[0], checkpoint, _INLINE),
-            "metadata": await self._packed(place[0], metadata, _METADATA_INLINE),
-            "parent": parent,
-            "run": run,
-        }
-        try:
-            before = await self._write(place, value, follows=follows)
-        except (Refused, VersionConflict):
-            await self._drop_blobs(value)
-            raise
+        unanswered = 0
+        while True:
+            # Each attempt has blobs of its own, since what it replaces may be an earlier one.
+            value = {
+                "checkpoint": await self._packed(place[0], checkpoint, _INLINE),
+                "metadata": await self._packed(place[0], metadata, _METADATA_INLINE),
+                "parent": parent,
+                "run": run,
+            }
+            try:
+                before = await self._write(place, value, follows=follows)
+            except (Refused, VersionConflict):
+                await self._drop_blobs(value)
+                raise
+            except OutcomeUnknown:
+                unanswered += 1
+                if unanswered == _UNANSWERED:
+                    raise
+            else:
+                break
         if before is not None:
             await self._drop_blobs(_CHECKPOINTS.unwrapped(before.key, before.value))
 
@@ -371,7 +392,7 @@ class Checkpoints:
         thread, namespace, checkpoint = place
         key, head_key = _CHECKPOINTS.key(*place), _HEADS.key(thread, namespace)
         written = {"key": key, "value": _CHECKPOINTS.wrapped(value, *place)}
-        lost = unanswered = 0
+        lost = 0
         known = self._known.pop(head_key, None)
         while True:
             tip: str | None
@@ -410,10 +431,6 @@ class Checkpoints:
                 if lost == MOST_RACES:
                     raise
                 await pause_after(lost)
-            except OutcomeUnknown:
-                unanswered += 1
-                if unanswered == _UNANSWERED:
-                    raise
             else:
                 if result.versions[1] is not None:
                     self._known.keep(head_key, (result.versions[1], newest))
@@ -467,14 +484,65 @@ class Checkpoints:
     async def forget_thread(self, thread: str) -> None:
         """Remove everything of a thread, its heads first."""
         fence = self._fence(thread)
-        for names in (_HEADS, _CHECKPOINTS, _WRITES):
-            await delete_all(self._kv, names.prefix(thread), **fence)
-        await self._empty_blobs(_BLOBS.prefix(thread))
+        await delete_all(self._kv, _HEADS.prefix(thread), **fence)
+        # A run that begins from here on may have entries and blobs already, which stay.
+        there = [
+            _Stored(entry.key, entry.version, _blob_names(entry.value))
+            for names in (_CHECKPOINTS, _WRITES)
+            async for entry in self._below(names.prefix(thread))
+        ]
+        for start in range(0, len(there), AT_ONCE):
+            for name in await self._deleted(there[start : start + AT_ONCE], fence):
+                if name.startswith(_BLOBS.prefix(thread)):  # another program may have written the entry
+                    await self._blobs.delete(name)
+        await self._sweep(thread)
         # A run that went on meanwhile has made a head again, whose checkpoint may be gone.
         for namespace, head in await self._heads(thread):
             if await self._kv.get(_CHECKPOINTS.key(thread, namespace, _tip(head))) is None:
                 with suppress(VersionConflict):
                     await self._kv.delete(head.key, expected_version=head.version, **fence)
+
+    async def _below(self, prefix: str) -> AsyncIterator[Entry]:
+        cursor: str | None = None
+        while True:
+            page = await self._kv.list(prefix, values=True, limit=AT_ONCE, cursor=cursor)
+            for entry in page.entries or ():
+                yield entry
+            if (cursor := page.cursor) is None:
+                return
+
+    async def _deleted(self, entries: Sequence[_Stored], fence: Mapping[str, Any]) -> list[str]:
+        """Delete entries, as they are now if they have changed, and return the blobs that they have named."""
+        lost = 0
+        while True:
+            try:
+                await self._kv.batch(
+                    checks=[{"key": one.key, "version": one.version} for one in entries],
+                    writes=[{"key": one.key, "delete": True} for one in entries],
+                    **fence,
+                )
+            except VersionConflict:
+                lost += 1
+                if lost == MOST_RACES:
+                    raise
+                await pause_after(lost)
+                now = await get_all(self._kv, [one.key for one in entries])
+                entries = [_Stored(one.key, one.version, _blob_names(one.value)) for one in now if one]
+                if not entries:
+                    return []
+            else:
+                return [name for one in entries for name in one.blobs]
+
+    async def _sweep(self, thread: str) -> None:
+        """Remove the blobs of a deleted thread that killed writers have left behind."""
+        before, cursor = datetime.fromtimestamp(seams.wall(), UTC) - _GRACE, None
+        while True:
+            page = await self._blobs.list(_BLOBS.prefix(thread), cursor=cursor)
+            for blob in page.blobs:
+                if blob.updated_at < before:
+                    await self._blobs.delete(blob.name)
+            if (cursor := page.cursor) is None:
+                return
 
     async def tips(self, thread: str) -> dict[tuple[str, str], Place]:
         """Return the places of the latest checkpoints of a thread's namespaces, as far as there are heads."""
@@ -571,21 +639,27 @@ class Checkpoints:
             if isinstance(part, dict) and "blob" in part:
                 await self._blobs.delete(part["blob"])
 
-    async def _empty_blobs(self, prefix: str) -> None:
-        while True:
-            page = await self._blobs.list(prefix)
-            names = [blob.name for blob in page.blobs]
-            for name in names:
-                await self._blobs.delete(name)
-            if page.cursor is None:
-                return
-
 
 def _tip(head: Entry) -> str:
     match _HEADS.unwrapped(head.key, head.value):
         case {"tip": str(tip)}:
             return tip
     raise ValidationError(f"the entry {head.key!r} is not the head of a thread", field="value")
+
+
+def _blob_names(stored: Any) -> list[str]:
+    """Return the names of all blobs that something stored names, whatever its form."""
+    names: list[str] = []
+    rest = [stored]
+    while rest:
+        match rest.pop():
+            case {"blob": str(name)}:
+                names.append(name)
+            case dict(members):
+                rest += members.values()
+            case list(items):
+                rest += items
+    return names
 
 
 def _has_writes(value: Any) -> bool:

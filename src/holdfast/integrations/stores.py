@@ -150,11 +150,11 @@ class SyncBridge:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something for a caller with `await`."""
+        """Do something for a caller with `await`. If that is cancelled, so is this, and it has ended then."""
         if self._thread is None:
             self._loop = _running()
             return await work
-        return await seams.aside(self._thread.run, work)
+        return await self._thread.wait(work)
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

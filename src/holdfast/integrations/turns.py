@@ -7,6 +7,7 @@ back after another one has taken its turn is refused by the store.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -92,7 +93,13 @@ class Turn:
         if self._bridge is None:
             await self._lock.__aenter__()
         else:
-            self._check(await self._bridge.wait(self._lock.acquire(timeout=self._wait)))
+            try:
+                acquired = await self._bridge.wait(self._lock.acquire(timeout=self._wait))
+            except asyncio.CancelledError:
+                if self._lock.held:  # it was acquired at the same moment
+                    await self._bridge.wait(self._lock.release())
+                raise
+            self._check(acquired)
         return self._begin()
 
     async def __aexit__(

@@ -109,6 +109,12 @@ class Waiting:
         self.task = self._loop.create_task(self._coroutine)
         self.task.add_done_callback(self._finish)
 
+    def outcome(self) -> Any:
+        """Return the result of a call that has ended, or raise its error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
     def cancel(self) -> None:
         """Cancel the call, because its caller has gone. Runs on the loop."""
         if self.task is not None:
@@ -152,11 +158,7 @@ class LoopThread:
         Raises:
             RuntimeError: This is the loop's own thread, or a child of the process that opened the store.
         """
-        if not self.running or threading.get_ident() == self._thread.ident:
-            coroutine.close()
-            raise self._refusal()
-        waiting = Waiting(self._loop, coroutine, feed)
-        self._loop.call_soon_threadsafe(waiting.start)
+        waiting = self._started(coroutine, feed)
         try:
             if feed is not None:
                 feed.serve()
@@ -165,10 +167,35 @@ class LoopThread:
             with suppress(RuntimeError):  # the loop was closed, which has cancelled the call
                 self._loop.call_soon_threadsafe(waiting.cancel)
             raise
-        if waiting.error is not None:
-            raise waiting.error
-        result: T = waiting.result
+        result: T = waiting.outcome()
         return result
+
+    async def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop for a task of another loop.
+
+        If that task is cancelled, so is the coroutine, and it has ended before the task goes on.
+        """
+        waiting = self._started(coroutine, None)
+        ended = asyncio.ensure_future(seams.aside(waiting.done.acquire))
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            with suppress(RuntimeError):  # the loop was closed, which has cancelled the call
+                self._loop.call_soon_threadsafe(waiting.cancel)
+            while not ended.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.shield(ended)
+            raise
+        result: T = waiting.outcome()
+        return result
+
+    def _started(self, coroutine: Coroutine[Any, Any, T], feed: SyncIterator | None) -> Waiting:
+        if not self.running or threading.get_ident() == self._thread.ident:
+            coroutine.close()
+            raise self._refusal()
+        waiting = Waiting(self._loop, coroutine, feed)
+        self._loop.call_soon_threadsafe(waiting.start)
+        return waiting
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the loop and wait for its result."""
