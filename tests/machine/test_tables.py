@@ -1,6 +1,6 @@
 """Tables on all engines at once under random steps, against the oracle; and bugs that it must find.
 
-As in `test_machine` and `test_planted_bugs`: the suite plants every fifth bug, `./dev soak machine` all of them.
+As in `test_machine` and `test_planted_bugs`. The suite plants every fifth bug, `./dev soak machine` all.
 """
 
 from __future__ import annotations
