@@ -33,6 +33,13 @@ EVERY: Final = 50
 MOST_SHRUNK: Final = 10
 """The seeds with findings that are made smaller."""
 OPS: Final = {"sqlite": 360, "processes": 300, "cluster": 150}
+CASES: Final = {
+    "a large call runs beside a group of its namespace": "sqlite 1 ops=8 keys=1 only=bursts",
+    "a node without NATS spins": "cluster 6 ops=8 clients=1 keys=1 subjects=2",
+    "a restore onto a full disk": "processes 19 faults=1,3,7 ops=60 keys=4 subjects=9",
+    "a service that stops denies its callers": "sqlite 2 ops=8 clients=2 keys=4 only=tallies",
+}
+"""Runs that find a bug if it is planted again: the target, the seed and the plan."""
 RECORDS: Final = Path(".dev/simulation")
 KEPT: Final = Path("tests/simulation/nights.jsonl")
 """The runs that docs/explanation/trust.md shows."""
@@ -103,6 +110,8 @@ def main() -> int:
 
         return look_for_bugs(arguments, OPS)
     with Runner(arguments.jobs) as runner:
+        if arguments.cases:
+            return max(_repeated(runner, case, way) for case, way in CASES.items())
         if arguments.seed is not None:
             return _replay(runner, arguments, targets[0])
         tallies = [Tally(target) for target in targets]
@@ -160,6 +169,15 @@ def _explain(runner: Runner, job: Job, result: Result) -> None:
     print(f"    replay: ./dev simulate --target {job.target} --seed {job.seed} --plan {plan}", flush=True)
 
 
+def _repeated(runner: Runner, case: str, way: str) -> int:
+    """Run a case twice; 1 if it finds anything, or takes another way the second time."""
+    target, seed, *plan = way.split()
+    job = Job(target, int(seed), Plan.parse(plan), OPS[target])
+    one, other = runner.one(job), runner.one(job)
+    print(f"{case}: {'another way' if one.hash != other.hash else one.findings or 'nothing'}", flush=True)
+    return int(bool(one.findings) or one.hash != other.hash)
+
+
 def _replay(runner: Runner, arguments: argparse.Namespace, target: str) -> int:
     plan = Plan.parse(arguments.plan or [])
     ops = arguments.ops or OPS[target]
@@ -194,6 +212,7 @@ def _arguments() -> argparse.Namespace:
     add("--plan", nargs="+", metavar="NAME=VALUE", help=f"run only this of a seed: {PLAN}")
     add("--stop-at", type=float, default=float("inf"), help="stop that seed in the debugger at this second")
     add("--record", action="store_true", help=f"add what the run came to to {KEPT}, or hunts.jsonl")
+    add("--cases", action="store_true", help="run what has found a bug before it was mended, twice")
     add("--twice", action="store_true", help="run every seed twice and compare")
     add("--again", type=int, default=EVERY, metavar="N", help=f"run one seed of N twice; {EVERY}")
     add(

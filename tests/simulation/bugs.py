@@ -53,6 +53,7 @@ ELSEWHERE: Final = {
             "a_reader_does_not_ask_whether_others_have_written",
             "a_row_is_kept_though_the_file_changed_while_it_was_read",
             "a_commit_is_believed_to_be_all_that_has_changed",
+            "a_commit_is_made_after_the_deadline_of_its_caller",
             "a_refusal_is_not_checked_against_the_file",
             "what_another_program_wrote_is_overwritten",
             "the_store_is_stale_for_ever_after_another_program_wrote",
@@ -77,6 +78,12 @@ QUEUES: Final = "who is first in a queue"
 DEFECTS: Final = "defects of the service itself"
 QUOTAS: Final = "quotas of bytes that a journal fills"
 OTHERS: Final = "other programs that write rows"
+MODULES: Final = {
+    "moves": LOADS,
+    "sync": "programs with several threads, and forks",
+    "http": "HTTP",
+}
+"""What modules of bugs are about of which nothing is simulated."""
 GAPS: Final = {
     "an_expensive_condition_is_judged_in_one_piece": PROMPT,
     "a_new_command_does_not_end_the_wait_for_a_read": PROMPT,
@@ -89,6 +96,16 @@ GAPS: Final = {
     "a_retry_comes_before_it_was_asked_for": PROMPT,
     "a_doubt_is_settled_before_every_write": PROMPT,
     "a_node_begins_with_the_oldest_snapshot": PROMPT,
+    "only_the_first_run_of_a_crowd_expires": PROMPT,
+    "a_lease_is_renewed_when_it_is_over": PROMPT,
+    "a_failed_sweep_counts_as_done": "what a service reports about itself",
+    "a_service_does_not_follow_what_others_write": "programs that hear of changes by events alone",
+    "an_expiry_belongs_to_the_trace_of_the_write_that_finds_it": "traces",
+    "a_fenced_write_to_a_blob_shares_a_transaction": "PostgreSQL",
+    "a_node_with_a_wrong_clock_serves": "nodes of a cluster whose clocks stay wrong",
+    "a_run_is_made_twice_in_a_group": "two sweeps of one namespace at once",
+    "the_store_is_stale_for_ever_after_another_program_wrote": OTHERS,
+    "the_cache_outlives_a_failed_commit": OTHERS,
     "a_mirror_is_fresh_though_the_storage_is_away": "mirrors",
     "a_mirror_misses_what_happens_while_it_is_loaded": "mirrors",
     "a_mirror_does_not_load_again_after_a_gap": "mirrors",
@@ -383,7 +400,7 @@ def _chosen(arguments: argparse.Namespace, bugs: Mapping[str, Bug]) -> Iterator[
         target = ELSEWHERE.get(bug.name) or WHERE.get(subject)
         if arguments.bugs and bug.name not in arguments.bugs:
             continue
-        gap = GAPS.get(bug.name) or (None if target else f"what {subject} is about")
+        gap = GAPS.get(bug.name) or (None if target else MODULES[subject])
         if gap is not None:
             yield bug, None, gap
         elif arguments.target in {None, target}:

@@ -271,8 +271,9 @@ class Nemesis:
         target, chance = self._target, strike.chance
         machine = chance.choice([*target.services, *target.clients])
         seconds = chance.choice(target.jumps)
-        off = target.jumps_stay and machine in target.services and chance.random() < 0.4
+        off = target.jumps_stay and chance.random() < 0.5
         if off:  # such as a machine whose battery is empty
+            machine = strike.service
             self._world.crash(machine, power=True)
         self._world.fault(strike.kind, machine.name, f"{seconds} s")
         self._world.jumps.append(self._world.now)
