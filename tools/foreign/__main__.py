@@ -47,7 +47,7 @@ SUITES: Final = {
         adapters=("a2a:HoldfastTaskStore",),
     ),
     "adk": Suite(
-        ("tests/unittests/sessions/test_session_service.py", "-k", "DATABASE or not IN_MEMORY"),
+        ("tests/unittests/sessions/test_session_service.py",),
         adapters=("adk:HoldfastSessionService",),
     ),
     "agno": Suite(
