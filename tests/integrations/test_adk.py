@@ -18,6 +18,7 @@ from google.adk.sessions.session import Session
 from google.genai import types
 
 import holdfast
+from holdfast.handles.kv import KV
 from holdfast.integrations.adk import HoldfastSessionService
 from tests.integrations.crowd import crowd
 
@@ -197,6 +198,35 @@ async def test_shared_state_is_updated_without_loss(store: Store) -> None:
 async def read_all(service: HoldfastSessionService) -> Session:
     """Get a session of the user."""
     return (await service.list_sessions(**ADA)).sessions[0]
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_an_update_whose_answer_was_lost_is_made_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """An update with a `once` can be sent again: it counts once, and the value that is there is returned."""
+    batch = KV.batch
+
+    async def lost(self: KV, **given: Any) -> Any:
+        await batch(self, **given)
+        raise holdfast.OutcomeUnknown("the answer is lost")
+
+    service = HoldfastSessionService(store.kv("agents"))
+
+    async def count(once: str | None) -> Any:
+        def more(value: Any) -> Any:
+            return {"count": (value or {"count": 0})["count"] + 1, "text": "x" * size}
+
+        there = await service.update_state("user:n", more, app_name="a", user_id="ada", once=once)
+        return there["count"]
+
+    for number in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(KV, "batch", lost)
+            with pytest.raises(holdfast.OutcomeUnknown):
+                await count(f"visit {number}")
+        assert await count(f"visit {number}") == number
+    assert await count(None) == 3
 
 
 async def test_a_lost_turn_refuses_events(store: Store) -> None:

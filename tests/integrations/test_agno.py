@@ -268,6 +268,11 @@ async def test_a_resent_save_is_there_once(store: Store, monkeypatch: pytest.Mon
     await db.upsert_run(run, "s")
     await db.upsert_run(run, "s")
     assert len(await db.get_runs("s")) == 1
+    memory = await db.upsert_user_memory(UserMemory(memory="plums", memory_id="m", user_id="ada"))
+    for text in ("pears", "x" * 100_000):
+        memory.memory, lost = text, iter([True])
+        memory = await db.upsert_user_memory(memory)
+        assert (await db.get_user_memory("m")).memory == text
 
 
 async def test_memories(store: Store) -> None:

@@ -17,6 +17,7 @@ from key_value.aio.protocols.key_value import (
 )
 
 import holdfast
+from holdfast.handles.kv import KV
 from holdfast.integrations import overflow_values
 from holdfast.integrations.keyvalue import HoldfastStore
 
@@ -207,6 +208,34 @@ async def test_a_closed_storage_is_a_connection_error(ground: Ground) -> None:
         await keyvalue.put("k", {})
     with pytest.raises(StoreConnectionError):
         await keyvalue.get("k")
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_an_update_whose_answer_was_lost_is_made_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """An update with a `once` can be sent again: it counts once, and the value that is there is returned."""
+    batch = KV.batch
+
+    async def lost(self: KV, **given: Any) -> Any:
+        await batch(self, **given)
+        raise holdfast.OutcomeUnknown("the answer is lost")
+
+    values = HoldfastStore(store.kv("desk"))
+
+    async def count(once: str | None) -> Any:
+        def more(value: Any) -> Any:
+            return {"count": (value or {"count": 0})["count"] + 1, "text": "x" * size}
+
+        return (await values.update("visits", more, once=once))["count"]
+
+    for number in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(KV, "batch", lost)
+            with pytest.raises(holdfast.OutcomeUnknown):
+                await count(f"visit {number}")
+        assert await count(f"visit {number}") == number
+    assert await count(None) == 3
 
 
 async def test_updates_lose_nothing(store: Store, clock: ManualClock) -> None:

@@ -22,6 +22,7 @@ from langgraph.store.memory import InMemoryStore
 
 import holdfast
 import holdfast.sync
+from holdfast.handles.kv import KV
 from holdfast.integrations.langgraph import HoldfastGraphStore
 from holdfast.integrations.langgraph_store import FoundGraphItem, matches
 
@@ -326,6 +327,38 @@ async def test_items_carry_versions(store: Store) -> None:
     latest = await memories.aget(("facts",), "a")
     assert latest is not None
     assert latest.value == {"n": 2}
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_an_update_whose_answer_was_lost_is_made_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """An update with a `once` can be sent again: it counts once, and the value that is there is returned."""
+    batch = KV.batch
+
+    async def lost(self: KV, **given: Any) -> Any:
+        await batch(self, **given)
+        raise holdfast.OutcomeUnknown("the answer is lost")
+
+    memory = HoldfastGraphStore(store)
+
+    async def count(once: str | None) -> Any:
+        def more(value: Any) -> Any:
+            return {"count": (value or {"count": 0})["count"] + 1, "text": "x" * size}
+
+        item = await memory.aupdate(("facts",), "n", more, once=once)
+        there = await memory.aget(("facts",), "n")
+        assert there is not None
+        assert item.value == there.value
+        return item.value["count"]
+
+    for number in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(KV, "batch", lost)
+            with pytest.raises(holdfast.OutcomeUnknown):
+                await count(f"visit {number}")
+        assert await count(f"visit {number}") == number
+    assert await count(None) == 3
 
 
 async def test_updates_lose_nothing(ground: Ground) -> None:

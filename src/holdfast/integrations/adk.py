@@ -250,7 +250,13 @@ class HoldfastSessionService(BaseSessionService):
         return self._commit_event_to_session(session, event)
 
     async def update_state(
-        self, name: str, change: Callable[[Any], Any], *, app_name: str, user_id: str = ""
+        self,
+        name: str,
+        change: Callable[[Any], Any],
+        *,
+        app_name: str,
+        user_id: str = "",
+        once: str | None = None,
     ) -> Any:
         """Set a name of a user's or of an app's state to what a function makes of its value.
 
@@ -262,9 +268,11 @@ class HoldfastSessionService(BaseSessionService):
             change: Takes the value, None if there is none, and returns the new one.
             app_name: The app.
             user_id: The user, for a name that begins with `user:`.
+            once: Names what the change is for. If a call of this id was made in the last 24 hours, nothing is
+                changed, so that a call whose answer was lost can be made again.
 
         Returns:
-            The new value.
+            The new value; the one that is there if the id is known.
 
         Example:
             `await service.update_state("user:n", lambda n: (n or 0) + 1, app_name="desk", user_id="ada")`
@@ -279,6 +287,7 @@ class HoldfastSessionService(BaseSessionService):
             *scope.parts,
             change=lambda record: _json(change(None if record is None else record.value)),
             **self._writer,
+            **({} if once is None else {"once": once}),
         )
         return value
 

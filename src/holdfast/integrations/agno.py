@@ -127,25 +127,26 @@ class _Owned:
 
         A new one belongs to this owner.
         """
-        lost = unanswered = 0
+        lost = 0
         while True:
             there = await self.get(name)
             value = change(None if there is None else there[1])
-            try:
-                if there is None:
-                    return value, await self._create(owner, name, value, provenance)
-                before = there[1].entry
-                return value, await self.records.set(there[0], name, value=value, before=before, **provenance)
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
-            except OutcomeUnknown:
-                # The same value may be set twice.
-                unanswered += 1
-                if unanswered == _RESENDS:
-                    raise
+            once = {**provenance, "once": f"agno.{seams.token(16)}"}
+            for left in range(_RESENDS - 1, -1, -1):
+                try:
+                    if there is None:
+                        return value, await self._create(owner, name, value, once)
+                    before = there[1].entry
+                    return value, await self.records.set(there[0], name, value=value, before=before, **once)
+                except VersionConflict:
+                    lost += 1
+                    if lost == MOST_RACES:
+                        raise
+                    await pause_after(lost)
+                    break
+                except OutcomeUnknown:
+                    if not left:
+                        raise
 
     async def delete(self, owner: str, name: str, **provenance: Any) -> bool:
         """Remove a record and return whether it was there."""

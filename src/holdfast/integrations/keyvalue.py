@@ -130,6 +130,7 @@ class HoldfastStore(
         *,
         collection: str | None = None,
         ttl: SupportsFloat | None = None,
+        once: str | None = None,
     ) -> dict[str, Any]:
         """Put a value computed from the one that is there, again if another caller was faster: none is lost.
 
@@ -139,9 +140,11 @@ class HoldfastStore(
                 often.
             collection: The collection; the default one if not given.
             ttl: Seconds until the entry expires; if not given, it keeps the deadline that it has.
+            once: Names what the update is for. If a call of this id was made in the last 24 hours, nothing is
+                put, so that a call whose answer was lost can be made again.
 
         Returns:
-            The new value.
+            The new value; the one that is there if the id is known.
 
         Raises:
             VersionConflict: Other callers were faster a thousand times in a row.
@@ -152,6 +155,7 @@ class HoldfastStore(
         collection = collection or self.default_collection
         await self.setup_collection(collection=collection)
         lost = 0
+        provenance = {} if once is None else {"once": once}
         with _told():
             while True:
                 read = await self._values.read(await self._keys.get(_NAMES.key(collection, key)))
@@ -162,13 +166,15 @@ class HoldfastStore(
                 if ttl is None and before is not None:
                     changed = changed._replace(ttl=KEEP)
                 try:
-                    await self._values.swap(changed, before)
+                    version = await self._values.swap(changed, before, **provenance)
                 except VersionConflict:
                     lost += 1
                     if lost == MOST_RACES:
                         raise
                     await pause_after(lost)
                 else:
+                    if before is not None and version <= before.version:
+                        return dict(value or {})  # a known `once`
                     return dict(entry.value)
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:

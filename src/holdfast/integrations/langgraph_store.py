@@ -285,6 +285,7 @@ class HoldfastGraphStore(BaseStore):
         *,
         index: Fields = None,
         ttl: float | NotProvided | None = NOT_PROVIDED,
+        once: str | None = None,
     ) -> GraphItem:
         """Put an item computed from the one that is there, again if another writer was faster: none is lost.
 
@@ -295,9 +296,11 @@ class HoldfastGraphStore(BaseStore):
                 often.
             index: The paths to embed instead of the store's `fields`; False for none.
             ttl: Minutes to live after the last use; the default of the store if not given.
+            once: Names what the update is for. If a call of this id was made in the last 24 hours, nothing is
+                put, so that a call whose answer was lost can be made again.
 
         Returns:
-            The new item.
+            The new item; the one that is there if the id is known.
 
         Raises:
             VersionConflict: Other writers were faster a thousand times in a row.
@@ -306,7 +309,7 @@ class HoldfastGraphStore(BaseStore):
             `await store.aupdate(("facts", "ada"), "plums", lambda value: {**(value or {}), "likes": True})`
         """
         op = self._put_op(namespace, key, {}, index, ttl)
-        return await self._bridge.wait(self._updated(op, change, asyncio.get_running_loop()))
+        return await self._bridge.wait(self._updated(op, change, asyncio.get_running_loop(), once))
 
     def update(
         self,
@@ -316,10 +319,11 @@ class HoldfastGraphStore(BaseStore):
         *,
         index: Fields = None,
         ttl: float | NotProvided | None = NOT_PROVIDED,
+        once: str | None = None,
     ) -> GraphItem:
         """Put an item computed from the one that is there as `aupdate` does."""
         op = self._put_op(namespace, key, {}, index, ttl)
-        return self._bridge.run(self._updated(op, change, None))
+        return self._bridge.run(self._updated(op, change, None, once))
 
     def _put_op(
         self,
@@ -351,14 +355,21 @@ class HoldfastGraphStore(BaseStore):
         op: PutOp,
         change: Callable[[dict[str, Any] | None], Mapping[str, Any]],
         loop: asyncio.AbstractEventLoop | None,
+        once: str | None,
     ) -> GraphItem:
-        return await self._swapped(op, lambda memory: change(None if memory is None else memory.value), loop)
+        return await self._swapped(
+            op,
+            lambda memory: change(None if memory is None else memory.value),
+            loop,
+            **({} if once is None else {"once": once}),
+        )
 
     async def _swapped(
         self,
         op: PutOp,
         change: Callable[[_Memory | None], Mapping[str, Any]],
         loop: asyncio.AbstractEventLoop | None,
+        **provenance: Any,
     ) -> GraphItem:
         """Put what a function makes of an item, again if the entry has changed meanwhile."""
         key, lost = _key(op), 0
@@ -370,13 +381,17 @@ class HoldfastGraphStore(BaseStore):
             [vectors] = await self._embedded([put], loop)
             changed = await self._change(key, put, vectors)
             try:
-                version = await self._values.swap(changed, None if memory is None else memory.entry)
+                version = await self._values.swap(
+                    changed, None if memory is None else memory.entry, **provenance
+                )
             except VersionConflict:
                 lost += 1
                 if lost == MOST_RACES:
                     raise
                 await pause_after(lost)
                 continue
+            if memory is not None and version <= memory.entry.version:
+                return GraphItem(**memory.fields())  # a known `once`
             # Should another writer have replaced it already, the times are that one's.
             entry = await self._kv.get(key)
             now = datetime.fromtimestamp(seams.wall(), UTC)

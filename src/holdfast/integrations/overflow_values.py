@@ -201,6 +201,8 @@ class OverflowValues:
     async def swap(self, change: EntryChange, before: Entry | None, **provenance: Any) -> int:
         """Make a change if the entry is still this one, and return the new version.
 
+        With a known `once` it is not made, and the version is not greater than that of the entry.
+
         Args:
             change: The change.
             before: The entry that must be there; None if there must be none.
@@ -228,10 +230,12 @@ class OverflowValues:
         except (Refused, VersionConflict):
             await self.forget([change])
             raise
-        if before is not None:
-            await self.drop([self._part(before)])
         version = result.versions[0]
         assert version is not None
+        if before is not None and version <= before.version:
+            await self.forget([change])  # the answer to an earlier call of this id, which wrote what is there
+        elif before is not None:
+            await self.drop([self._part(before)])
         return version
 
     async def settle(self, packed: Packed, key: str) -> None:

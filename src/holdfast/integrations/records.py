@@ -103,7 +103,8 @@ class Records:
             change: Takes the record and returns the new value. It may be called often, and raise to change
                 nothing. If it returns the very value that the record has, nothing is written.
             ttl: Seconds until the record expires; None for never.
-            **provenance: `writer`, `once`, `fence` and `timeout`; see `KV`.
+            **provenance: `writer`, `once`, `fence` and `timeout`; see `KV`. With a known `once` nothing is
+                written, and the record that is there is returned.
 
         Returns:
             The value and its version.
@@ -123,6 +124,8 @@ class Records:
                     raise
                 await pause_after(lost)
                 continue
+            if record is not None and version <= record.version:
+                return record.value, record.version  # a known `once`
             return value, version
 
     def batch_parts(
