@@ -6,19 +6,17 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import builtins
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Unpack
 
 from holdfast.handles import blobs as async_blobs
+from holdfast.model import Blob, BlobPage, Change, Changes, Keep
 from holdfast.sync.facade import Facade, Iteration, fed
+from holdfast.verbs.fields import Provenance, Viewing
 
 if TYPE_CHECKING:
-    import builtins
-    from collections.abc import Mapping
-    from typing import Unpack
-
     from holdfast.handles.blob_upload import Content
-    from holdfast.model import Blob, BlobPage, Change, Changes, Keep
-    from holdfast.verbs.fields import Provenance, Viewing
 
 
 class Blobs(Facade, of=async_blobs.Blobs):

@@ -7,20 +7,14 @@ handle's class, as they read without `await`.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from holdfast.engine import Later
 from holdfast.handles.kv import KV
-from holdfast.sync.thread import SyncIterator
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-    from typing import Self
-
-    from holdfast.rows import Row
-    from holdfast.sync.thread import LoopThread
+from holdfast.rows import Row
+from holdfast.sync.thread import LoopThread, SyncIterator
 
 SPELLING: Final = {
     "await ": (r"\bawait ", ""),

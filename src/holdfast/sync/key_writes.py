@@ -6,17 +6,13 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 from holdfast.handles import kv as async_kv
+from holdfast.model import BatchResult, Entry, Keep, Semantics
 from holdfast.sync.facade import Facade
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any, Unpack
-
-    from holdfast.model import BatchResult, Entry, Keep, Semantics
-    from holdfast.verbs.fields import Provenance
+from holdfast.verbs.fields import Provenance
 
 
 class KeyWrites(Facade, of=async_kv.KeyWrites):

@@ -6,23 +6,21 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from holdfast.errors import HoldfastError
 from holdfast.handles import kv as async_kv
+from holdfast.model import Change, Changes, Entry, Page
 from holdfast.sync.facade import Iteration, KeysFacade
 from holdfast.sync.key_writes import KeyWrites
+from holdfast.verbs.fields import Provenance, Viewing
 
 if TYPE_CHECKING:
-    import builtins
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-    from typing import Any, Unpack
-
-    from holdfast.errors import HoldfastError
     from holdfast.handles.recipes.retry import Updating
-    from holdfast.model import Change, Changes, Entry, Page
     from holdfast.sync.recipes import Counter, Flag, Flags, Lock, Mirror, Progress, Retry
-    from holdfast.verbs.fields import Provenance, Viewing
 
 T = TypeVar("T")
 

@@ -6,22 +6,18 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
 
+from holdfast.audit.results import AuditPage, AuditPart, Compared, Verdict
+from holdfast.model import Letter, LetterPage
 from holdfast.operators import audit as async_audit
 from holdfast.operators import letters as async_letters
 from holdfast.operators import tokens as async_tokens
+from holdfast.operators.audit import AuditQuery
+from holdfast.operators.tokens import NewToken, Token
 from holdfast.sync.facade import Facade
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-    from typing import Any
-
-    from holdfast.audit.results import AuditPage, AuditPart, Compared, Verdict
-    from holdfast.model import Letter, LetterPage
-    from holdfast.operators.audit import AuditQuery
-    from holdfast.operators.tokens import NewToken, Token
 
 
 class Audit(Facade, of=async_audit.Audit):

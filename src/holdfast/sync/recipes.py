@@ -6,8 +6,9 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from holdfast.handles.recipes import counter as async_counter
 from holdfast.handles.recipes import flag as async_flag
@@ -16,18 +17,13 @@ from holdfast.handles.recipes import lock as async_lock
 from holdfast.handles.recipes import mirror as async_mirror
 from holdfast.handles.recipes import progress as async_progress
 from holdfast.handles.recipes import retry as async_retry
-from holdfast.model import KEEP
+from holdfast.model import KEEP, Entry, Keep, Semantics
 from holdfast.sync.facade import Facade
 from holdfast.sync.key_writes import KeyWrites
+from holdfast.verbs.fields import Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, ItemsView, Iterator, ValuesView
-    from types import TracebackType
-    from typing import Self, Unpack
-
     from holdfast.handles.recipes.flag import FlagState
-    from holdfast.model import Entry, Keep, Semantics
-    from holdfast.verbs.fields import Provenance
 
 T = TypeVar("T")
 

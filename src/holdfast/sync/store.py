@@ -6,26 +6,24 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from holdfast import registry
 from holdfast import store as async_store
+from holdfast.clock import Clock
+from holdfast.model import Entry, Policy, Rescued, SlowPage, Stats, TrashPage
 from holdfast.sync.facade import Facade, documented
 from holdfast.sync.thread import current
+from holdfast.verbs.fields import Provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-    from types import TracebackType
-    from typing import Any, Self, Unpack
-
-    from holdfast.clock import Clock
-    from holdfast.model import Entry, Policy, Rescued, SlowPage, Stats, TrashPage
     from holdfast.sync.blobs import Blobs
     from holdfast.sync.kv import KV
     from holdfast.sync.operators import Audit, Letters, Tokens
     from holdfast.sync.tables import Tables
-    from holdfast.verbs.fields import Provenance
 
 
 class Store(Facade, of=async_store.Store):

@@ -6,21 +6,17 @@ first line here: each class takes them in full from its asynchronous one when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, overload
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Unpack, overload
 
+from holdfast.errors import HoldfastError
 from holdfast.handles import tables as async_tables
+from holdfast.model import Item, ItemChanges, ItemPage
 from holdfast.sync.facade import Facade
-
-if TYPE_CHECKING:
-    import builtins
-    from collections.abc import Mapping, Sequence
-    from typing import Any, Literal, Unpack
-
-    from holdfast.errors import HoldfastError
-    from holdfast.model import Item, ItemChanges, ItemPage
-    from holdfast.tables.schema import Stream
-    from holdfast.verbs.fields import Provenance, Viewing
-    from holdfast.verbs.tables import Expecting, Key, KeyDefinition, Paths, Values, Walk
+from holdfast.tables.schema import Stream
+from holdfast.verbs.fields import Provenance, Viewing
+from holdfast.verbs.tables import Expecting, Key, KeyDefinition, Paths, Values, Walk
 
 
 class Tables(Facade, of=async_tables.Tables):

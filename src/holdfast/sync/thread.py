@@ -13,18 +13,15 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor  # noqa: TID251 - asyncio takes no other class
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast import seams
 from holdfast.errors import HoldfastError, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
-    from holdfast.store import Store
+from holdfast.store import Store
 
 CLOSING: Final = 5.0
 """Seconds that the end of the process waits for stores that the program has not closed."""
