@@ -45,7 +45,7 @@ def test_rounds_that_do_not_match_are_not_compared(book: Book) -> None:
         book.scenarios["get"].ratio("holdfast", "peer")
 
 
-def test_who_is_told_against_whom() -> None:
+def test_holdfast_is_compared_with_every_peer() -> None:
     """Holdfast against every peer; without it, each side against the first."""
     sides = {"holdfast": [1.0], "a": [1.0], "b": [1.0]}
     assert Scenario("x", "/s", sides).compared == [("holdfast", "a"), ("holdfast", "b")]
@@ -72,7 +72,7 @@ def test_a_bar_is_judged_by_the_median(book: Book) -> None:
     assert [verdict.reached for verdict in judge(book, [reached, missed, most])] == [True, False, False]
 
 
-def test_what_must_not_happen_must_not_happen_in_any_round(book: Book) -> None:
+def test_a_bound_of_zero_holds_in_every_round(book: Book) -> None:
     """A bound of 0 holds for the worst round."""
     for errors in (0.0, 0.0, 0.1):
         book.add("errors", "holdfast", errors, unit="")

@@ -81,7 +81,7 @@ async def test_nothing_of_a_lost_connection_is_sent_on_the_next() -> None:
         assert f"SUB kept q {kept.sid}".encode() in who.lines
 
 
-async def test_who_is_told() -> None:
+async def test_loss_and_return_are_told_once_each() -> None:
     """That the connection is gone, and that it is back, is told once each; the end of a closed one is not."""
     told: list[str] = []
     async with (
@@ -164,7 +164,7 @@ async def test_the_first_that_answers_is_taken() -> None:
         await Connection().reach([gone.url, gone.url])
 
 
-async def test_who_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_no_nats_server_is_recognized(monkeypatch: pytest.MonkeyPatch) -> None:
     """What answers and is no NATS server, or says nothing, is told from one that does."""
     monkeypatch.setattr(connection_module, "ATTEMPT_SECONDS", 0.2)
     async with scribe() as who:
@@ -272,7 +272,7 @@ async def test_headers_and_replies_arrive(nats_server: NatsServer) -> None:
     assert heard[0].header("Name") == "value"
 
 
-async def test_what_waits_to_be_sent_is_bounded(nats_server: NatsServer) -> None:
+async def test_unsent_messages_are_bounded(nats_server: NatsServer) -> None:
     """A message past 16 MB that the server has not taken is refused; once they are gone there is room."""
     async with reached(nats_server.url) as client:
         sent = [client.send("here", b"x" * 1_000_000) for _ in range(20)]

@@ -105,7 +105,9 @@ async def test_calls_go_on_while_servers_stop_in_turn(monkeypatch: pytest.Monkey
         assert done > 10
 
 
-async def test_where_there_is_no_other_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lame_duck_is_kept_until_it_hangs_up_if_it_is_the_only_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A connection stays with the only server there is until that hangs up, and then looks for it as ever."""
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.02)
     async with scribe() as who:

@@ -129,7 +129,9 @@ def test_no_password_in_plain_text_to_a_server_that_nobody_named(
         ({}, {"user": "x"}, {"auth_token": "x"}),
     ],
 )
-def test_what_is_shown(login: dict[str, Any], server: dict[str, Any], expected: dict[str, str]) -> None:
+def test_a_login_beside_the_address_counts_more_than_one_in_it(
+    login: dict[str, Any], server: dict[str, Any], expected: dict[str, str]
+) -> None:
     """What was given beside the address counts more than what is in it."""
     assert shown(Login(**login), Server(host="h", **server)) == expected
 

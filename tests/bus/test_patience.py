@@ -55,7 +55,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_patient_goes_after_a_few_turns(session: Session, socket: Socket) -> None:
+async def test_patient_messages_are_sent_after_a_few_turns(session: Session, socket: Socket) -> None:
     """Nobody else comes: it is sent all the same, and what came meanwhile with it."""
     session.offer(b"first", patient=True)
     await turns(PATIENT_TURNS)
@@ -68,7 +68,7 @@ async def test_what_is_patient_goes_after_a_few_turns(session: Session, socket: 
     assert socket.written == [b"firstsecond", b"third"]
 
 
-async def test_what_is_patient_goes_with_what_is_not(session: Session, socket: Socket) -> None:
+async def test_patient_messages_go_with_urgent_ones(session: Session, socket: Socket) -> None:
     """Whoever is in a hurry takes along what waits, in the order in which it came."""
     session.offer(b"first", patient=True)
     await turns(1)
@@ -81,7 +81,7 @@ async def test_what_is_patient_goes_with_what_is_not(session: Session, socket: S
     assert socket.written == [b"firstsecondthird", b"fourth"]
 
 
-async def test_what_waits_is_sent_before_the_end(nats_server: NatsServer) -> None:
+async def test_patient_messages_are_sent_before_the_close(nats_server: NatsServer) -> None:
     """Who closes the connection at once has sent what was patient, too."""
     heard: asyncio.Queue[bytes] = asyncio.Queue()
     listener, sender = Connection(), Connection()

@@ -222,7 +222,7 @@ async def test_a_session_that_is_over_reads_no_more(socket: Socket) -> None:
     assert not socket.reads()
 
 
-async def test_what_waited_is_handed_over_piece_by_piece(socket: Socket) -> None:
+async def test_waiting_messages_are_handed_over_in_pieces(socket: Socket) -> None:
     """However much waits, a turn hands over a piece of it, in order; in the end all of it, and once."""
     session = on(socket, [])
     session.pause_writing()

@@ -88,7 +88,7 @@ _TOKENS = st.binary(min_size=1, max_size=12).filter(lambda word: not set(word) &
     ),
     st.data(),
 )
-def test_whatever_is_in_a_message(
+def test_no_byte_of_a_message_derails_the_next(
     messages: list[tuple[bytes, bytes, bytes, bytes]], data: st.DataObject
 ) -> None:
     """No byte of a subject, a reply subject, a header or a payload derails the messages after it."""

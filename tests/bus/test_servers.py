@@ -42,7 +42,7 @@ def test_named_servers_come_first() -> None:
     assert hosts(servers.round(but=servers.named[1])) == ["a", "c", "d"]
 
 
-def test_what_is_told_is_bounded_and_can_not_crowd_out() -> None:
+def test_announced_servers_are_bounded_and_tried_in_turn() -> None:
     """At most 32 are remembered, and a few of them are tried in a round; in time each has its turn."""
     servers = Servers(NAMED)
     servers.hear(servers.named[0], [f"t{number}" for number in range(3_000)], encrypted=False)
@@ -57,7 +57,7 @@ def test_what_is_told_is_bounded_and_can_not_crowd_out() -> None:
     assert hosts(servers.round()) == ["a", "b"]
 
 
-def test_how_long_a_server_is_waited_for() -> None:
+def test_an_announced_server_has_one_second_to_answer() -> None:
     """A second is enough for a server that only another one named."""
     assert patience(Server(host="a")) == 5.0
     assert patience(Server(host="a", announced=True)) == 1.0

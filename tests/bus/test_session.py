@@ -97,7 +97,7 @@ async def test_nothing_is_sent_after_the_end(session: Session, socket: Socket) -
     assert socket.written == b""
 
 
-async def test_what_the_socket_holds_counts_as_unsent(session: Session) -> None:
+async def test_bytes_in_the_socket_count_as_unsent(session: Session) -> None:
     """What a server has not taken yet is bounded, also what has been handed to the socket."""
     half = b"x" * (MOST_UNSENT // 2)
     assert session.offer(half)

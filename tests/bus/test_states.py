@@ -179,7 +179,7 @@ def test_the_table_is_the_one_that_is_tested() -> None:
         (State.LOGIN, b"x" * 70_000, ProtocolError),
     ],
 )
-async def test_what_ends_a_login_is_told(state: State, line: bytes, error: type[Exception]) -> None:
+async def test_a_failed_login_raises_the_reason(state: State, line: bytes, error: type[Exception]) -> None:
     """Who logs in learns why it came to nothing."""
     ground = Ground()
     await ground.bring_to(state)
@@ -217,7 +217,7 @@ async def test_any_byte_behind_info_before_tls_ends_the_session(behind: bytes) -
         assert (ground.delivered, ground.wire.written) == ([], b"")
 
 
-async def test_what_comes_with_the_pong_is_delivered() -> None:
+async def test_messages_after_the_pong_are_delivered() -> None:
     """The line that lets this user in may be followed by others in the same piece, and they count."""
     ground = Ground()
     await ground.bring_to(State.LOGIN)
@@ -292,7 +292,7 @@ async def test_a_complaint_is_passed_on_in_part() -> None:
 
 @pytest.mark.unmeasured
 @given(st.data())
-def test_whatever_is_said_before_the_login_nothing_is_delivered(data: st.DataObject) -> None:
+def test_nothing_is_delivered_before_the_login(data: st.DataObject) -> None:
     """No order of lines and no cut of them delivers a message, answers an unasked PONG or lets a user in."""
 
     async def attempt(lines: Sequence[bytes], *, tls: bool) -> None:

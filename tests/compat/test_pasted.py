@@ -113,7 +113,7 @@ async def test_names_become_text_as_with_json(db: BotDatabase, value: Any) -> No
 
 
 @pytest.mark.parametrize("value", [object(), {1: object()}, {(1, 2): 3}, float("nan"), {1, 2}])
-async def test_what_json_has_no_form_for_is_a_type_error(db: BotDatabase, value: Any) -> None:
+async def test_a_value_that_is_not_json_is_a_type_error(db: BotDatabase, value: Any) -> None:
     """The verb and the row refuse it alike, with the words that bots look for."""
     with pytest.raises(TypeError, match="not JSON-serializable"):
         await db.kv_set("trivia", "k", value)

@@ -38,7 +38,7 @@ async def test_a_published_set_is_stored(client: Client, service: DatabaseServic
     assert await service.db.kv_get("trivia", "theme") == {"exists": True, "value": "dark"}
 
 
-async def test_what_the_bot_sets_is_served(client: Client, service: DatabaseService) -> None:
+async def test_keys_of_the_bot_are_served(client: Client, service: DatabaseService) -> None:
     """Keys set by calls and rows added by sessions are served, and missing ones are no errors."""
     await service.db.kv_set("trivia", "called", [1])
     await add(service.db, [row("added")])

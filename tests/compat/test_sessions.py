@@ -86,7 +86,7 @@ async def test_sessions_update_and_delete(db: BotDatabase) -> None:
     assert (await db.kv_list("trivia"))["keys"] == ["changed"]
 
 
-async def test_what_is_rolled_back_never_was(db: BotDatabase) -> None:
+async def test_a_rolled_back_session_leaves_nothing(db: BotDatabase) -> None:
     """A session that ends without a commit or by an error leaves nothing, and the next one works."""
     await db.kv_set("trivia", "key", 1)
     async with db.session_factory() as session:

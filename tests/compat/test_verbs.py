@@ -137,7 +137,7 @@ async def test_a_value_of_more_than_64_kb_is_refused(db: BotDatabase) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {(1, 2): "a"}, {"a": {1, 2}}, b"bytes", float("nan"), "\ud800"])
-async def test_what_json_has_no_form_for_is_refused(db: BotDatabase, value: Any) -> None:
+async def test_a_value_that_is_not_json_is_refused(db: BotDatabase, value: Any) -> None:
     """A value that is not JSON is a TypeError that says so, and nothing is kept."""
     with pytest.raises(TypeError, match="not JSON-serializable"):
         await db.kv_set("trivia", "bad", value)
@@ -214,7 +214,7 @@ async def test_a_closed_database_says_so(url: str) -> None:
         await db.kv_get("trivia", "key")
 
 
-async def test_what_was_written_to_a_file_is_there_again(tmp_path: Path) -> None:
+async def test_a_file_keeps_its_keys_between_runs(tmp_path: Path) -> None:
     """A file keeps its keys from one run of the bot to the next, by path or by URL."""
     first = BotDatabase(tmp_path / "bot.db")
     await first.kv_set("trivia", "key", 1)

@@ -158,7 +158,7 @@ async def test_long_numbers_stay_exact(here: Served) -> None:
     assert found["entry"]["text"] == str(number)
 
 
-async def test_what_the_trash_holds_is_revealed_with_the_entry(here: Served) -> None:
+async def test_a_reveal_shows_the_entry_in_the_trash_too(here: Served) -> None:
     """After a key was deleted and written anew, a reveal shows both values, to compare them."""
     await here.store.set_policy("kv/trivia", {"trash": True, "audit": True})
     kv = here.store.kv("trivia")

@@ -30,7 +30,7 @@ GROUPS: Final[dict[str, Any]] = {"walk": Walk, "expecting": Expecting, "viewing"
 """What arguments with these names stand for in a signature."""
 
 
-def test_what_is_generated_is_up_to_date() -> None:
+def test_generated_files_are_up_to_date() -> None:
     """Pages, documents, example files, pictures and DDL are what `./dev pages` writes."""
     texts = generated()
     stale = [str(path.relative_to(ROOT)) for path, text in texts.items() if path.read_text("utf-8") != text]

@@ -28,7 +28,7 @@ def test_the_url_of_a_service(settings: dict[str, Any], servers: str, url: str) 
     nats_address(url)
 
 
-def test_what_everybody_may_know() -> None:
+def test_a_public_url_has_no_secrets() -> None:
     """A URL that is told to others has no password, token or user in it."""
     config = read_config(environment={}, nats_password="p", nats_user="u", subject_prefixes="x")
     assert public_url(config, "nats://u:p@a:1, tls://t@b, c") == "nats://a:1,tls://b,nats://c?prefix=x"

@@ -172,7 +172,7 @@ async def test_an_answer_has_its_time() -> None:
         app.let.set()
 
 
-async def test_who_is_being_answered_goes_last() -> None:
+async def test_connections_that_wait_for_their_client_are_closed_first() -> None:
     """Connections that wait for their client make room before one does that waits for us."""
     app, port = Hanging(), free_port()
     async with (

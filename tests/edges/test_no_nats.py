@@ -102,7 +102,7 @@ async def test_programs_and_commands_find_the_service(up: Up) -> None:
         ({"http_port": 0}, "--no-nats leaves only HTTP, which --http-port turns off"),
     ],
 )
-def test_what_needs_nats_is_refused(settings: dict[str, Any], said: str) -> None:
+def test_settings_of_nats_are_refused_without_it(settings: dict[str, Any], said: str) -> None:
     """A setting that means nothing without NATS is refused with both settings named."""
     with pytest.raises(ValidationError, match=said):
         read_config(environment={}, no_nats=True, **settings)

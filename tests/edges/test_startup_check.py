@@ -63,7 +63,7 @@ async def test_the_check_can_be_turned_off(path: Path) -> None:
     await _open(path, startup_check_seconds=0)
 
 
-async def test_what_was_not_checked_is_said(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unfinished_startup_check_is_logged(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The check ends when its time is up; the store is then served, and the log tells of the rest."""
     caplog.set_level(logging.INFO)
     await _open(path)

@@ -270,7 +270,7 @@ async def test_several_keys_are_read_at_one_moment(tmp_path: Path, monkeypatch: 
         assert await values_of(kv, "a", "b") == [1, 1]
 
 
-async def test_what_was_read_or_written_is_not_read_again(tmp_path: Path, queries: list[Address]) -> None:
+async def test_a_hot_key_is_answered_from_memory(tmp_path: Path, queries: list[Address]) -> None:
     """A hot key is answered from memory, and the store's own writes to other keys change nothing in that."""
     path = tmp_path / "store.db"
     async with holdfast.open(path, reap=False) as store:

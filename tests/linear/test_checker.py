@@ -144,14 +144,14 @@ UNEXPLAINED = {
 
 
 @pytest.mark.parametrize("history", EXPLAINED.values(), ids=EXPLAINED)
-def test_what_may_happen_is_accepted(history: list[Operation]) -> None:
+def test_a_history_that_an_order_explains_is_accepted(history: list[Operation]) -> None:
     """A history that some order explains is linearizable, in whatever order it was recorded."""
     assert not judge(history).violations
     assert not judge(history[::-1]).violations
 
 
 @pytest.mark.parametrize("history", UNEXPLAINED.values(), ids=UNEXPLAINED)
-def test_what_can_not_happen_is_caught(history: list[Operation]) -> None:
+def test_a_history_that_no_order_explains_is_caught(history: list[Operation]) -> None:
     """A history that no order explains is a violation, in whatever order it was recorded."""
     assert check_key(history) is not None
     assert check_key(history[::-1]) is not None
@@ -196,7 +196,7 @@ def test_a_right_register_is_accepted(seed: int, operations: int) -> None:
 
 
 @pytest.mark.parametrize("plant", planting.KINDS, ids=lambda plant: plant.__name__)
-def test_what_is_planted_is_caught(plant: Any) -> None:
+def test_a_planted_fault_is_caught(plant: Any) -> None:
     """A certain fault in a history that was right is caught in every one of 20 histories."""
     caught = 0
     for seed in range(SEEDS):

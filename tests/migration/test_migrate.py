@@ -143,7 +143,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         ("0001", Need.MIGRATE),
     ],
 )
-def test_what_a_store_needs(found: str | None, need: Need) -> None:
+def test_a_store_is_created_migrated_or_left_alone(found: str | None, need: Need) -> None:
     """An empty store is created, an older one migrated, and one of this version is left alone."""
     assert needed(found) is need
 

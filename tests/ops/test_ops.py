@@ -133,7 +133,7 @@ def test_expressions_with_unknown_names_are_reported(expression: str, fault: str
         'up{job="holdfast"} == 0',
     ],
 )
-def test_what_is_there_passes(expression: str) -> None:
+def test_an_expression_with_known_names_passes(expression: str) -> None:
     """An expression that names only what there is has no fault."""
     assert SMALL.faults(expression) == []
     assert Expression(expression).selectors

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.postgres_pair import Pair
 
 
-async def test_what_an_asynchronous_standby_loses(pair: Pair) -> None:
+async def test_an_asynchronous_standby_loses_acknowledged_writes(pair: Pair) -> None:
     """The ledger finds acknowledged writes that a standby has not got: what the promise needs is real."""
     ledger = Ledger("lost")
     await asyncio.to_thread(pair.wait_for_standby, "")

@@ -24,7 +24,7 @@ def _report(lines: int = 95, branches: int = 95, **missing: list[int]) -> dict[s
     return {"totals": totals, "files": files}
 
 
-def test_what_is_missing_is_listed_by_file() -> None:
+def test_missing_lines_are_listed_by_file() -> None:
     """A file has one line; neighbouring lines are joined, and branches of a missing line are left out."""
     files = {
         "b.py": _file("97", [3, 4, 5, 9], [[2, 3], [9, 10], [20, 22], [30, -28]]),

@@ -35,7 +35,7 @@ def _run(folder: Path, *plugins: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_what_a_test_starts_hears_ctrl_c_in_the_background(tmp_path: Path) -> None:
+def test_processes_of_tests_end_by_sigint(tmp_path: Path) -> None:
     """Processes that tests start are ended by SIGINT though the one above the suite ignores it."""
     done = _run(tmp_path, "-p", "tests.interrupts")
     assert done.returncode == 0, done.stdout

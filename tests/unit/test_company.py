@@ -268,7 +268,7 @@ async def test_a_fenced_write_is_not_executed_beside_what_may_take_its_lock(engi
     assert await engine.behind_a_closed_door(asked) == [["D", "e", "f"]]
 
 
-async def test_what_may_take_a_lock_is_not_executed_beside_a_fenced_write(engine: Engine) -> None:
+async def test_a_write_of_locks_waits_for_a_fenced_write(engine: Engine) -> None:
     """Keys that take long wait for a group with a fenced write to a table or a blob of their plugin."""
     fenced = Origin(writer="w", request_id="r", fence=Fence(lock="l", token=1))
     engine.slow.add("a")

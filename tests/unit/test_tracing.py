@@ -44,7 +44,7 @@ ILLEGAL = [
 
 
 @pytest.mark.parametrize("parent", ILLEGAL)
-def test_what_the_standard_forbids_names_no_trace(parent: str) -> None:
+def test_an_illegal_traceparent_is_ignored(parent: str) -> None:
     """A `traceparent` that breaks any rule of the standard is ignored, wherever it comes from."""
     assert trace_of(parent) is UNSET
     assert of_meta({"traceparent": parent}) is UNSET

@@ -102,7 +102,7 @@ def test_an_error_survives_the_semantic_dialect(kind: type[HoldfastError]) -> No
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.code)
-def test_how_each_dialect_spells_an_error(kind: type[HoldfastError]) -> None:
+def test_an_error_in_each_dialect(kind: type[HoldfastError]) -> None:
     """Plugin: flat, upper-case error_code; payload: nested error.code; semantic: errorCode in lower case."""
     error = made(kind)[0]
     plugin = json.loads(PLUGIN.refusal(error))
@@ -119,7 +119,7 @@ def test_how_each_dialect_spells_an_error(kind: type[HoldfastError]) -> None:
     assert "error_code" not in semantic
 
 
-def test_what_is_not_set_is_not_sent() -> None:
+def test_unset_members_of_an_error_are_not_sent() -> None:
     """An error without field or retry_after has neither in its reply."""
     assert error_fields(DatabaseError("broken")) == {
         "error_code": "DATABASE_ERROR",

@@ -210,7 +210,7 @@ def _golden() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("verb", sorted({verb for verb, _ in chain(calls(), REFUSED)}))
-def test_what_writes_leave_and_send_stays_the_same(verb: str) -> None:
+def test_stored_and_sent_forms_of_writes_stay_the_same(verb: str) -> None:
     """Remembered requests, forwarded groups, messages, dead letters and refusals are those of the file."""
     golden = _golden()
     for called, fields in chain(calls(), REFUSED):

@@ -91,7 +91,7 @@ def test_json_that_is_no_object_is_a_validation_error(payload: bytes) -> None:
         "{}".encode("utf-16"),
     ],
 )
-def test_what_is_not_json_is_invalid_json(payload: bytes) -> None:
+def test_bytes_that_are_not_json_are_invalid_json(payload: bytes) -> None:
     """Bytes that are not JSON, invalid UTF-8 among them, are INVALID_JSON and not shown."""
     with refusal(InvalidJson, says="not valid JSON", about=payload) as caught:
         fields_of(payload)

@@ -58,7 +58,7 @@ def over(fields: Any) -> Any:
     return json.loads(msgspec.json.encode(fields))
 
 
-def test_what_a_get_shows_of_a_plain_entry() -> None:
+def test_a_get_of_a_plain_entry() -> None:
     """exists, value, version, expires_at, and of the envelope what is set."""
     assert over(row_fields("k", PLAIN)) == {
         "exists": True,
@@ -71,7 +71,7 @@ def test_what_a_get_shows_of_a_plain_entry() -> None:
     }
 
 
-def test_what_a_get_shows_of_a_full_entry() -> None:
+def test_a_get_of_a_full_entry() -> None:
     """All of the envelope is shown where it is set; times are ISO 8601 in UTC."""
     assert over(row_fields("k", FULL)) == {
         "exists": True,
@@ -88,13 +88,13 @@ def test_what_a_get_shows_of_a_full_entry() -> None:
 
 
 @pytest.mark.parametrize("row", [PLAIN, FULL], ids=["plain", "full"])
-def test_what_a_get_shows_is_the_row(row: Row) -> None:
+def test_a_row_survives_the_wire(row: Row) -> None:
     """A row that was shown is the same again for a client; its value is passed on as it is stored."""
     assert isinstance(row_fields("k", row)["value"], msgspec.Raw)
     assert row_of(over(row_fields("k", row))) == row
 
 
-def test_what_a_write_answers() -> None:
+def test_a_write_answers_version_and_deadline() -> None:
     """A write that leaves an entry answers version and deadline."""
     assert over(stored_fields(PLAIN)) == {"version": 3, "expires_at": None}
     assert over(stored_fields(FULL)) == {"version": 4, "expires_at": AT_TEXT}

@@ -147,13 +147,13 @@ def test_the_payload_dialect_speaks_for_the_plugin_it_names() -> None:
     [b"", b"{", b"\xff", b"[]", b"{}", b'{"plugin_name":5}', b'{"plugin_name":"A b"}', b"[" * 5_000]
     + [f'{{"plugin_name":"{name}"}}'.encode() for name in (OPERATOR, UNKNOWN)],
 )
-def test_who_names_no_plugin_has_one_name(payload: bytes) -> None:
+def test_a_payload_without_plugin_has_no_owner(payload: bytes) -> None:
     """Before a payload is looked at whole, who speaks in it is the plugin it names or nobody, never empty."""
     presumption = presumed(route("db.kv.get", "db"), payload)
     assert presumption == Route(PAYLOAD, "get", "", UNKNOWN, family="payload")
 
 
-def test_who_names_a_plugin_is_taken_at_that_word() -> None:
+def test_a_legal_plugin_name_is_the_owner() -> None:
     """A legal name is known at the door already, to whoever logs and counts what is refused there."""
     found = presumed(route("db.kv.get", "db"), b'{"key":"k","plugin_name":"quote-db"}')
     assert found == identified(route("db.kv.get", "db"), {"plugin_name": "quote-db"})

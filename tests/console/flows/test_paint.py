@@ -46,7 +46,7 @@ async def test_the_first_page_is_light(service: Served, browser: Browser) -> Non
     assert 20_000 < weight < 70_000
 
 
-async def test_how_long_the_first_paint_takes(service: Served, browser: Browser) -> None:
+async def test_the_first_paint_is_quick(service: Served, browser: Browser) -> None:
     """A window that has loaded nothing before paints the frame of the overview, and then its data."""
     await service.store.kv("paint").set("a", 1)
     painted, drawn = [], []

@@ -59,7 +59,7 @@ async def test_pages_and_namespaces_are_found(service: Served, look: Look) -> No
     await expect(page.locator("h1")).to_have_text("kv/settled")
 
 
-async def test_what_is_found_is_text(service: Served, look: Look) -> None:
+async def test_found_keys_are_shown_as_text(service: Served, look: Look) -> None:
     """A key that holds markup is shown as text, in the box and on the page of the search."""
     await service.store.kv("hostile").set(HOSTILE, HOSTILE)
     page = (await look("/")).page

@@ -70,7 +70,7 @@ async def test_the_audit_names_the_local_user(cli: Cli, tmp_path: Path) -> None:
     assert f"--url '{up.url}?creds=FILE'" in outcome.error["message"]
 
 
-def test_what_destroys_wants_a_word(cli: Cli) -> None:
+def test_destroying_needs_yes(cli: Cli) -> None:
     """A script that does not say --yes destroys nothing, and is told what would be lost."""
     cli.did("table", "create", "t", "--partition-key", "id:string")
     for command in ("table drop t", "table index drop t i", "deadletter drop 1", "migrate down base"):

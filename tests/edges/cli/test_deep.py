@@ -117,7 +117,7 @@ def test_a_sound_store(
     ],
 )
 @pytest.mark.usefixtures("filled")
-def test_what_sql_has_spoilt(cli: Cli, url: str, change: str, check: str) -> None:
+def test_a_deep_check_tells_kinds_of_damage_apart(cli: Cli, url: str, change: str, check: str) -> None:
     """Missing rows, unreadable values, wrong counters, broken audits and lost namespaces are told apart."""
     with contextlib.closing(sqlite3.connect(url)) as connection, connection:
         assert connection.execute(change).rowcount

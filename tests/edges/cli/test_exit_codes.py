@@ -93,7 +93,7 @@ def test_a_reused_request_id_says_so(cli: Cli) -> None:
     assert (reused.code, reused.error["reason"]) == (4, "request_id_reused")
 
 
-def test_what_is_missing_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_names_the_missing_namespace(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a namespace the message says how to name one."""
     monkeypatch.delenv("HOLDFAST_PLUGIN")
     outcome = cli("get", "k")

@@ -75,7 +75,7 @@ def test_both_parsers_agree(name: tuple[str, ...], line: list[str], before: bool
         ("k --raw", {"raw": True}),
     ],
 )
-def test_what_is_plain(line: str, options: dict[str, Any]) -> None:
+def test_plain_forms_are_read_without_the_library(line: str, options: dict[str, Any]) -> None:
     """The forms that scripts use are read without the library, options before and after the key."""
     call = plain_call(["get", *line.split()])
     assert call == Call(get.get, ["k"], {"target": Target()} | options)
@@ -120,7 +120,7 @@ def test_options_before_the_command_are_plain_too() -> None:
         "list",
     ],
 )
-def test_what_is_left_to_the_library(line: str) -> None:
+def test_other_forms_are_left_to_the_library(line: str) -> None:
     """Help, mistakes, doubles, conflicts and odd words are for the one parser that knows what to say."""
     assert plain_call(line.split()) is None
 
@@ -139,7 +139,7 @@ def test_both_ways_complain_alike(
     assert plain.error["error_code"]
 
 
-def test_what_a_plain_get_imports(program: Program, url: str) -> None:
+def test_a_plain_get_imports_little(program: Program, url: str) -> None:
     """A plain get imports no library for command lines or tables, and nothing of what decides on writes."""
     fill(url, ("k", 1, {}))
     needless = (
@@ -167,7 +167,7 @@ def test_what_a_plain_get_imports(program: Program, url: str) -> None:
     assert done.stdout == "1\n[]\n"
 
 
-def test_what_a_remote_store_imports() -> None:
+def test_a_get_from_a_service_imports_little() -> None:
     """What decides is the service's business, and tables are for those who have any."""
     needless = ("holdfast.decide.decision", "holdfast.tables", "holdfast.wire.tables", "sqlite3")
     code = (

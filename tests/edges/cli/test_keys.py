@@ -111,7 +111,7 @@ def test_the_whole_entry(cli: Cli) -> None:
     assert shown["expires_at"].endswith("Z")
 
 
-def test_who_writes_by_default(cli: Cli) -> None:
+def test_the_default_writer_is_the_command_line(cli: Cli) -> None:
     """An entry that was set by hand can be told from one that a program has set."""
     cli.did("set", "k", "1")
     assert cli.did("get", "k", "--long", "--json").json["last_writer"] == "cli"

@@ -83,7 +83,7 @@ def test_a_damaged_backup(cli: Cli, full: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "two.db").exists()
 
 
-def test_what_has_no_raw_contents(cli: Cli, tmp_path: Path) -> None:
+def test_a_service_or_missing_store_can_not_be_moved(cli: Cli, tmp_path: Path) -> None:
     """A service and a store that does not exist are refused, and nothing is made."""
     refused = cli("backup", "b", "--url", "nats://127.0.0.1:1")
     assert (refused.code, "the URL of its database" in refused.err) == (1, True)

@@ -74,7 +74,7 @@ def test_only_what_is_named_changes(cli: Cli) -> None:
         ["elsewhere", "--audit"],
     ],
 )
-def test_what_can_t_be_meant_is_refused(cli: Cli, options: list[str]) -> None:
+def test_an_empty_or_impossible_policy_is_refused(cli: Cli, options: list[str]) -> None:
     """Nothing is changed by a command that says nothing or the impossible."""
     assert cli("namespace", "set", *options).code == 2
     assert cli.did("namespace", "list").out == ""

@@ -73,7 +73,7 @@ def test_no_store_is_an_empty_one(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("command", ["ping", "watch"])
-def test_what_needs_a_store_says_so(cli: Cli, command: str) -> None:
+def test_a_command_that_needs_a_store_says_so(cli: Cli, command: str) -> None:
     """A command that would wait for ever, or speak of writes, says that there is no store."""
     outcome = cli(command)
     assert (outcome.code, "the first write creates it" in outcome.err) == (5, True)

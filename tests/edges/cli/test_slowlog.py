@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 EVERYTHING = Settings(slow_seconds=0.0, slow_walk_seconds=0.0)
 
 
-async def test_what_was_slow(cli: Cli, nats_server: NatsServer) -> None:
+async def test_slow_requests_are_listed(cli: Cli, nats_server: NatsServer) -> None:
     """Rows for eyes and programs, the newest first or the slowest; only the command line narrows them."""
     async with serving(nats_server.url, settings=EVERYTHING):
         await asyncio.to_thread(_look, cli, nats_server.url)

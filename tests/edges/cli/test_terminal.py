@@ -163,7 +163,7 @@ async def _written(url: str, key: str) -> None:
         await store.kv("jobs").delete(f"gone{NASTY}")
 
 
-def test_what_is_escaped_is_the_same_json(program: Program, url: str) -> None:
+def test_escaped_output_is_the_same_json(program: Program, url: str) -> None:
     """A program that reads the output gets every character back."""
     fill(url, (f"k{NASTY}", {NASTY: NASTY}, {}))
     assert json.loads(program("get", f"k{NASTY}").stdout) == {NASTY: NASTY}

@@ -57,7 +57,7 @@ def test_pages_and_values(cli: Cli, url: str) -> None:
     assert "--all" in more.err
 
 
-def test_what_is_listed_can_be_restored(cli: Cli, url: str) -> None:
+def test_a_listed_key_can_be_restored(cli: Cli, url: str) -> None:
     """A key of the list can be restored as it is shown, and is in the trash no longer."""
     remove(url, "a")
     [entry] = cli.did("trash", "list", "--all", "--json", *PROJECT).jsons

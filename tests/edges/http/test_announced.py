@@ -183,7 +183,7 @@ def _path(family: str, name: str) -> str:
 
 
 @pytest.mark.parametrize(("family", "name"), VERBS, ids=str)
-def test_what_is_announced_is_not_refused(
+def test_a_request_that_follows_the_document_is_not_refused(
     running: tuple[asyncio.Runner, Served], family: str, name: str
 ) -> None:
     """A request that follows the document is done, or refused because of what is stored. It is refused as
@@ -268,7 +268,7 @@ BEYOND: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("family", "name", "request_", "field"), BEYOND, ids=str)
-def test_what_no_schema_can_say_is_announced_in_words(
+def test_rules_beyond_the_schema_are_announced_in_words(
     running: tuple[asyncio.Runner, Served], family: str, name: str, request_: dict[str, Any], field: str
 ) -> None:
     """Where a request that follows the schema is refused as illegal, the operation names field and rule."""
@@ -313,7 +313,7 @@ WRONG: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("family", "name", "request_"), WRONG, ids=str)
-def test_what_is_illegal_does_not_follow_the_schema(
+def test_an_illegal_request_breaks_the_schema(
     running: tuple[asyncio.Runner, Served], family: str, name: str, request_: dict[str, Any]
 ) -> None:
     """A request that is refused as illegal breaks the schema: it need not be sent to find that out."""

@@ -69,7 +69,7 @@ async def test_every_verb_answers(here: Served, tmp_path: Path) -> None:
         ("DELETE", "/v1/kv/trivia", 405, "INVALID_SUBJECT"),
     ],
 )
-async def test_what_leads_nowhere_is_refused(
+async def test_a_wrong_path_method_or_parameter_is_refused(
     here: Served, method: str, where: str, status: int, code: str
 ) -> None:
     """A path, method or parameter that is wrong is refused with a code, and what is allowed is named."""

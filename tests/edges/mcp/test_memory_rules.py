@@ -368,7 +368,7 @@ async def test_hostile_names(store: Store, kv: KV) -> None:
     )
 
 
-async def test_what_another_program_has_written_is_left_alone(store: Store, kv: KV) -> None:
+async def test_foreign_entries_are_left_alone(store: Store, kv: KV) -> None:
     """Entries of another shape do not keep the memory from being read, and are not overwritten."""
     await follow(store, kv, create(ANN))
     [mine] = (await kv.list("entity/")).keys

@@ -84,7 +84,7 @@ async def test_conflicts_have_no_values_past_the_room_of_a_reply(caller: Caller)
     assert "value" not in conflicts[-1]["current"]
 
 
-async def test_what_a_get_of_an_item_answers_is_what_is_stored(nats_server: NatsServer) -> None:
+async def test_items_are_answered_as_they_are_stored(nats_server: NatsServer) -> None:
     """Items go out as they are stored, in every verb that shows them."""
     item = {"user": "a", "n": 1.0, "big": 2**70, "deep": [[{"x": None}]]}
     async with serving(nats_server.url), calling(nats_server.url) as caller:

@@ -71,7 +71,7 @@ async def test_a_dry_run_changes_nothing(ask: Asking) -> None:
     assert (await ask("stats"))["version"] == 4
 
 
-async def test_what_was_sent_later_stays(ask: Asking) -> None:
+async def test_a_set_after_a_delete_by_prefix_stays(ask: Asking) -> None:
     """A key that its caller sets right after asking, without waiting, is there afterwards."""
     told = await ask.caller.ask_all(
         [
@@ -143,7 +143,7 @@ async def test_names_that_json_spells_at_length(ask: Asking) -> None:
         ({"prefix": "a", "deadline": 1}, "TIMEOUT", None),
     ],
 )
-async def test_what_is_refused_removes_nothing(
+async def test_a_refused_delete_by_prefix_removes_nothing(
     caller: Caller, running: Running, fields: dict[str, Any], code: str, field: str | None
 ) -> None:
     """What is wrong is said with the field, and no key goes."""

@@ -121,7 +121,7 @@ async def test_one_event_for_each_change_in_order(caller: Caller, ear: Ear) -> N
     assert [record["op"] for _, record in told[:3]] == ["set", "set", "deleted"]
 
 
-async def test_what_changes_nothing_is_not_told(caller: Caller, ear: Ear) -> None:
+async def test_no_event_without_a_change(caller: Caller, ear: Ear) -> None:
     """Refusals, reads, deletes that find nothing and replayed requests make no event."""
     await caller.ask("db.kv.trivia.incr", {"key": "n", "request_id": "once"})
     assert (await ear.next())[1]["version"] == 1
@@ -153,14 +153,14 @@ async def test_an_event_comes_after_the_commit(nats_server: NatsServer) -> None:
             assert (await begun).fields["success"] is True
 
 
-async def test_what_the_process_writes_itself_is_told_too(running: Running, caller: Caller, ear: Ear) -> None:
+async def test_the_process_own_writes_make_events(running: Running, caller: Caller, ear: Ear) -> None:
     """A write that did not come over NATS makes an event as well."""
     await running.store.kv("trivia").set("k", 1)
     subject, record = await ear.next()
     assert (subject, record["last_writer"]) == ("db.event.kv.trivia.set", "embedded")
 
 
-async def test_what_another_process_writes_is_told(nats_server: NatsServer, tmp_path: Path) -> None:
+async def test_writes_of_another_process_make_events(nats_server: NatsServer, tmp_path: Path) -> None:
     """Changes by the service and by another store on its file are told once each, in order."""
     file = str(tmp_path / "state.db")
     async with (

@@ -129,7 +129,7 @@ async def test_a_semantic_write_is_told_at_info(caller: Caller, caplog: pytest.L
         assert part in line
 
 
-async def test_what_an_entry_lacks_is_not_in_its_line(
+async def test_a_log_line_leaves_out_what_the_entry_lacks(
     caller: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The line of a set has its ttl, and nothing that the entry does not have; no line says None."""

@@ -50,7 +50,7 @@ async def test_handles_are_bounded(running: Running, caller: Caller) -> None:
     assert entry.last_writer == "first"
 
 
-async def test_what_serves_tables_is_bounded(running: Running, caller: Caller) -> None:
+async def test_table_services_of_plugins_are_bounded(running: Running, caller: Caller) -> None:
     """The same for plugins that ask for tables."""
     for start in range(0, NAMES, 50):
         asked = [(f"db.table.p{number}.list_tables", b"{}") for number in range(start, start + 50)]

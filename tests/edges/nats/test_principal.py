@@ -125,7 +125,7 @@ async def test_the_user_of_the_connection(told: bool) -> None:
         (b"[" * 5000, ""),
     ],
 )
-def test_what_a_server_tells_is_bounded(said: bytes, user: str) -> None:
+def test_the_user_that_a_server_names_is_bounded(said: bytes, user: str) -> None:
     """A user is at most 100 characters that change no line, and nothing where nothing can be read."""
     head = b"NATS/1.0\r\nNats-Request-Info: " + said + b"\r\n\r\n"
     assert user_of(Message(sid="1", subject="s", reply="", data=b"", head=head)) == user

@@ -104,7 +104,9 @@ ODD = [
         ),
     ],
 )
-def test_what_each_mode_lets_through(mode: str, owner: str, allowed: list[str], refused: list[str]) -> None:
+def test_reply_subjects_that_each_mode_allows(
+    mode: str, owner: str, allowed: list[str], refused: list[str]
+) -> None:
     """accounts: what the server maps; permissions: the caller's inbox; open: not our subjects, nor `$`."""
     guard = reply_guard(mode, PREFIXES)
     assert [reply for reply in allowed if not guard(reply, owner)] == []
@@ -124,7 +126,7 @@ def test_what_each_mode_lets_through(mode: str, owner: str, allowed: list[str], 
         max_size=8,
     )
 )
-def test_what_was_let_through_before_is_no_way_around_the_open_mode(replies: list[str]) -> None:
+def test_each_reply_subject_is_judged_by_itself(replies: list[str]) -> None:
     """Each reply subject is judged by itself, whatever inboxes were met before it."""
     guard = reply_guard("open", PREFIXES)
     legal = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")

@@ -26,7 +26,7 @@ def told(page: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(one["plugin"], one["verb"], one["key"]) for one in page["requests"]]
 
 
-async def test_what_is_kept_of_a_slow_request(nats_server: NatsServer) -> None:
+async def test_the_slow_log_keeps_no_value(nats_server: NatsServer) -> None:
     """Time, plugin, verb, key, milliseconds, error code and request id are kept, and never a value."""
     async with serving(nats_server.url, settings=EVERYTHING), calling(nats_server.url) as caller:
         secret = {"key": "k", "value": "a-secret-value", "request_id": "r1"}
@@ -100,7 +100,7 @@ async def test_the_last_ones_in_pages(nats_server: NatsServer) -> None:
             assert (await caller.ask(SLOWLOG, wrong))["error_code"] == "VALIDATION_ERROR"
 
 
-async def test_what_is_quick_is_not_kept(caller: Caller) -> None:
+async def test_a_quick_request_is_not_in_the_slow_log(caller: Caller) -> None:
     """A request below the threshold is neither kept nor counted."""
     await caller.ask("db.kv.trivia.set", {"key": "k", "value": 1})
     page = await caller.ask(SLOWLOG)

@@ -54,7 +54,7 @@ async def test_everything_accepted_is_answered(
         assert (running.service.requests.waiting, running.service.requests.under_way) == (0, 0)
 
 
-async def test_what_waits_for_too_long_is_refused(
+async def test_a_stop_refuses_what_it_can_not_finish_in_time(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A flood of accepted requests holds up the end for a bounded time: the rest is refused, and not done."""
@@ -121,7 +121,7 @@ async def test_the_last_change_is_told(nats_server: NatsServer) -> None:
         assert told == [*["k"] * (ALONE - 1), "last"]
 
 
-async def test_what_comes_later_is_not_left_waiting(nats_server: NatsServer) -> None:
+async def test_requests_during_a_stop_are_answered(nats_server: NatsServer) -> None:
     """Under a stream of requests each is answered or told that nobody listens: none is met with silence."""
     async with (
         serving(nats_server.url, settings=Settings(deadline_ms=60_000)) as running,

@@ -201,7 +201,7 @@ async def test_a_refusal_shows_items_as_far_as_they_fit(ask: Ask) -> None:
     assert refused["current"]["item"]["user"] == "a"
 
 
-async def test_what_was_done_is_told_however_large_the_answer(ask: Ask) -> None:
+async def test_writes_are_answered_even_if_their_items_do_not_fit(ask: Ask) -> None:
     """Of several writes each is answered even if the items that they return would not fit."""
     for user in ("a", "b", "c"):
         await ask("put_item", item={"user": user, "at": 7, "text": "x" * 400_000})

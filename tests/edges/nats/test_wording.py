@@ -85,7 +85,7 @@ async def test_a_project_is_told_its_own_names(caller: Caller, verb: str) -> Non
     assert [message for message in told if re.search(r"[a-z]_[a-z]", message)] == []
 
 
-async def test_what_a_message_quotes_is_left_alone(caller: Caller) -> None:
+async def test_a_quoted_key_keeps_its_spelling(caller: Caller) -> None:
     """A key that is called like a field is quoted as it is, and the header says what the reply says."""
     [lost] = await caller.ask_all(
         [("db.semantic.acme.web.put", {"key": "request_id", "value": 1, "expectedVersion": 9})]

@@ -74,7 +74,7 @@ async def test_the_log_is_not_trimmed_past_the_slowest_node(nodes: Nodes, tmp_pa
     assert await first_of(one) > shard.replica.at.seq - 10, "nobody needs the beginning of the log any more"
 
 
-async def test_what_comes_after_the_oldest_snapshot_stays(nodes: Nodes) -> None:
+async def test_the_log_after_the_older_snapshot_stays(nodes: Nodes) -> None:
     """The log is trimmed up to the older snapshot, so that a node that fetched that one can go on."""
     store = await nodes.open(1)
     made = []
