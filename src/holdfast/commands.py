@@ -124,20 +124,20 @@ def _first_lifetime(
 
 def _required_ttl(seconds: object, ttl: object, keep: object) -> int:
     """Return a TTL that must be given, under one of its names."""
-    given = rules.one_ttl(ttl, None if seconds is UNSET else seconds, keep)
-    if given is None and seconds is UNSET:
+    lifetime = rules.one_ttl(ttl, None if seconds is UNSET else seconds, keep)
+    if lifetime is None and seconds is UNSET:
         raise missing("ttl_seconds")
-    return rules.required_ttl(given, field="ttl_seconds")
+    return rules.required_ttl(lifetime, field="ttl_seconds")
 
 
-def _only_if_exists(given: object) -> bool | UnsetType:
-    return rules.boolean(given, field="only_if_exists") or UNSET
+def _only_if_exists(value: object) -> bool | UnsetType:
+    return rules.boolean(value, field="only_if_exists") or UNSET
 
 
-def _switch(given: object, *, field: str) -> bool:
-    if not isinstance(given, bool):
+def _switch(value: object, *, field: str) -> bool:
+    if not isinstance(value, bool):
         raise ValidationError(f"{field} must be true or false", field=field)
-    return given
+    return value
 
 
 def _guard(name: object) -> str:

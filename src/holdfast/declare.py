@@ -255,7 +255,7 @@ class Declaration:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The fields that callers give, in the order in which messages have them."""
-        found = []
+        fields = []
         for field in msgspec.structs.fields(self.kind):
             says = self._instead.get(field.name) or _said(field.type)
             if says is not None and field.name not in self._without:
@@ -265,10 +265,10 @@ class Declaration:
                     also = unsaid(says.unsaid) if says.unsaid else None
                     form = Annotated[form, Meta(description=says.help, extra_json_schema=also)]
                 wire = says.wire or field.name
-                found.append(Field(field.name, wire, says, form, field.required or says.required, default))
+                fields.append(Field(field.name, wire, says, form, field.required or says.required, default))
         if self._order:
-            found.sort(key=lambda field: self._order.index(field.wire))
-        return tuple(found)
+            fields.sort(key=lambda field: self._order.index(field.wire))
+        return tuple(fields)
 
     @cached_property
     def own(self) -> dict[str, tuple[Any, Any]]:
@@ -343,13 +343,13 @@ class Declaration:
         """Return such objects of a decoded message."""
         inner: dict[str, Any] = {}
         for name, within in self.nested.items():
-            given = getattr(message, name)
-            if given is None or given is UNSET:
+            value = getattr(message, name)
+            if value is None or value is UNSET:
                 continue
             if not within:
-                inner[name] = given
-            elif any(getattr(member, one) is not None for member in given for one in within):
-                inner[name] = [{one: getattr(member, one) for one in within} for member in given]
+                inner[name] = value
+            elif any(getattr(member, one) is not None for member in value for one in within):
+                inner[name] = [{one: getattr(member, one) for one in within} for member in value]
         return inner
 
     def of_fields(self, fields: Mapping[str, Any]) -> Any:
@@ -644,7 +644,7 @@ def _struct_in(kind: inspect.Type) -> inspect.StructType | None:
         case inspect.Metadata(type=inner) | inspect.ListType(item_type=inner):
             return _struct_in(inner)
         case inspect.UnionType(types=types):
-            return next((found for one in types if (found := _struct_in(one)) is not None), None)
+            return next((struct for one in types if (struct := _struct_in(one)) is not None), None)
         case inspect.StructType():
             return kind
         case _:
@@ -663,8 +663,8 @@ def _typed(
     """Make a struct for schemas, and keep what holds for its fields together."""
     typed: list[Any] = []
     for field, (form, _) in fields.items():
-        shown = form.list if isinstance(form, Members) else form
-        typed.append((field, shown) if field in needed else (field, _optional(shown), UNSET))
+        listed = form.list if isinstance(form, Members) else form
+        typed.append((field, listed) if field in needed else (field, _optional(listed), UNSET))
     if rules:
         RULES[name] = {"allOf": list(rules)}
     bases = () if base is None else (base,)

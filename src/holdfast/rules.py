@@ -213,11 +213,9 @@ def semantic_key(text: object, root: str) -> str:
 
 def semantic_prefix(text: object, root: str) -> str:
     """Return a prefix of keys of a tenant's project in full."""
-    given = prefix(text)
+    path = prefix(text)
     return (
-        root
-        if root.startswith(given) and given.startswith("tenant/")
-        else _under(given, root, field="prefix")
+        root if root.startswith(path) and path.startswith("tenant/") else _under(path, root, field="prefix")
     )
 
 
@@ -345,9 +343,9 @@ def _require_names(value: dict[Any, Any], field: str) -> None:
             )
 
 
-def ttl(seconds: object, *, field: str = "ttl") -> int | None:
+def ttl(seconds: object) -> int | None:
     """Return a TTL in whole seconds; None means no expiry."""
-    return None if seconds is None else required_ttl(seconds, field=field)
+    return None if seconds is None else required_ttl(seconds)
 
 
 def required_ttl(seconds: object, *, field: str = "ttl") -> int:
@@ -360,13 +358,13 @@ def required_ttl(seconds: object, *, field: str = "ttl") -> int:
     return seconds
 
 
-def lock_ttl(seconds: object, *, field: str = "ttl") -> int | float:
+def lock_ttl(seconds: object) -> int | float:
     """Return the TTL of a lock, which may be a fraction of a second."""
     if not (type(seconds) is int or type(seconds) is float) or not MIN_LOCK_TTL <= seconds <= MAX_TTL:
         raise ValidationError(
-            f"{field} of a lock must be a number of seconds from {MIN_LOCK_TTL} to {MAX_TTL}, not "
-            f"{shown(seconds)}",
-            field=field,
+            f"ttl of a lock must be a number of seconds from {MIN_LOCK_TTL} to {MAX_TTL}, "
+            f"not {shown(seconds)}",
+            field="ttl",
         )
     return seconds
 
@@ -380,12 +378,12 @@ def one_ttl(ttl_given: object, seconds: object, keep: object) -> object:
         seconds = required_ttl(seconds, field="ttl_seconds")
         if ttl_given is not None and ttl(ttl_given) != seconds:
             raise ValidationError("ttl and ttl_seconds differ", field="ttl")
-    given = seconds if ttl_given is None else ttl_given
+    lifetime = seconds if ttl_given is None else ttl_given
     if keep is not None and not isinstance(keep, bool):
         raise ValidationError("keep_ttl must be true or false", field="keep_ttl")
     if not keep:
-        return given
-    if given is not None and given is not KEEP:
+        return lifetime
+    if lifetime is not None and lifetime is not KEEP:
         raise ValidationError("keep_ttl and a ttl exclude each other", field="ttl")
     return KEEP
 
@@ -562,9 +560,9 @@ def purpose(text: object, *, field: str) -> str:
 def time(given: object, *, field: str) -> int:
     """Return a point in time as it is stored, from a datetime or ISO 8601 text. Without a zone it is UTC."""
     try:
-        found = datetime.fromisoformat(given) if isinstance(given, str) else given
-        if isinstance(found, datetime):
-            at = milliseconds(found)
+        parsed = datetime.fromisoformat(given) if isinstance(given, str) else given
+        if isinstance(parsed, datetime):
+            at = milliseconds(parsed)
             moment(at)  # the zone may move it out of the range of years
             return at
     except (ValueError, OverflowError):
@@ -577,47 +575,47 @@ def time(given: object, *, field: str) -> int:
 def policy(given: Policy | dict[str, Any]) -> Policy:
     """Return the policy that an operator sets for a namespace."""
     fields = msgspec.structs.asdict(given) if isinstance(given, Policy) else given
-    for name, asked in fields.items():
+    for name, value in fields.items():
         if name not in Policy.__struct_fields__:
             spelled = ascii(str(name)[:40])[1:-1]  # it is sent back to the caller, who may have sent anything
             raise ValidationError(f"a policy has no field {shown(name)}", field=f"policy.{spelled}")
-        if asked is not None:
-            _policy_field(name, asked)
+        if value is not None:
+            _policy_field(name, value)
     checked = Policy(**fields)
     _policy_lifetimes(checked)
     return checked
 
 
-def _policy_field(name: str, asked: object) -> None:
+def _policy_field(name: str, value: object) -> None:
     if name in _SWITCHES:
-        if type(asked) is not bool:
-            raise ValidationError(f"{name} must be true or false, not {shown(asked)}", field=name)
+        if type(value) is not bool:
+            raise ValidationError(f"{name} must be true or false, not {shown(value)}", field=name)
     elif name == "reveal":
-        if asked not in _REVEALS:
-            raise ValidationError(f"{name} must be open, audited or never, not {shown(asked)}", field=name)
+        if value not in _REVEALS:
+            raise ValidationError(f"{name} must be open, audited or never, not {shown(value)}", field=name)
     elif name in _QUOTAS:
-        if type(asked) is not int or not 0 <= asked <= MAX_VERSION:
-            raise ValidationError(f"{name} must be a whole number from 0, not {shown(asked)}", field=name)
+        if type(value) is not int or not 0 <= value <= MAX_VERSION:
+            raise ValidationError(f"{name} must be a whole number from 0, not {shown(value)}", field=name)
     elif name == "max_value_bytes":
-        if type(asked) is not int or not MAX_VALUE_BYTES <= asked <= MAX_RAISED_VALUE_BYTES:
+        if type(value) is not int or not MAX_VALUE_BYTES <= value <= MAX_RAISED_VALUE_BYTES:
             raise ValidationError(
                 f"{name} must be a whole number from {MAX_VALUE_BYTES} to {MAX_RAISED_VALUE_BYTES}, "
-                f"not {shown(asked)}",
+                f"not {shown(value)}",
                 field=name,
             )
-    elif type(asked) is not int or not 1 <= asked <= MAX_TTL:
+    elif type(value) is not int or not 1 <= value <= MAX_TTL:
         raise ValidationError(
-            f"{name} must be a whole number from 1 to {MAX_TTL}, not {shown(asked)}", field=name
+            f"{name} must be a whole number from 1 to {MAX_TTL}, not {shown(value)}", field=name
         )
 
 
-def _policy_lifetimes(asked: Policy) -> None:
+def _policy_lifetimes(fields: Policy) -> None:
     """Refuse TTL bounds that no entry could meet."""
-    bounds = [bound for bound in (asked.ttl_min, asked.ttl_default, asked.ttl_max) if bound is not None]
+    bounds = [bound for bound in (fields.ttl_min, fields.ttl_default, fields.ttl_max) if bound is not None]
     if bounds != sorted(bounds):
         raise ValidationError(
             "ttl_default must be at least ttl_min and at most ttl_max, and ttl_min at most ttl_max",
-            field="ttl_default" if asked.ttl_default is not None else "ttl_min",
+            field="ttl_default" if fields.ttl_default is not None else "ttl_min",
         )
 
 

@@ -152,11 +152,11 @@ def stored_item(row: Row, *, value: bool = True) -> Item:
     Raises:
         DatabaseError: It can't be read.
     """
-    shown: Any = look_over(_ITEM, row) if value else msgspec.UNSET
+    document: Any = look_over(_ITEM, row) if value else msgspec.UNSET
     if value and not (row.value or "").startswith("{"):
         raise DatabaseError("a stored item can't be read")
     return Item(
-        value=shown,
+        value=document,
         version=row.version,
         expires_at=None if row.expires_at is None else moment(row.expires_at),
     )
@@ -176,10 +176,10 @@ def some_attributes(text: str, names: Set[str]) -> dict[str, Any]:
         DatabaseError: The text can't be read.
     """
     try:
-        found = _MEMBERS(text)
+        members = _MEMBERS(text)
     except (msgspec.DecodeError, RecursionError):
         raise DatabaseError("a stored item can't be read") from None
-    return {name: _scalar(bytes(found[name]).decode()) for name in found.keys() & names}
+    return {name: _scalar(bytes(members[name]).decode()) for name in members.keys() & names}
 
 
 def _scalar(text: str) -> Any:

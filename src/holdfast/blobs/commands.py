@@ -28,22 +28,22 @@ _write = partial(_verb, in_order=True)
 
 def _bytes(data: object, checksum: object) -> tuple[bytes, int, str]:
     """Return the bytes of a whole blob, their number and their checksum."""
-    checked, found = fields.data(data, checksum)
-    return checked, len(checked), found
+    checked, actual = fields.data(data, checksum)
+    return checked, len(checked), actual
 
 
 def _part(data: object, checksum: object) -> tuple[bytes, str]:
     """Return the bytes of a part and their checksum."""
-    checked, found = fields.data(data, checksum)
+    checked, actual = fields.data(data, checksum)
     if not checked:
         raise ValidationError("a part has at least one byte", field="data")
-    return checked, found
+    return checked, actual
 
 
 def _lifetime(ttl: object, seconds: object, keep: object) -> tuple[int | None, bool]:
     """Return the TTL of a blob, and whether the old deadline stays."""
-    given = rules.one_ttl(ttl, seconds, keep)
-    return (None, True) if given is KEEP else (rules.ttl(given), False)
+    lifetime = rules.one_ttl(ttl, seconds, keep)
+    return (None, True) if lifetime is KEEP else (rules.ttl(lifetime), False)
 
 
 def _first_ttl(ttl: object, seconds: object, keep: object) -> int | None:

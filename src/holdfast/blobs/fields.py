@@ -131,15 +131,15 @@ def content_type(text: object) -> str:
     return text
 
 
-def metadata(given: object) -> str:
+def metadata(value: object) -> str:
     """Return the metadata of a blob, an object whose members are texts, as JSON text."""
-    if given is None:
+    if value is None:
         return "{}"
-    if not isinstance(given, Mapping) or not all(
-        isinstance(text, str) for member in given.items() for text in member
+    if not isinstance(value, Mapping) or not all(
+        isinstance(text, str) for member in value.items() for text in member
     ):
         raise ValidationError("metadata must be an object whose members are texts", field="metadata")
-    return rules.encode_value(dict(given), most=MAX_METADATA_BYTES, field="metadata")[0]
+    return rules.encode_value(dict(value), most=MAX_METADATA_BYTES, field="metadata")[0]
 
 
 def size(number: object) -> int:
@@ -158,32 +158,32 @@ def checksum(text: object) -> str:
     return text
 
 
-def data(given: object, given_checksum: object = None) -> tuple[bytes, str]:
+def data(content: object, given_checksum: object = None) -> tuple[bytes, str]:
     """Return the bytes of a part and their checksum, which must be the one given, if any.
 
     Where a door has only text, bytes are base64.
     """
-    if given is UNSET:
+    if content is UNSET:
         raise missing("data")
-    if isinstance(given, str):
+    if isinstance(content, str):
         try:
-            given = binascii.a2b_base64(given, strict_mode=True)
+            content = binascii.a2b_base64(content, strict_mode=True)
         except (binascii.Error, ValueError):
             raise ValidationError("data must be base64 where it is text", field="data") from None
-    if not isinstance(given, bytes):
+    if not isinstance(content, bytes):
         raise ValidationError("data must be bytes", field="data")
-    if len(given) > PART_BYTES:
-        raise ValueTooLarge(f"a part has at most {PART_BYTES} bytes, not {len(given)}", field="data")
-    found = checksum_of(given)
-    require_checksum(found, given_checksum)
-    return given, found
+    if len(content) > PART_BYTES:
+        raise ValueTooLarge(f"a part has at most {PART_BYTES} bytes, not {len(content)}", field="data")
+    actual = checksum_of(content)
+    require_checksum(actual, given_checksum)
+    return content, actual
 
 
-def require_checksum(found: str, given: object) -> None:
+def require_checksum(actual: str, expected: object) -> None:
     """Refuse bytes whose checksum is not the one that the caller gave, if any."""
-    if given is not None and checksum(given) != found:
+    if expected is not None and checksum(expected) != actual:
         raise ValidationError(
-            f"the checksum of the bytes that arrived is {found}, not {given}", field="checksum"
+            f"the checksum of the bytes that arrived is {actual}, not {expected}", field="checksum"
         )
 
 

@@ -103,8 +103,8 @@ def http_address(url: str) -> HttpAddress:
     """
     where, _, query = url.partition("?")
     scheme, _, place = where.partition("://")
-    found = _PLACE.fullmatch(place)
-    if found is None or not 0 < int(found[2] or 1) < 65_536:
+    match = _PLACE.fullmatch(place)
+    if match is None or not 0 < int(match[2] or 1) < 65_536:
         raise ValidationError(
             f"url must be {scheme}://host:port, with a token as ?token=… or ?token_file=…", field="url"
         )
@@ -121,7 +121,7 @@ def http_address(url: str) -> HttpAddress:
     if "token" in fields and not _TOKEN.fullmatch(fields["token"]):
         raise ValidationError("token in url is not a token", field="url")
     usual = 443 if scheme == "https" else 80
-    return HttpAddress(scheme=scheme, host=found[1].strip("[]"), port=int(found[2] or usual), **fields)
+    return HttpAddress(scheme=scheme, host=match[1].strip("[]"), port=int(match[2] or usual), **fields)
 
 
 def _read(path: str) -> str:

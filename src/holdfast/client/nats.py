@@ -248,12 +248,12 @@ class NatsTransport(ServiceTime):
     def _on_error(self, error: Exception) -> None:
         if isinstance(error, (Untrusted, LoginRefused)):
             self._refused = error
-        found = violation(error)
-        if found is None:
+        forbidden = violation(error)
+        if forbidden is None:
             level = logging.WARNING if self._client.is_connected else logging.DEBUG
             _log.log(level, "the NATS connection reports: %s", error)
             return
-        kind, subject = found.kind, asked_at(found.subject, self._address.prefix).lower()
+        kind, subject = forbidden.kind, asked_at(forbidden.subject, self._address.prefix).lower()
         if kind == "subscription" and subject.startswith(self._inbox.lower()):
             self._denied = (
                 f"the NATS server does not let this user listen at {self._inbox}: "

@@ -208,23 +208,23 @@ def _as_asked(head: Head, namespace: Namespace) -> Head:
     return msgspec.structs.replace(head, audited=audited(namespace), retention=audit_seconds(namespace))
 
 
-def need_audit(wanted: Needs) -> None:
+def need_audit(needs: Needs) -> None:
     """Request the rows for records of namespaces that are audited without a policy.
 
     If a head is requested already, a command may turn the audit on for those that follow it.
     """
-    names = set(filter(audited_unasked, wanted.namespaces))
-    for address in wanted.rows:
+    names = set(filter(audited_unasked, needs.namespaces))
+    for address in needs.rows:
         if address.space == AUDIT and not address.key:
             names.add(address.namespace)
     if names:
-        _need(wanted, wanted, names)
+        _need(needs, needs, names)
 
 
-def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
+def need_audit_by_policy(more: Needs, needs: Needs, loaded: Loaded) -> None:
     """Request the rows for records of namespaces whose policy, now loaded, turns the audit on."""
     names = set()
-    for name in wanted.namespaces:
+    for name in needs.namespaces:
         namespace = loaded.namespaces.get(name)
         if (
             namespace is not None
@@ -234,12 +234,12 @@ def need_audit_by_policy(more: Needs, wanted: Needs, loaded: Loaded) -> None:
         ):
             names.add(name)
     if names:
-        _need(more, wanted, names)
+        _need(more, needs, names)
 
 
-def _need(more: Needs, wanted: Needs, names: set[str]) -> None:
+def _need(more: Needs, needs: Needs, names: set[str]) -> None:
     """Request the heads of namespaces, and the values of the entries that are wanted."""
-    for address in list(wanted.rows):
+    for address in list(needs.rows):
         if address.namespace in names and address.space == KV:
             more.row(address, value=True)
     for name in names:

@@ -198,23 +198,23 @@ def _add_part(draft: Draft, upload: int, number: int, data: bytes, checksum: str
     draft.put(Address(draft.name, part_space(upload), key), row)
 
 
-def _needs_nothing(wanted: Needs, command: BeginUpload) -> None:
+def _needs_nothing(needs: Needs, command: BeginUpload) -> None:
     """Request nothing: a new upload does not depend on anything."""
 
 
-def _needs_upload(wanted: Needs, command: PutPart | AbortUpload) -> None:
-    wanted.row(upload_address(command.namespace, command.upload), value=True)
+def _needs_upload(needs: Needs, command: PutPart | AbortUpload) -> None:
+    needs.row(upload_address(command.namespace, command.upload), value=True)
 
 
-def _needs_store(wanted: Needs, command: StoreBlob) -> None:
-    wanted.row(Address(command.namespace, KV, command.key), value=True)
+def _needs_store(needs: Needs, command: StoreBlob) -> None:
+    needs.row(Address(command.namespace, KV, command.key), value=True)
     if command.upload is not None:
-        wanted.row(upload_address(command.namespace, command.upload), value=True)
+        needs.row(upload_address(command.namespace, command.upload), value=True)
 
 
-def _needs_copy(wanted: Needs, command: CopyBlob) -> None:
+def _needs_copy(needs: Needs, command: CopyBlob) -> None:
     for key in (command.key, command.source):
-        wanted.row(Address(command.namespace, KV, key), value=True)
+        needs.row(Address(command.namespace, KV, key), value=True)
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {

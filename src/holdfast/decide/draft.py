@@ -375,11 +375,11 @@ class Draft(msgspec.Struct, eq=False):
         Raises:
             DatabaseError: They were not loaded. The outcome requests them.
         """
-        wanted = self.name, space
-        if wanted not in self._loaded.ends:
-            self._wants |= {wanted}
+        address = self.name, space
+        if address not in self._loaded.ends:
+            self._wants |= {address}
             raise DatabaseError(f"the engine did not load the ends of the space {space} of {self.name}")
-        return self._loaded.ends[wanted]
+        return self._loaded.ends[address]
 
     def version(self, *, at_least: int = 0) -> int:
         """Return a new version: the next in the namespace, or `at_least` if that is later."""
@@ -426,7 +426,7 @@ class Draft(msgspec.Struct, eq=False):
         """The amounts by which counters of the namespace were too low before this group, if recounted."""
         loaded = self._found(self.name)
         counted = self._loaded.counts.get(self.name, {})
-        return {name: by for name, found in counted.items() if (by := found - getattr(loaded, name))}
+        return {name: by for name, actual in counted.items() if (by := actual - getattr(loaded, name))}
 
     def outcome(self, results: list[Result | HoldfastError]) -> Outcome:
         """Return the outcome, with only what differs from the loaded data."""

@@ -133,7 +133,7 @@ def record(
     by: Origin | None = None,
 ) -> None:
     """Record a change of a caller. The audit names `by` if it differs from the origin in the journal."""
-    shown = before if after is None else after
+    recorded = before if after is None else after
     made = Record(
         namespace=draft.name,
         version=version,
@@ -142,7 +142,7 @@ def record(
         at=draft.now,
         last_writer=origin.writer,
         request_id=origin.request_id,
-        purpose=None if shown is None or shown.semantics is None else purpose_of(shown.semantics),
+        purpose=None if recorded is None or recorded.semantics is None else purpose_of(recorded.semantics),
     )
     draft.record(made)
     if audited(draft.namespace):

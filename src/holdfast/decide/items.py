@@ -261,8 +261,8 @@ def _expect(draft: Draft, place: ItemSlot, command: ItemWrite) -> None:
     row = place.row
     if not _of_version(place, command):
         there = "does not exist" if row is None else f"is at version {row.version}"
-        wanted = f"version {command.expected}" if command.expected else "no item"
-        raise VersionConflict(f"the item {there}, but {wanted} was expected", item=_seen(draft, place))
+        expected = f"version {command.expected}" if command.expected else "no item"
+        raise VersionConflict(f"the item {there}, but {expected} was expected", item=_seen(draft, place))
     if not _meets(draft, place, command):
         raise ConditionFailed(
             "the item does not meet the condition", field="condition", current=_seen(draft, place)
@@ -489,20 +489,20 @@ def _in_slices(
     return sliced.answer
 
 
-def needs_table(wanted: Needs, command: Any) -> None:
+def needs_table(needs: Needs, command: Any) -> None:
     """Request the definition of a command's table."""
-    wanted.row(schema_address(command.namespace, command.table), value=True)
+    needs.row(schema_address(command.namespace, command.table), value=True)
 
 
-def _needs_tables(wanted: Needs, command: TransactWrite | WriteItems) -> None:
+def _needs_tables(needs: Needs, command: TransactWrite | WriteItems) -> None:
     for write in command.writes:
-        needs_table(wanted, write)
+        needs_table(needs, write)
 
 
-def _needs_due(wanted: Needs, command: ExpireItems) -> None:
-    needs_table(wanted, command)
+def _needs_due(needs: Needs, command: ExpireItems) -> None:
+    needs_table(needs, command)
     for key in command.keys:
-        wanted.row(Address(command.namespace, command.space, key), value=True)
+        needs.row(Address(command.namespace, command.space, key), value=True)
 
 
 def need_item(more: Needs, command: OnItem, loaded: Loaded) -> None:

@@ -310,8 +310,8 @@ def _guard(draft: Draft, command: Guard) -> Stored:
 
 
 def _batch(draft: Draft, command: Batch) -> Versions:
-    found = () if begun(draft, 1) else each(draft, 0, command.checks, _failed)
-    conflicts = [conflict for conflict in found if conflict is not None]
+    results = () if begun(draft, 1) else each(draft, 0, command.checks, _failed)
+    conflicts = [conflict for conflict in results if conflict is not None]
     if conflicts:
         named = ", ".join(repr(conflict.key) for conflict in conflicts[:5])
         raise VersionConflict(
@@ -393,9 +393,9 @@ def _expected(draft: Draft, command: KeyChange) -> Row | None:
         )
     if command.expected == row.version != 0:
         return row
-    wanted = f"version {command.expected}" if command.expected else "no entry"
+    expected = f"version {command.expected}" if command.expected else "no entry"
     raise VersionConflict(
-        f"key {command.key!r} is at version {row.version}, but {wanted} was expected",
+        f"key {command.key!r} is at version {row.version}, but {expected} was expected",
         current=draft.account.entry(command.key, row),
     )
 
@@ -450,22 +450,22 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
 }
 
 
-def _needs_key(wanted: Needs, command: Any) -> None:
+def _needs_key(needs: Needs, command: Any) -> None:
     """Request the entry, with its value if a reply or the trash may need it."""
     blind = isinstance(command, Set) and command.expected is None and not command.origin.repeatable
-    wanted.row(Address(command.namespace, KV, command.key), value=not blind)
+    needs.row(Address(command.namespace, KV, command.key), value=not blind)
 
 
-def _needs_restore(wanted: Needs, command: Restore) -> None:
-    _needs_key(wanted, command)
-    wanted.row(Address(command.namespace, TRASH, command.key.encode()), value=True)
+def _needs_restore(needs: Needs, command: Restore) -> None:
+    _needs_key(needs, command)
+    needs.row(Address(command.namespace, TRASH, command.key.encode()), value=True)
 
 
-def _needs_batch(wanted: Needs, command: Batch) -> None:
+def _needs_batch(needs: Needs, command: Batch) -> None:
     for check in command.checks:
-        wanted.row(Address(command.namespace, KV, check.key))
+        needs.row(Address(command.namespace, KV, check.key))
     for write in command.writes:
-        NEEDS[type(write)](wanted, write)
+        NEEDS[type(write)](needs, write)
 
 
 def _need_conflicts(more: Needs, command: Batch, loaded: Loaded) -> None:
@@ -501,13 +501,13 @@ def _need_trash_of(more: Needs, writes: Iterable[WriteCommand], loaded: Loaded) 
             need_trash(more, write.namespace, write.key, loaded)
 
 
-def _needs_many(wanted: Needs, command: Many) -> None:
+def _needs_many(needs: Needs, command: Many) -> None:
     for item in command.items:
-        _needs_key(wanted, item)
+        _needs_key(needs, item)
 
 
-def _needs_append(wanted: Needs, command: Append) -> None:
-    wanted.row(_log_address(command.namespace, command.name), value=True)
+def _needs_append(needs: Needs, command: Append) -> None:
+    needs.row(_log_address(command.namespace, command.name), value=True)
 
 
 def _need_items(more: Needs, command: Append, loaded: Loaded) -> None:
@@ -522,16 +522,16 @@ def _need_items(more: Needs, command: Append, loaded: Loaded) -> None:
             more.row(Address(command.namespace, KV, rules.item_key(command.name, old)), value=True)
 
 
-def _needs_load(wanted: Needs, command: Load) -> None:
+def _needs_load(needs: Needs, command: Load) -> None:
     for key, _ in command.entries:
-        wanted.row(Address(command.namespace, KV, key))
+        needs.row(Address(command.namespace, KV, key))
         if number_in(key) is not None:
-            wanted.row(_log_address(command.namespace, key.rpartition("/")[0]), value=True)
+            needs.row(_log_address(command.namespace, key.rpartition("/")[0]), value=True)
 
 
-def _needs_guard(wanted: Needs, command: Guard) -> None:
+def _needs_guard(needs: Needs, command: Guard) -> None:
     """Request the guard, because its size is counted."""
-    wanted.row(Address(command.namespace, GUARD, command.lock.encode()))
+    needs.row(Address(command.namespace, GUARD, command.lock.encode()))
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {

@@ -114,13 +114,13 @@ def _drop(draft: Draft, command: DropLetter) -> Deleted:
     return Deleted(version)
 
 
-def _needs_sum(wanted: Needs, command: Escalate) -> None:
-    wanted.row(letter_address(command.namespace, 0), value=True)
+def _needs_sum(needs: Needs, command: Escalate) -> None:
+    needs.row(letter_address(command.namespace, 0), value=True)
 
 
-def _needs_letter(wanted: Needs, command: DropLetter) -> None:
-    wanted.row(letter_address(command.namespace, 0), value=True)
-    wanted.row(letter_address(command.namespace, command.number))
+def _needs_letter(needs: Needs, command: DropLetter) -> None:
+    needs.row(letter_address(command.namespace, 0), value=True)
+    needs.row(letter_address(command.namespace, command.number))
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {

@@ -88,12 +88,12 @@ def _tell(draft: Draft, command: Revealing, row: Row, *, key: str) -> None:
     add_record(draft, record, row, row, spec_ref=command.why)
 
 
-def _needs_key(wanted: Needs, command: Reveal) -> None:
-    wanted.row(Address(command.namespace, KV, command.key), value=True)
+def _needs_key(needs: Needs, command: Reveal) -> None:
+    needs.row(Address(command.namespace, KV, command.key), value=True)
 
 
-def _needs_letter(wanted: Needs, command: RevealLetter) -> None:
-    wanted.row(letter_address(command.namespace, command.number), value=True)
+def _needs_letter(needs: Needs, command: RevealLetter) -> None:
+    needs.row(letter_address(command.namespace, command.number), value=True)
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {

@@ -94,12 +94,12 @@ def _fill_index(draft: Draft, command: FillIndex) -> Removed:
         return Removed(0)
     count = 0
     for key in command.keys:
-        found = draft.row(Address(draft.name, command.space, key))
-        if found is None or not found.alive(draft.now):
+        stored = draft.row(Address(draft.name, command.space, key))
+        if stored is None or not stored.alive(draft.now):
             continue
-        entry = entry_of(known_part(found, schema), schema, index)
+        entry = entry_of(known_part(stored, schema), schema, index)
         if entry is not None:
-            put_entry(draft, entry, found, there=True if found.version > index.id else None)
+            put_entry(draft, entry, stored, there=True if stored.version > index.id else None)
             count += 1
     if command.last:
         draft.version()
@@ -150,20 +150,20 @@ def _by_id(schema: TableSchema, number: int) -> Index | None:
     return next((index for index in schema.indexes if index.id == number), None)
 
 
-def _needs_table(wanted: Needs, command: Any) -> None:
-    wanted.row(schema_address(command.namespace, command.table), value=True)
+def _needs_table(needs: Needs, command: Any) -> None:
+    needs.row(schema_address(command.namespace, command.table), value=True)
 
 
-def _needs_items(wanted: Needs, command: FillIndex) -> None:
-    _needs_table(wanted, command)
+def _needs_items(needs: Needs, command: FillIndex) -> None:
+    _needs_table(needs, command)
     for key in command.keys:
-        wanted.row(Address(command.namespace, command.space, key), value=True)
+        needs.row(Address(command.namespace, command.space, key), value=True)
 
 
-def _needs_rows(wanted: Needs, command: Purge) -> None:
-    wanted.row(Address(command.namespace, DROPPED, command.space.encode()))
+def _needs_rows(needs: Needs, command: Purge) -> None:
+    needs.row(Address(command.namespace, DROPPED, command.space.encode()))
     for key in command.keys:
-        wanted.row(Address(command.namespace, command.space, key))
+        needs.row(Address(command.namespace, command.space, key))
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {

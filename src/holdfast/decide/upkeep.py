@@ -137,9 +137,9 @@ def _bind_key(draft: Draft, command: BindKey) -> Removed:
     return Removed(bound.number - head.number)
 
 
-def _needs_rows(wanted: Needs, command: Expire) -> None:
+def _needs_rows(needs: Needs, command: Expire) -> None:
     for key in command.keys:
-        wanted.row(Address(command.namespace, command.space, key))
+        needs.row(Address(command.namespace, command.space, key))
 
 
 def _need_trash(more: Needs, command: Expire, loaded: Loaded) -> None:
@@ -148,26 +148,26 @@ def _need_trash(more: Needs, command: Expire, loaded: Loaded) -> None:
             need_trash(more, command.namespace, key, loaded)
 
 
-def _needs_run(wanted: Needs, command: ExpireRun) -> None:
-    wanted.runs[command.namespace] = max(command.limit, wanted.runs.get(command.namespace, 0))
+def _needs_run(needs: Needs, command: ExpireRun) -> None:
+    needs.runs[command.namespace] = max(command.limit, needs.runs.get(command.namespace, 0))
 
 
-def _needs_sum(wanted: Needs, command: Trim) -> None:
-    wanted.trims.add((command.namespace, command.upto))
+def _needs_sum(needs: Needs, command: Trim) -> None:
+    needs.trims.add((command.namespace, command.upto))
 
 
-def _needs_counts(wanted: Needs, command: Recount) -> None:
-    wanted.counts.add(command.namespace)
+def _needs_counts(needs: Needs, command: Recount) -> None:
+    needs.counts.add(command.namespace)
 
 
-def _needs_head(wanted: Needs, command: SetPolicy | BindKey) -> None:
-    wanted.row(address_of(command.namespace, 0), value=True)
+def _needs_head(needs: Needs, command: SetPolicy | BindKey) -> None:
+    needs.row(address_of(command.namespace, 0), value=True)
 
 
-def _needs_records(wanted: Needs, command: PruneAudit) -> None:
-    wanted.row(address_of(command.namespace, 0), value=True)
+def _needs_records(needs: Needs, command: PruneAudit) -> None:
+    needs.row(address_of(command.namespace, 0), value=True)
     for number in range(command.first, command.upto + 1):
-        wanted.row(address_of(command.namespace, number), value=number == command.upto)
+        needs.row(address_of(command.namespace, number), value=number == command.upto)
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {

@@ -51,20 +51,18 @@ class MemoryEngine:
     async def transact(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
         """See `Engine.transact`. No step awaits, so nothing can run between the load and the save."""
         at = now()
-        wanted = needs(commands)
+        need = needs(commands)
         loaded = Loaded(
-            namespaces={
-                name: self._namespaces[name] for name in wanted.namespaces if name in self._namespaces
-            },
-            rows=self._load(wanted.rows),
+            namespaces={name: self._namespaces[name] for name in need.namespaces if name in self._namespaces},
+            rows=self._load(need.rows),
         )
-        more = further(commands, wanted, loaded)
+        more = further(commands, need, loaded)
         if more is not None:
             loaded.rows.update(self._load(more.rows))
             loaded.looked.update(more.rows)
-        loaded.runs.update({name: self._overdue(name, at, most) for name, most in wanted.runs.items()})
-        loaded.trims.update({(name, upto): self._journal_bytes(name, upto) for name, upto in wanted.trims})
-        loaded.counts.update({name: self._count(name) for name in wanted.counts})
+        loaded.runs.update({name: self._overdue(name, at, most) for name, most in need.runs.items()})
+        loaded.trims.update({(name, upto): self._journal_bytes(name, upto) for name, upto in need.trims})
+        loaded.counts.update({name: self._count(name) for name in need.counts})
         outcome = decide(loaded, commands, at, self.keys, self.defaults)
         while outcome.unfinished:
             loaded.ends.update({place: self._ends(*place) for place in outcome.wants})
@@ -110,16 +108,16 @@ class MemoryEngine:
 
     async def falling_due(self, since: int, until: int, *, limit: int) -> list[Due]:
         """See `Engine.falling_due`."""
-        found = [due for due in self._by_deadline(KV) if since < due.expires_at <= until]
-        return [due for due in found if self._is_meant(Address(due.namespace, KV, due.key))][:limit]
+        due_rows = [due for due in self._by_deadline(KV) if since < due.expires_at <= until]
+        return [due for due in due_rows if self._is_meant(Address(due.namespace, KV, due.key))][:limit]
 
     def _by_deadline(self, space: str) -> list[Due]:
-        found = [
+        due_rows = [
             Due(namespace=address.namespace, key=address.key, expires_at=row.expires_at)
             for address, row in self._rows.items()
             if address.space == space and row.expires_at is not None
         ]
-        return sorted(found, key=lambda due: due.expires_at)
+        return sorted(due_rows, key=lambda due: due.expires_at)
 
     def _is_meant(self, address: Address) -> bool:
         return is_semantic(address.namespace) or self._rows[address].semantics is not None
@@ -137,9 +135,9 @@ class MemoryEngine:
         if query.newest_first:
             records.reverse()
         namespace = self._namespaces.get(query.namespace, Namespace(name=query.namespace))
-        given, complete = fitting(records, query)
+        page, complete = fitting(records, query)
         return JournalPage(
-            records=given,
+            records=page,
             complete=complete,
             floor=namespace.journal_floor,
             head=namespace.revision,

@@ -144,9 +144,9 @@ async def store_blob(
     first = await anext(parts, b"")
     second = await anext(parts, None) if first else None
     if second is None:
-        found = checksum_of(first)
-        of.require_checksum(found, checksum)
-        command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=found)
+        actual = checksum_of(first)
+        of.require_checksum(actual, checksum)
+        command = msgspec.structs.replace(wanted, data=first, size=len(first), checksum=actual)
         return await _executed(store, command)
     upload = _Upload(store, caller, in_flight)
     return await upload.store(wanted, [first, second], parts, checksum)
@@ -246,6 +246,6 @@ class _Upload:
             except _AGAIN as refusal:
                 if attempt == ATTEMPTS - 1:
                     raise
-                given = refusal.retry_after if isinstance(refusal, Transient) else None
-                await asyncio.sleep(PAUSE * 2**attempt if given is None else given)
+                pause = refusal.retry_after if isinstance(refusal, Transient) else None
+                await asyncio.sleep(PAUSE * 2**attempt if pause is None else pause)
         return checksum

@@ -231,7 +231,7 @@ class Blobs:
         Example:
             `await blobs.put("logo.png", open("logo.png", "rb"), content_type="image/png")`
         """
-        wanted = blob_command(
+        command = blob_command(
             self._verbs,
             name,
             content_type=content_type,
@@ -240,7 +240,7 @@ class Blobs:
             expected_version=expected_version,
             **provenance,
         )
-        stored = await store_blob(self.store, self._verbs, wanted, parts_of(data))
+        stored = await store_blob(self.store, self._verbs, command, parts_of(data))
         return _blob(stored.key, stored.row)
 
     async def get(self, name: str, *, start: int = 0, end: int | None = None) -> BlobReader | None:
@@ -334,11 +334,11 @@ class Blobs:
         Returns:
             A page of blobs. It is the last one if its cursor is None.
         """
-        found = await listed(self._keys, prefix, limit=limit, cursor=cursor, values=True)
+        page = await listed(self._keys, prefix, limit=limit, cursor=cursor, values=True)
         return BlobPage(
-            blobs=[*map(_blob, found.keys, found.rows)],
-            truncated=found.last is not None,
-            cursor=None if found.last is None else cursor_after(found.last),
+            blobs=[*map(_blob, page.keys, page.rows)],
+            truncated=page.last is not None,
+            cursor=None if page.last is None else cursor_after(page.last),
         )
 
     async def delete(

@@ -215,15 +215,15 @@ class TableAnswers:
                 )
             # Records that a dropped table of this name left in the journal are older than this table.
             prefix, since = table_prefix(schema.name), max(command.since, schema.id)
-            found = await records_after(
+            page = await records_after(
                 source, command.namespace, prefix, since, limit, max_bytes=rules.MAX_TRANSFER_BYTES
             )
-        records = [record for record in found.records if record.version > schema.id]
+        records = [record for record in page.records if record.version > schema.id]
         return {
             "changes": await in_turns(lambda record: change_fields(record, view), records),
-            "next": found.next,
-            "gap": found.gap,
-            "oldest": found.oldest,
+            "next": page.next,
+            "gap": page.gap,
+            "oldest": page.oldest,
         }
 
     def _view(self, command: Command) -> AbstractAsyncContextManager[View]:

@@ -15,12 +15,13 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from holdfast import rules
-from holdfast.commands import Command, Removed, Result
+from holdfast.commands import Removed
 from holdfast.cursors import cursor_bytes, cursor_of
 from holdfast.decide.schemas import defined, schema_address, schema_of
 from holdfast.engine import Due, Scan, Scanned
 from holdfast.errors import Busy, ValidationError
 from holdfast.model import Item, ItemPage
+from holdfast.pipeline.pipeline import Pipeline
 from holdfast.rows import TABLE, Address, Row
 from holdfast.stored import item_of, some_attributes, stored_item
 from holdfast.tables.commands import ExpireItems, FillIndex, QueryIndex, Walk
@@ -80,8 +81,8 @@ async def schema_at(source: Shown, namespace: str, table: str) -> TableSchema:
 
 async def tables_at(scan: Scanning, namespace: str) -> list[TableSchema]:
     """Return the definitions of all tables, by name."""
-    found = [row async for page in pages(scan, namespace, TABLE) for row in page.rows]
-    return [schema_of(row.value or "") for row in found]
+    rows = [row async for page in pages(scan, namespace, TABLE) for row in page.rows]
+    return [schema_of(row.value or "") for row in rows]
 
 
 def step(
@@ -115,10 +116,10 @@ async def pages(scan: Scanning, namespace: str, space: str) -> AsyncIterator[Sca
     after: bytes | None = None
     more = True
     while more:
-        found = await scan(step(namespace, space, after))
-        yield found
-        more = found.more
-        after = found.keys[-1] if found.keys else None
+        page = await scan(step(namespace, space, after))
+        yield page
+        more = page.more
+        after = page.keys[-1] if page.keys else None
 
 
 async def items_of(
@@ -232,7 +233,7 @@ async def page_of_items(source: Shown, walk: Walk, schema: TableSchema, keys: Ra
     """
     filling = _Filling(walk, schema.id)
     while True:
-        found = await source.scan(
+        scanned = await source.scan(
             step(
                 walk.namespace,
                 schema.item_space,
@@ -242,11 +243,11 @@ async def page_of_items(source: Shown, walk: Walk, schema: TableSchema, keys: Ra
                 reverse=walk.reverse,
             )
         )
-        for key, row in zip(found.keys, found.rows, strict=True):
+        for key, row in zip(scanned.keys, scanned.rows, strict=True):
             if filling.tired or not await filling.take(key, row):
                 return filling.page()
-        if not found.more or filling.full or filling.tired:
-            return filling.page(end=not found.more)
+        if not scanned.more or filling.full or filling.tired:
+            return filling.page(end=not scanned.more)
 
 
 async def page_of_index(source: Shown, walk: QueryIndex, schema: TableSchema) -> ItemPage:
@@ -263,21 +264,23 @@ async def page_of_index(source: Shown, walk: QueryIndex, schema: TableSchema) ->
         raise Busy(f"index {index.name!r} of table {schema.name!r} is still being filled", retry_after=1.0)
     keys, space = index_range(index, walk.key_value), schema.index_space(index)
     while True:
-        found = await source.scan(
+        scanned = await source.scan(
             step(walk.namespace, space, filling.after, keys, limit=filling.wanted, reverse=walk.reverse)
         )
-        for start in range(0, len(found.keys), AT_ONCE):
-            entries = found.rows[start : start + AT_ONCE]
+        for start in range(0, len(scanned.keys), AT_ONCE):
+            entries = scanned.rows[start : start + AT_ONCE]
             item_keys = [item_key_of(entry.value or "") for entry in entries]
             rows = await items_of(source, walk.namespace, schema, item_keys)
-            for key, entry, item_key, row in zip(found.keys[start:], entries, item_keys, rows, strict=False):
+            for key, entry, item_key, row in zip(
+                scanned.keys[start:], entries, item_keys, rows, strict=False
+            ):
                 # An entry that was written with this version of the item leads to it for certain.
                 same = row is not None and row.version == entry.version
                 there = row if same or is_of_entry(row, index, key, item_key) else None
                 if filling.tired or not await filling.take(key, there):
                     return filling.page()
-        if not found.more or filling.full or filling.tired:
-            return filling.page(end=not found.more)
+        if not scanned.more or filling.full or filling.tired:
+            return filling.page(end=not scanned.more)
 
 
 def cursor_key(cursor: object, owner: int) -> bytes | None:
@@ -301,33 +304,21 @@ def _page(items: list[Item], after: bytes | None, owner: int) -> ItemPage:
     return ItemPage(items=items, truncated=True, cursor=cursor_of(owner.to_bytes(8, "big") + after))
 
 
-class Source(Shown, Protocol):
-    """The parts of a store that a writing walk uses."""
-
-    async def due(self, namespace: str, space: str, limit: int) -> list[Due]:
-        """Find rows of a space that are past their deadline."""
-        ...
-
-    async def call(self, command: Command) -> Result:
-        """Execute a command."""
-        ...
-
-
-async def fill_index(source: Source, namespace: str, schema: TableSchema, index: Index) -> None:
+async def fill_index(source: Pipeline, namespace: str, schema: TableSchema, index: Index) -> None:
     """Backfill an index with the items that existed before it was created."""
-    async for found in pages(source.scan, namespace, schema.item_space):
+    async for page in pages(source.scan, namespace, schema.item_space):
         command = FillIndex(
             namespace=namespace,
             table=schema.name,
             space=schema.item_space,
             index_id=index.id,
-            keys=tuple(found.keys),
-            last=not found.more,
+            keys=tuple(page.keys),
+            last=not page.more,
         )
         await source.call(command)
 
 
-async def sweep(source: Source, namespace: str, schema: TableSchema) -> int:
+async def sweep(source: Pipeline, namespace: str, schema: TableSchema) -> int:
     """Remove at most 100 expired items. Returns the number removed."""
     due = await source.due(namespace, schema.item_space, SWEEP)
     commands = [
@@ -346,7 +337,7 @@ def expiry_of(namespace: str, schema: TableSchema, due: Sequence[Due]) -> Expire
     return ExpireItems(namespace=namespace, table=schema.name, space=schema.item_space, keys=keys)
 
 
-async def _removed(source: Source, command: ExpireItems) -> int:
+async def _removed(source: Pipeline, command: ExpireItems) -> int:
     result = await source.call(command)
     assert isinstance(result, Removed)
     return result.count
@@ -362,18 +353,18 @@ async def check_index(
     items = entries = missing = extra = 0
     work = Work(sys.maxsize)
     async for page in pages(source.scan, namespace, schema.item_space):
-        wanted = [entry_of(known_part(row, schema), schema, index) for row in page.rows]
-        there = [entry for entry in wanted if entry is not None]
-        found = await source.rows([Address(namespace, entry.space, entry.key) for entry in there])
+        called_for = [entry_of(known_part(row, schema), schema, index) for row in page.rows]
+        there = [entry for entry in called_for if entry is not None]
+        rows = await source.rows([Address(namespace, entry.space, entry.key) for entry in there])
         items += len(page.rows)
-        for entry, row in zip(there, found, strict=True):
+        for entry, row in zip(there, rows, strict=True):
             missing += row is None and await _disagree(source, namespace, schema, index, entry)
     async for page in pages(source.scan, namespace, schema.index_space(index)):
         entries += len(page.rows)
         for start in range(0, len(page.rows), AT_ONCE):
             item_keys = [item_key_of(entry.value or "") for entry in page.rows[start : start + AT_ONCE]]
-            found = await items_of(source, namespace, schema, item_keys)
-            for key, item_key, row in zip(page.keys[start:], item_keys, found, strict=False):
+            rows = await items_of(source, namespace, schema, item_keys)
+            for key, item_key, row in zip(page.keys[start:], item_keys, rows, strict=False):
                 work.spend(TEST if row is None else row.size // 2)
                 if work.pausing():
                     await asyncio.sleep(0)
@@ -395,7 +386,7 @@ async def _disagree(
     source: Shown, namespace: str, schema: TableSchema, index: Index, entry: IndexEntry
 ) -> bool:
     """Return True if, at one instant, an entry exists that its item does not call for, or the reverse."""
-    item, found = await source.rows(
+    item, entry_row = await source.rows(
         [Address(namespace, schema.item_space, entry.item_key), Address(namespace, entry.space, entry.key)]
     )
-    return (found is None) == is_of_entry(item, index, entry.key, entry.item_key)
+    return (entry_row is None) == is_of_entry(item, index, entry.key, entry.item_key)

@@ -120,25 +120,25 @@ async def unequal_ranges(
 
 
 def _compared(ours: list[HashedRange], theirs: list[HashedRange], after: Position | None) -> list[Unequal]:
-    shared = {found.upto for found in ours} & {found.upto for found in theirs}
-    found: list[Unequal] = []
+    shared = {part.upto for part in ours} & {part.upto for part in theirs}
+    part: list[Unequal] = []
     left, right = iter(ours), iter(theirs)
     for upto in (one.upto for one in ours if one.upto in shared):
         mine, yours = _until(left, upto), _until(right, upto)
         if [one.hash for one in mine] != [one.hash for one in yours]:
             counts = sum(one.count for one in mine), sum(one.count for one in yours)
-            found.append(Unequal(after, upto, counts))
+            part.append(Unequal(after, upto, counts))
         after = upto
-    return found
+    return part
 
 
 def _until(rest: Iterator[HashedRange], upto: Position | None) -> list[HashedRange]:
-    found: list[HashedRange] = []
+    ranges: list[HashedRange] = []
     for one in rest:
-        found.append(one)
+        ranges.append(one)
         if one.upto == upto:
-            return found
-    return found
+            return ranges
+    return ranges
 
 
 async def differences(
@@ -188,14 +188,14 @@ async def compared(
     one: RawSnapshot, other: RawSnapshot, *, advance: Callable[[int], None] = _quiet
 ) -> AsyncIterator[NamespaceDifference]:
     """Compare two stores and yield the namespaces that differ, by name."""
-    ours = {found.name: found for found in await one.namespaces()}
-    theirs = {found.name: found for found in await other.namespaces()}
+    ours = {namespace.name: namespace for namespace in await one.namespaces()}
+    theirs = {namespace.name: namespace for namespace in await other.namespaces()}
     for name in sorted({*await one.names(), *await other.names()}):
-        found = {
+        namespace = {
             section: parts
             for section in Section
             if (parts := await unequal_ranges(one, other, name, section, advance=advance))
         }
         rows = None if ours.get(name) == theirs.get(name) else (ours.get(name), theirs.get(name))
-        if found or rows:
-            yield NamespaceDifference(name, rows, found)
+        if namespace or rows:
+            yield NamespaceDifference(name, rows, namespace)

@@ -110,11 +110,11 @@ class Copier:
         """
         done = Pass()
         async with self._source.snapshot() as theirs, self._target.snapshot() as ours:
-            wanted = {one.name: one for one in await theirs.namespaces()}
+            sources = {one.name: one for one in await theirs.namespaces()}
             held = {one.name: one for one in await ours.namespaces()}
             names = set(await theirs.names())
             for name in sorted(names):
-                new, old = wanted.get(name), held.get(name)
+                new, old = sources.get(name), held.get(name)
                 if thorough or new is None or new != old or name in (since or ()):
                     done.namespaces += 1
                     done.put += new != old

@@ -419,13 +419,13 @@ async def compare(engine: Engine, namespace: str, now: Callable[[], int]) -> Com
     on = bool(totals) and audited(totals[0].namespace)
     shares = 1 + max(0, keys) // SHARE
     parts = [await _Share(engine, namespace, now, share, shares, on=on).judged() for share in range(shares)]
-    found = [one for part in parts for one in part.found]
+    discrepancies = [one for part in parts for one in part.found]
     return Compared(
-        whole=not found,
+        whole=not discrepancies,
         entries=sum(part.entries for part in parts),
         unrecorded=sum(part.unrecorded for part in parts),
         expired=sum(part.expired for part in parts),
-        found=sorted(found, key=lambda one: one.key)[:MOST],
+        found=sorted(discrepancies, key=lambda one: one.key)[:MOST],
     )
 
 
@@ -447,19 +447,19 @@ class _Share:
     async def judged(self) -> Compared:
         """Compare the entries of this share with their records."""
         await self._walk()
-        wanted: set[str] | None = None
+        names: set[str] | None = None
         for _ in range(ATTEMPTS):
-            found = await self._look(wanted)
+            suspected = await self._look(names)
             moved = await self._walk()
-            if not moved & found.keys():
+            if not moved & suspected.keys():
                 break
-            wanted = set(found)
-        told = [one for name, one in found.items() if name not in moved]
-        return Compared(whole=not told, found=told, **self._counts)
+            names = set(suspected)
+        discrepancies = [one for name, one in suspected.items() if name not in moved]
+        return Compared(whole=not discrepancies, found=discrepancies, **self._counts)
 
     async def _look(self, wanted: set[str] | None) -> dict[str, Discrepancy]:
         """Return the discrepancies among the wanted keys, or among all keys of this share."""
-        found: dict[str, Discrepancy] = {}
+        discrepancies: dict[str, Discrepancy] = {}
         seen: set[str] = set()
         now = self._now()
         async for name, row in self._rows():
@@ -468,15 +468,15 @@ class _Share:
             seen.add(name)
             wrong = self._judge(name, row)
             if wrong is not None:
-                found[name] = wrong
+                discrepancies[name] = wrong
             elif row.expires_at is not None and row.expires_at <= now:
                 self._counts["expired"] += 1
         for name, last in self._last.items():
             gone = last.after is not None and name not in seen and (wanted is None or name in wanted)
             if gone and not self._uncovered(last.version, _ENDLESS):
                 reason = f"record {last.number} is its last, and it is not there"
-                found[name] = Discrepancy(key=name, what="deleted", number=last.number, reason=reason)
-        return found
+                discrepancies[name] = Discrepancy(key=name, what="deleted", number=last.number, reason=reason)
+        return discrepancies
 
     def _judge(self, name: str, row: Row) -> Discrepancy | None:
         """Return what is wrong with an existing row, or None."""

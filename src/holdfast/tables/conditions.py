@@ -329,12 +329,12 @@ def _alike(pairs: Iterable[tuple[Any, Any]], count: int, work: Work) -> bool:
 
 def _meets(test: Comparison, item: Mapping[str, Any] | None, work: Work) -> bool:
     work.look(test, TEST + STEP * len(test.path))
-    found = MISSING if item is None else lookup(item, test.path)
+    value = MISSING if item is None else lookup(item, test.path)
     if test.operator in _PRESENCE:
-        return (found is MISSING) == (test.operator == "not_exists")
+        return (value is MISSING) == (test.operator == "not_exists")
     if test.sized:
-        found = len(found) if isinstance(found, (str, list, tuple, Mapping)) else MISSING
-    return found is not MISSING and OPERATORS[test.operator](found, test.value, work)
+        value = len(value) if isinstance(value, (str, list, tuple, Mapping)) else MISSING
+    return value is not MISSING and OPERATORS[test.operator](value, test.value, work)
 
 
 def _different(found: Any, value: Any, work: Work) -> bool:
@@ -433,8 +433,8 @@ def condition_of(given: object, *, field: str = "condition") -> Condition:
             `MAX_TESTS` comparisons.
         ValueTooLarge: Its values have more than 64 KB together.
     """
-    wanted = _json(given, MAX_DEPTH, field) if isinstance(given, Condition) else given
-    return _Reader(field).condition(wanted, MAX_DEPTH)
+    text = _json(given, MAX_DEPTH, field) if isinstance(given, Condition) else given
+    return _Reader(field).condition(text, MAX_DEPTH)
 
 
 def condition_json(condition: Condition) -> dict[str, Any]:
@@ -527,9 +527,9 @@ class _Reader:
             raise ValueTooLarge(
                 f"The values in {self._field} have more than {rules.MAX_VALUE_BYTES} bytes", field=self._field
             )
-        legal, wanted = _OPERANDS[name]
+        legal, operand = _OPERANDS[name]
         if not legal(value):
-            raise self._refused(f"{name} takes {wanted}, not {rules.kind_of(value)}")
+            raise self._refused(f"{name} takes {operand}, not {rules.kind_of(value)}")
         self._count(len(value) if name == "in" else 1)
         if name in _OPPOSITE and value is False:
             return Comparison(path, _OPPOSITE[name], True)

@@ -155,8 +155,8 @@ def _entries(
 ) -> dict[tuple[str, bytes], IndexEntry]:
     if item is None:
         return {}
-    found = [entry_of(item, schema, index, item_key=item_key) for index in schema.indexes]
-    return {(entry.space, entry.key): entry for entry in found if entry is not None}
+    entries = [entry_of(item, schema, index, item_key=item_key) for index in schema.indexes]
+    return {(entry.space, entry.key): entry for entry in entries if entry is not None}
 
 
 def _suffix(item_key: bytes) -> bytes:

@@ -64,19 +64,19 @@ def plain_bytes(value: object, kind: KeyType, *, field: str) -> bytes:
     try:
         if not isinstance(value, str):
             raise TypeError
-        found = base64.b64decode(value, validate=True)
+        decoded = base64.b64decode(value, validate=True)
     except (TypeError, ValueError):
         raise _wrong(value, "binary: bytes, or their base64", field) from None
-    if base64.b64encode(found).decode() != value:
+    if base64.b64encode(decoded).decode() != value:
         # Otherwise two spellings of the same bytes would be different attributes with the same key.
         raise ValidationError(f"{field} is base64 with stray bits at its end", field=field)
-    return found
+    return decoded
 
 
 def escaped(plain: bytes, *, field: str) -> bytes:
     """Return bytes without 00, in the same order. Prefixes stay prefixes."""
-    found = plain.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
-    return _sized(found, len(found), field)
+    encoded = plain.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
+    return _sized(encoded, len(encoded), field)
 
 
 def _text_bytes(value: object, field: str) -> bytes:
@@ -148,9 +148,7 @@ def beginning_with(prefix: bytes) -> Range:
     return Range(prefix, successor(prefix))
 
 
-def sort_range(
-    partition: bytes, kind: KeyType, condition: object, *, field: str = "sort_key_condition"
-) -> Range:
+def sort_range(partition: bytes, kind: KeyType, condition: object) -> Range:
     """Return the keys of a partition whose sort key meets a condition such as `{"gte": 1, "lt": 9}`.
 
     Operators are `eq lt lte gt gte between begins_with`; if there are several, all must hold. If no key can
@@ -159,6 +157,7 @@ def sort_range(
     Raises:
         ValidationError: It is not such a condition, or a value in it is not of the sort key's type.
     """
+    field = "sort_key_condition"
     if not isinstance(condition, Mapping) or not condition:
         raise ValidationError(f'{field} must be an object such as {{"gt": 5}}', field=field)
     ranges = [beginning_with(partition)]
@@ -168,8 +167,8 @@ def sort_range(
                 f"{field} has no operator {rules.shown(operator)}; it has {', '.join(_RANGES)}", field=field
             )
         ranges.append(_RANGES[operator](partition, kind, operand, field))
-    stops = [found.stop for found in ranges if found.stop is not None]
-    return Range(max(found.start for found in ranges), min(stops, default=None))
+    stops = [part.stop for part in ranges if part.stop is not None]
+    return Range(max(part.start for part in ranges), min(stops, default=None))
 
 
 def _equal(partition: bytes, kind: KeyType, operand: Any, field: str) -> Range:

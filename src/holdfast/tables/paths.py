@@ -102,11 +102,11 @@ def assign(item: dict[str, Any], path: Path, value: Any, *, field: str) -> None:
     """
     inner: Any = item
     for at, step in enumerate(path[:-1]):
-        found = lookup(inner, (step,))
-        if found is MISSING:
-            found = [] if isinstance(path[at + 1], int) else {}
-            _put(inner, path[: at + 1], found, field)
-        inner = found
+        child = lookup(inner, (step,))
+        if child is MISSING:
+            child = [] if isinstance(path[at + 1], int) else {}
+            _put(inner, path[: at + 1], child, field)
+        inner = child
     _put(inner, path, value, field)
 
 
@@ -159,11 +159,11 @@ def _read(text: str, field: str) -> Path:
         return tuple(names)
     path: list[str | int] = []
     at = 0
-    while found := _PART.match(text, at):
-        name, positions = found.groups()
+    while match := _PART.match(text, at):
+        name, positions = match.groups()
         path.append(name)
         path += [int(position) for position in positions[1:-1].split("][") if position]
-        at = found.end()
+        at = match.end()
     if not path or at != len(text):
         raise ValidationError(
             f"{field} holds the path {rules.shown(text)}; a path looks like meta.tag or list[0].x, and names "
@@ -233,11 +233,11 @@ def _part(value: Any, tree: Tree, work: Work) -> Any:
     if not tree or value is MISSING:
         return value
     work.spend(NODE + _STEP * len(tree))
-    found = {}
+    members = {}
     for step, branch in tree.items():
         part = _part(lookup(value, (step,)), branch, work)
         if part is not MISSING:
-            found[step] = part
-    if not found:
+            members[step] = part
+    if not members:
         return MISSING
-    return found if isinstance(value, dict) else list(found.values())
+    return members if isinstance(value, dict) else list(members.values())

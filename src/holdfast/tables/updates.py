@@ -220,8 +220,8 @@ def _check_values(update: Update) -> None:
     room = MAX_ITEM_BYTES
     for field, pairs in (("set", update.set), ("add", update.add)):
         for _, value in pairs:
-            given = value.value if isinstance(value, IfNotExists) else value
-            room -= rules.encode_value(given, most=MAX_ITEM_BYTES, field=field)[1]
+            operand = value.value if isinstance(value, IfNotExists) else value
+            room -= rules.encode_value(operand, most=MAX_ITEM_BYTES, field=field)[1]
             if room < 0:
                 raise ValueTooLarge(
                     f"The values of the update exceed the {MAX_ITEM_BYTES} bytes that an item may have",
@@ -275,9 +275,9 @@ def _opened(value: Any, tree: Tree, work: Work) -> Any:
     work.spend(NODE + _moved(value))
     copy: Any = value.copy()
     for step, branch in tree.items():
-        found = lookup(value, (step,))
-        if found is not MISSING:
-            copy[step] = _opened(found, branch, work)
+        child = lookup(value, (step,))
+        if child is not MISSING:
+            copy[step] = _opened(child, branch, work)
     return copy
 
 

@@ -63,9 +63,9 @@ class Several(Generic[T]):
         """Return the results of the legal members and the errors of the others, in the order of the call."""
         if not self.refused:
             return [*results]
-        found = iter(results)
+        rest = iter(results)
         return [
-            self.refused[position] if position in self.refused else next(found)
+            self.refused[position] if position in self.refused else next(rest)
             for position in range(len(self.legal) + len(self.refused))
         ]
 

@@ -91,8 +91,8 @@ class Verbs(LetterVerbs):
 
     def load(self, entries: object, *, keep_versions: bool, **provenance: Any) -> Load:
         """Make a command that stores entries of another store with their envelopes."""
-        given = several(entries, field="entries")
-        made = tuple(self._loaded(entry) for entry in given)
+        loads = several(entries, field="entries")
+        made = tuple(self._loaded(entry) for entry in loads)
         if len(made) > 1:  # a single value has a limit of its own
             _fits(sum(len(key.encode()) + row.size for key, row in made), "load")
         return Load(
@@ -156,9 +156,9 @@ def _bound(writes: Sequence[BatchPart], verb: str) -> None:
         _fits(sum(map(_size, writes)), verb)
 
 
-def _fits(size: int, what: str, most: int = rules.MAX_TRANSFER_BYTES) -> None:
-    if size > most:
-        raise ValueTooLarge(f"{what} holds {size} bytes; at most {most} are allowed")
+def _fits(size: int, what: str) -> None:
+    if size > rules.MAX_TRANSFER_BYTES:
+        raise ValueTooLarge(f"{what} holds {size} bytes; at most {rules.MAX_TRANSFER_BYTES} are allowed")
 
 
 def _size(write: BatchPart) -> int:

@@ -51,8 +51,8 @@ class LetterVerbs(NamespaceCaller):
         declaration = DECLARED.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
         if declaration is None or not declaration.in_order or declaration.kind is Escalate:
             raise ValidationError("verb must be one that writes", field="verb")
-        given = {name: field for name, field in request.items() if field is not None or name == "value"}
-        call = declaration.of_fields(given)
+        kept = {name: field for name, field in request.items() if field is not None or name == "value"}
+        call = declaration.of_fields(kept)
         # Without its deadline: that of a call that was given up has passed.
         made = declaration.make(self, call, self.origin_of(call, None))
         command: WriteCommand = made[0] if declaration.several else made
@@ -94,18 +94,12 @@ class LetterVerbs(NamespaceCaller):
         )
 
     def reveal_letter(
-        self,
-        number: object,
-        *,
-        why: object = None,
-        writer: object = None,
-        timeout: object = None,
-        deadline: int | None = None,
+        self, number: object, *, why: object, writer: object, deadline: int | None
     ) -> RevealLetter:
         """Make a command that reads a dead letter for a person, who says why."""
         return RevealLetter(
             namespace=self.namespace,
-            origin=self.origin(writer=writer, timeout=timeout, deadline=deadline),
+            origin=self.origin(writer=writer, deadline=deadline),
             number=rules.positive(number, field="number"),
             why=rules.why(why),
         )
@@ -142,7 +136,7 @@ def about(command: WriteCommand) -> tuple[str, str | None]:
 
 
 def _required(message: Any, name: str) -> Any:
-    given = getattr(message, name)
-    if given is None:
+    value = getattr(message, name)
+    if value is None:
         raise missing(name)
-    return given
+    return value

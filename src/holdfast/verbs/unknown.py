@@ -31,8 +31,8 @@ def unknown_field(path: str, known: Collection[str], spelled: Callable[[str], st
     """Return the error that refuses an unknown field. It names the closest known field, or else all."""
     names = sorted(known)
     near = get_close_matches(path.rpartition(".")[2], names, n=1)
-    told = f"did you mean {spelled(near[0])}?" if near else f"known are {', '.join(map(spelled, names))}"
-    return ValidationError(f"unknown field {spelled(path)}; {told}", field=path)
+    hint = f"did you mean {spelled(near[0])}?" if near else f"known are {', '.join(map(spelled, names))}"
+    return ValidationError(f"unknown field {spelled(path)}; {hint}", field=path)
 
 
 def plain(path: str) -> str:

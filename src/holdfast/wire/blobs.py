@@ -23,8 +23,8 @@ HEADER: Final = f"\r\n{FIELDS}:".encode()
 
 def with_data(head: bytes, payload: bytes) -> dict[str, Any]:
     """Return the fields of a request that may have its bytes as the payload."""
-    _, found, rest = head.partition(HEADER)
-    if not found:
+    _, separator, rest = head.partition(HEADER)
+    if not separator:
         return fields_of(payload)
     text, _, more = rest.partition(b"\r\n")
     if HEADER in b"\r\n" + more:
@@ -34,8 +34,8 @@ def with_data(head: bytes, payload: bytes) -> dict[str, Any]:
 
 def fields_text(fields: Mapping[str, Any]) -> str:
     """Return the fields of a message for its header, without its bytes."""
-    told = {name: field for name, field in fields.items() if name != "data"}
-    return msgspec.json.encode(told).decode()
+    described = {name: field for name, field in fields.items() if name != "data"}
+    return msgspec.json.encode(described).decode()
 
 
 def in_ascii(text: str) -> str:

@@ -187,10 +187,10 @@ def record_of(namespace: str, fields: Mapping[str, Any]) -> Record:
 def _detail(fields: Mapping[str, Any]) -> str | None:
     if "error_code" not in fields:
         return None
-    told = Escalation(
+    escalation = Escalation(
         error_code=fields["error_code"].upper(), attempts=fields["attempts"], value_hash=fields["value_hash"]
     )
-    return msgspec.json.encode(told).decode()
+    return msgspec.json.encode(escalation).decode()
 
 
 def _moment(text: str) -> datetime:

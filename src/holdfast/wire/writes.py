@@ -123,8 +123,8 @@ def _read_set(command: Any, reply: Mapping[str, Any]) -> Stored:
 
 
 def _show_appended(command: Any, result: Stored, envelope: object) -> dict[str, Any]:
-    shown = _show_stored(command, result, envelope)
-    return {"key": result.key, "number": number_in(result.key), **shown}
+    reply = _show_stored(command, result, envelope)
+    return {"key": result.key, "number": number_in(result.key), **reply}
 
 
 def _show_sum(command: Any, result: Stored, envelope: object) -> dict[str, Any]:

@@ -159,9 +159,9 @@ def catalogue(*verbs: Verb) -> dict[str, Verb]:
 @cache
 def shape_of(struct: type[msgspec.Struct]) -> Shape:
     """Return the names allowed in an object that a struct describes."""
-    found = inspect.type_info(struct)
-    assert isinstance(found, inspect.StructType)
-    return _shape(found)
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return _shape(info)
 
 
 def _shape(struct: inspect.StructType) -> Shape:
@@ -190,7 +190,7 @@ def _held(kind: inspect.Type) -> inspect.StructType | None:
         case inspect.Metadata(type=inner):
             return _held(inner)
         case inspect.UnionType(types=types):
-            return next((found for one in types if (found := _held(one)) is not None), None)
+            return next((struct for one in types if (struct := _held(one)) is not None), None)
         case inspect.ListType(item_type=inner) | inspect.VarTupleType(item_type=inner):
             return _held(inner)
         case inspect.StructType():

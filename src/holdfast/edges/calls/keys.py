@@ -38,10 +38,10 @@ def _answer(
 
 def switch(fields: Mapping[str, Any], name: str) -> bool:
     """Return a boolean field; False if it is missing."""
-    asked = fields.get(name, False)
-    if not isinstance(asked, bool):
+    value = fields.get(name, False)
+    if not isinstance(value, bool):
         raise ValidationError(f"{name} must be true or false", field=name)
-    return asked
+    return value
 
 
 VERBS: Final = {name: declared(declaration) for name, declaration in DECLARED.items()}

@@ -59,5 +59,5 @@ def neat(schema: Any) -> Any:
 
 def _part(name: str, part: Any) -> Any:
     if name == "properties":
-        return {field: neat(told) for field, told in part.items()}
+        return {field: neat(content) for field, content in part.items()}
     return neat(part)

@@ -34,11 +34,11 @@ def unknown_fields(verb: Verb, fields: Mapping[str, Any]) -> list[Unknown]:
     return [Unknown(verbs.plain(path), shape) for path, shape in islice(verb.shape.unknown(fields), MOST)]
 
 
-def warning(found: list[Unknown], spelled: Callable[[str], str]) -> str:
+def warning(unknown: list[Unknown], spelled: Callable[[str], str]) -> str:
     """Return the warning about unknown fields, with names spelled as in the caller's dialect."""
-    names = ", ".join(spelled(one.path) for one in found[:NAMED])
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return f"unknown field{'s' if len(found) > 1 else ''} {names}{more}"
+    names = ", ".join(spelled(one.path) for one in unknown[:NAMED])
+    more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
+    return f"unknown field{'s' if len(unknown) > 1 else ''} {names}{more}"
 
 
 def unknown_field(found: Unknown, spelled: Callable[[str], str]) -> ValidationError:

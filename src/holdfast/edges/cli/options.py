@@ -321,8 +321,8 @@ def _parse_slowly(text: str, hint: str) -> Any:
     try:
         return json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError:
-        shown = ascii(text[:40]) + ("..." if len(text) > 40 else "")
-        raise ValidationError(f"value {shown} is not JSON: {hint}", field="value") from None
+        excerpt = ascii(text[:40]) + ("..." if len(text) > 40 else "")
+        raise ValidationError(f"value {excerpt} is not JSON: {hint}", field="value") from None
     except RecursionError:
         raise _too_deep() from None
     except ValueError:

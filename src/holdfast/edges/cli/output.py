@@ -154,13 +154,13 @@ def on_terminal() -> bool:
 
 def rows(columns: Sequence[str], cells: Iterable[Sequence[Any]]) -> None:
     """Print rows: as a table on a terminal, else with tabs and without a heading."""
-    shown = ([_cell(cell) for cell in row] for row in cells)
+    lines = ([_cell(cell) for cell in row] for row in cells)
     if on_terminal():
-        left_out = draw(columns, shown)
+        left_out = draw(columns, lines)
         if left_out:
             say(f"the screen is too narrow for: {', '.join(left_out)}; --json shows everything")
         return
-    for row in shown:
+    for row in lines:
         print("\t".join("-" if cell is None else harmless(str(cell)) for cell in row))
     print(end="", flush=True)
 

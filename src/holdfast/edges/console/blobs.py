@@ -66,7 +66,7 @@ async def blob(visit: Visit) -> dict[str, Any]:
         raise KeyNotFound("there is no such blob", field="name")
     described = _described(plugin, name, entry)
     revealed = reveals or visit.shows(reveal, "blob", plugin, "reveal", "get")
-    shown = {
+    view = {
         "page": "blob",
         "plugin": plugin,
         "blob": described,
@@ -74,7 +74,7 @@ async def blob(visit: Visit) -> dict[str, Any]:
         **reveal,
         "revealed": revealed,
     }
-    return shown | {"preview": _preview(described)} if revealed else shown
+    return view | {"preview": _preview(described)} if revealed else view
 
 
 def _described(plugin: str, name: str, entry: dict[str, Any]) -> dict[str, Any]:

@@ -18,14 +18,14 @@ async def cluster(visit: Visit) -> dict[str, Any]:
     """Return the state of the cluster and of all instances."""
     if not visit.allows("admin", "", "stats"):
         raise PermissionDenied("only operators see the cluster")
-    shown: dict[str, Any] = {"instances": visit.parts.instances.shown(), "cluster": None, "trouble": None}
+    view: dict[str, Any] = {"instances": visit.parts.instances.shown(), "cluster": None, "trouble": None}
     if visit.parts.cluster is None:
-        return shown
+        return view
     try:
         status = await visit.parts.cluster.status()
     except HoldfastError as error:
-        return shown | {"trouble": error.message}
-    return shown | {"cluster": described(status, addresses=visit.parts.cluster.addresses)}
+        return view | {"trouble": error.message}
+    return view | {"cluster": described(status, addresses=visit.parts.cluster.addresses)}
 
 
 def described(status: ClusterStatus, *, addresses: int) -> dict[str, Any]:

@@ -172,14 +172,14 @@ class ConsoleDoor:
                 raise InvalidSubject("the console has no such page")
             page, path = located
             visit = Visit(service, self._parts, token=token, path=path, query=_query(scope))
-            shown = await page.view(visit)
+            view = await page.view(visit)
         except HoldfastError as error:
             if visit is None or not visit.has_called:  # else the service has recorded it
                 service.refused(scope["path"], error)
             refusal = responses.problem(error)
             body = msgspec.json.encode(msgspec.json.decode(refusal.body) | about)
             return _data(refusal._replace(body=body))
-        return _data(responses.plain({"page": page.name} | about | shown))
+        return _data(responses.plain({"page": page.name} | about | view))
 
     async def _log_in(self, scope: Scope, receive: Receive) -> Response:
         """Open a session for a token or for the secret of a link."""

@@ -133,15 +133,15 @@ async def namespaces(visit: Visit) -> dict[str, Any]:
         ]
         if cursor is None or len(rows) >= PAGE:
             break
-    shown = [one | {"href": href(one["namespace"])} for one in rows]
-    return {"namespaces": shown, "cursor": cursor, "filter": visit.filter}
+    linked = [one | {"href": href(one["namespace"])} for one in rows]
+    return {"namespaces": linked, "cursor": cursor, "filter": visit.filter}
 
 
 async def _own(visit: Visit, namespace: str) -> dict[str, Any]:
     """Return a namespace of the visitor's token, with what it holds if the token allows that."""
     stats = await permitted(visit.call(family_of(namespace), owner_of(namespace), "stats"))
-    shown = {"namespace": namespace} if stats is None else measured(stats)
-    return shown | {"href": href(namespace)}
+    view = {"namespace": namespace} if stats is None else measured(stats)
+    return view | {"href": href(namespace)}
 
 
 async def keys(visit: Visit) -> dict[str, Any]:
@@ -338,9 +338,9 @@ def _entry(stored: dict[str, Any], *, value: bool) -> dict[str, Any] | None:
     if not stored["exists"]:
         return None
     text = bytes(stored["value"])
-    shown = {name: field for name, field in stored.items() if name not in ("exists", "value")}
-    shown |= {"size": len(text), "kind": _KINDS.get(text[0], "number")}
-    return shown | {"value": msgspec.Raw(text), "text": text.decode()} if value else shown
+    view = {name: field for name, field in stored.items() if name not in ("exists", "value")}
+    view |= {"size": len(text), "kind": _KINDS.get(text[0], "number")}
+    return view | {"value": msgspec.Raw(text), "text": text.decode()} if value else view
 
 
 async def _trashed(visit: Visit, place: KeyPlace, key: str, *, value: bool) -> dict[str, Any] | None:

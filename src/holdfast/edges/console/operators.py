@@ -158,10 +158,10 @@ async def _letters(visit: Visit, namespaces: Namespaces) -> Part:
 
 def _letter(namespace: str, letter: dict[str, Any]) -> dict[str, Any]:
     """Return a letter without the values in its request."""
-    shown = {name: letter[name] for name in _OF_LETTERS}
+    view = {name: letter[name] for name in _OF_LETTERS}
     request = {name: field for name, field in letter["request"].items() if name not in _HIDDEN}
     hidden = sorted(letter["request"].keys() & _HIDDEN)
-    return {"namespace": namespace, **shown, "request": request, "hidden": hidden}
+    return {"namespace": namespace, **view, "request": request, "hidden": hidden}
 
 
 async def _trash(visit: Visit, namespaces: Namespaces) -> Part:
@@ -245,8 +245,8 @@ async def _expiring(visit: Visit, namespaces: Namespaces) -> Part:
 
 def _due(namespace: str, entry: dict[str, Any]) -> dict[str, Any]:
     purpose = (entry.get("semantics") or {}).get("purpose")
-    shown = {name: entry[name] for name in ("key", "version", "expires_at", "last_writer")}
-    return {"namespace": namespace, **shown, "purpose": purpose}
+    view = {name: entry[name] for name in ("key", "version", "expires_at", "last_writer")}
+    return {"namespace": namespace, **view, "purpose": purpose}
 
 
 def _locking(entry: dict[str, Any]) -> bool:
@@ -270,14 +270,14 @@ async def audit(visit: Visit) -> dict[str, Any]:
     after = visit.query.get("after", "0")
     if not (after.isascii() and after.isdecimal() and len(after) < 20):
         raise ValidationError("after must be the number of a record", field="after")
-    shown = {"namespaces": names, "namespace": namespace, "filters": filters, "after": int(after)}
+    view = {"namespaces": names, "namespace": namespace, "filters": filters, "after": int(after)}
     if namespace is None:
-        return shown | {"records": [], "next": None}
+        return view | {"records": [], "next": None}
     fields = {RECORD_FILTERS[name]: text for name, text in filters.items()}
     page = await visit.operators(
         "audit", namespace=namespace, reverse=True, after=int(after), limit=MOST_RECORDS, **fields
     )
-    return shown | {"records": page["records"], "next": page["next"]}
+    return view | {"records": page["records"], "next": page["next"]}
 
 
 async def policies(visit: Visit) -> dict[str, Any]:
@@ -295,7 +295,7 @@ async def policy(visit: Visit) -> dict[str, Any]:
     """Return the policy of a namespace, and with `try=1` what the one in the query would refuse today."""
     namespace = rules.namespace(f"{visit.path['family']}/{visit.path['owner']}")
     stats = await visit.operators("stats", namespace=namespace)
-    shown = {
+    view = {
         "namespace": namespace,
         "policy": stats["policy"],
         "defaults": stats["defaults"],
@@ -309,12 +309,12 @@ async def policy(visit: Visit) -> dict[str, Any]:
         ],
     }
     if not visit.query.get("try"):
-        return shown
+        return view
     try:
         tried = _policy_of(visit.query)
     except ValidationError as error:
-        return shown | {"trial": {"problem": error.message, "field": error.field}}
-    return shown | {"trial": await _trial(visit, namespace, tried, stats)}
+        return view | {"trial": {"problem": error.message, "field": error.field}}
+    return view | {"trial": await _trial(visit, namespace, tried, stats)}
 
 
 def _policy_of(query: Mapping[str, str]) -> Policy:

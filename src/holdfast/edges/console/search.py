@@ -50,14 +50,14 @@ async def search(visit: Visit) -> dict[str, Any]:
 
 async def _keys(visit: Visit, namespaces: list[str], text: str) -> tuple[list[dict[str, str]], bool]:
     """Return keys that begin with a text, then keys that contain it, and whether all keys were looked at."""
-    found: dict[tuple[str, str], None] = {}
+    hits: dict[tuple[str, str], None] = {}
     for name in namespaces:
         page = await _page(visit, name, prefix=_root(name) + text, limit=MOST_KEYS)
-        found |= dict.fromkeys((name, key) for key in ([] if page is None else page["keys"]))
+        hits |= dict.fromkeys((name, key) for key in ([] if page is None else page["keys"]))
     left, whole = MOST_READ, True
     for name in namespaces:
         cursor = None
-        while len(found) < MOST_KEYS:
+        while len(hits) < MOST_KEYS:
             page = None
             if left > 0:
                 page = await _page(visit, name, prefix=_root(name), limit=STEP, cursor=cursor)
@@ -66,12 +66,12 @@ async def _keys(visit: Visit, namespaces: list[str], text: str) -> tuple[list[di
                 break
             left -= len(page["keys"])
             inside = (key for key in page["keys"] if text.lower() in key[len(_root(name)) :].lower())
-            found |= dict.fromkeys((name, key) for key in inside)
+            hits |= dict.fromkeys((name, key) for key in inside)
             cursor = page["cursor"]
             if cursor is None:
                 break
-    whole = whole and len(found) < MOST_KEYS
-    return [_row(*one) for one in list(found)[:MOST_KEYS]], whole
+    whole = whole and len(hits) < MOST_KEYS
+    return [_row(*one) for one in list(hits)[:MOST_KEYS]], whole
 
 
 async def _page(visit: Visit, namespace: str, **fields: Any) -> dict[str, Any] | None:

@@ -69,10 +69,10 @@ async def table(visit: Visit) -> dict[str, Any]:
     reveal = await visit.reveal_of("table", plugin)
     values = visit.shows(reveal, "table", plugin, "reveal_item")
     may = visit.allowed_verbs("table", plugin)
-    shown = {"plugin": plugin, "table": about, "asked": filters, "may": may, **reveal, "revealed": values}
+    view = {"plugin": plugin, "table": about, "asked": filters, "may": may, **reveal, "revealed": values}
     search = _search(about, filters)
     if search is None:
-        return shown | {"items": [], "cursor": None}
+        return view | {"items": [], "cursor": None}
     verb, fields = search
     page = await visit.call(
         "table",
@@ -85,7 +85,7 @@ async def table(visit: Visit) -> dict[str, Any]:
         cursor=visit.query.get("cursor") or None,
     )
     rows = zip(page["items"], page["versions"], page["expires_at"], strict=True)
-    return shown | {"items": [_shown(about, *row, values=values) for row in rows], "cursor": page["cursor"]}
+    return view | {"items": [_shown(about, *row, values=values) for row in rows], "cursor": page["cursor"]}
 
 
 async def item(visit: Visit) -> dict[str, Any]:
@@ -101,16 +101,16 @@ async def item(visit: Visit) -> dict[str, Any]:
     if stored["item"] is None:
         raise KeyNotFound("there is no such item", field="partition")
     revealed = reveals or visit.shows(reveal, "table", plugin, "reveal_item")
-    shown = _shown(about, stored["item"], stored["version"], stored["expires_at"], values=False)
-    shown["size"] = len(msgspec.json.encode(stored["item"]))
+    view = _shown(about, stored["item"], stored["version"], stored["expires_at"], values=False)
+    view["size"] = len(msgspec.json.encode(stored["item"]))
     if revealed:
-        shown |= {"value": stored["item"], "text": _text(stored["item"])}
+        view |= {"value": stored["item"], "text": _text(stored["item"])}
     history = await _history(visit, plugin, about, key, version=stored["version"], values=revealed)
     return {
         "plugin": plugin,
         "table": about,
         "key": key,
-        "item": shown,
+        "item": view,
         "history": history,
         "may": visit.allowed_verbs("table", plugin),
         **reveal,
@@ -198,11 +198,11 @@ async def _history(
     if changes is None:
         return None
     newest = changes[::-1][:MOST_CHANGES]
-    shown: list[dict[str, Any]] = [{name: one.get(name) for name in _OF_CHANGES} for one in newest]
+    views: list[dict[str, Any]] = [{name: one.get(name) for name in _OF_CHANGES} for one in newest]
     if values and about["stream"] != "keys":
-        for one in shown[:WITH_IMAGES]:
+        for one in views[:WITH_IMAGES]:
             one.update(await _images(visit, plugin, about, one["version"]))
-    return shown
+    return views
 
 
 async def _changes(

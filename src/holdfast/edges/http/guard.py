@@ -442,8 +442,8 @@ def _here(scope: Scope) -> bool:
 def cookie_of(cookies: bytes, name: str) -> str | None:
     """Return the value of a cookie, if it is among those of a request."""
     for one in cookies.decode("latin-1").split(";"):
-        found, _, said = one.strip().partition("=")
-        if found == name:
+        cookie, _, said = one.strip().partition("=")
+        if cookie == name:
             return said
     return None
 

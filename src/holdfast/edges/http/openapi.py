@@ -230,8 +230,8 @@ def _conditions() -> list[dict[str, Any]]:
 
 def _of_a_blob() -> dict[str, Any]:
     put = _operation("blob", "put_bytes", "Put a blob of any size.", _json(_schema(StoredReply)))
-    told = "The bytes. If `Holdfast-Checksum` names another checksum than theirs, they are refused."
-    put["requestBody"] = {"required": True, "content": _BYTES, "description": told}
+    text = "The bytes. If `Holdfast-Checksum` names another checksum than theirs, they are refused."
+    put["requestBody"] = {"required": True, "content": _BYTES, "description": text}
     conditions = _conditions()
     put["parameters"] = [_header(*_TTL), _told_header(*_METADATA), *conditions]
     put["responses"]["200"]["headers"] = _tag()
@@ -253,12 +253,12 @@ def _get_bytes() -> dict[str, Any]:
         _header(*_KNOWN),
         _header(*_DEADLINE),
     ]
-    told = {
+    headers = {
         name: {"description": said, "schema": {"type": "string"}} for name, said in (_METADATA, _CHECKSUM)
     }
-    get["responses"]["200"]["headers"] = _tag() | told
+    get["responses"]["200"]["headers"] = _tag() | headers
     get["responses"] |= {
-        "206": {"description": "The range.", "content": _BYTES, "headers": _tag() | told},
+        "206": {"description": "The range.", "content": _BYTES, "headers": _tag() | headers},
         "304": {"description": "The caller has the current version.", "headers": _tag()},
         "416": {"$ref": "#/components/responses/Problem"},
     }
@@ -269,8 +269,8 @@ def _listing(family: str) -> dict[str, Any]:
     listing = _operation(family, "list_keys", FAMILIES[family]["list"].help, _json(_schema(ListReply)))
     fields = schemas_of([FAMILIES[family]["list"].fields])["ListFields"]["properties"]
     listing["parameters"] = [
-        _query(name, {key: part for key, part in told.items() if key != "description"}, told["description"])
-        for name, told in fields.items()
+        _query(name, {key: part for key, part in about.items() if key != "description"}, about["description"])
+        for name, about in fields.items()
         if name not in _NOT_IN_QUERIES
     ]
     _tell(listing, sorted(_unsaid(fields, {})))
@@ -296,7 +296,7 @@ def _operation(family: str, name: str, summary: str, content: dict[str, Any]) ->
 
 
 def _path(parameters: dict[str, tuple[str, str]]) -> dict[str, Any]:
-    told = [
+    listed = [
         {
             "name": name,
             "in": "path",
@@ -306,7 +306,7 @@ def _path(parameters: dict[str, tuple[str, str]]) -> dict[str, Any]:
         }
         for name, (said, pattern) in parameters.items()
     ]
-    return {"parameters": told} if told else {}
+    return {"parameters": listed} if listed else {}
 
 
 def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
@@ -350,8 +350,8 @@ def _problem() -> dict[str, Any]:
 def _schemas() -> dict[str, Any]:
     verbs = [verb for family in PATHS for verb in FAMILIES[family].values()]
     structs = [struct for verb in verbs for struct in (verb.fields, verb.reply)]
-    found = schemas_of([*structs, EntryReply, Change]) | {"Problem": _problem_schema()}
-    return {name: _with_milliseconds(_explicit(schema)) for name, schema in sorted(found.items())}
+    schemas = schemas_of([*structs, EntryReply, Change]) | {"Problem": _problem_schema()}
+    return {name: _with_milliseconds(_explicit(schema)) for name, schema in sorted(schemas.items())}
 
 
 def _with_milliseconds(schema: dict[str, Any]) -> dict[str, Any]:

@@ -182,12 +182,12 @@ class KnowledgeGraph:
             missing += await self._change(keys[start : start + rules.MAX_BATCH], change)
         if not missing:
             return "Entities deleted successfully"
-        found = len(names) - len(missing)
-        return f"Deleted {found} of {len(names)} entities. Not found: {', '.join(missing)}"
+        deleted = len(names) - len(missing)
+        return f"Deleted {deleted} of {len(names)} entities. Not found: {', '.join(missing)}"
 
     async def delete_observations(self, deletions: list[Deletions]) -> str:
         """Remove observations, and return a sentence about it."""
-        asked = sum(len(one.observations) for one in deletions)
+        named = sum(len(one.observations) for one in deletions)
 
         def change(known: Known) -> tuple[Writes, tuple[int, list[str]]]:
             changed: dict[str, dict[str, Any]] = {}
@@ -208,10 +208,10 @@ class KnowledgeGraph:
             return _altered(changed, known), (count, missing)
 
         count, missing = await self._change([self._entity(one.entityName) for one in deletions], change)
-        if count == asked:
+        if count == named:
             return "Observations deleted successfully"
         rest = f" Entities not found: {', '.join(missing)}" if missing else ""
-        return f"Deleted {count} of {asked} observations.{rest}"
+        return f"Deleted {count} of {named} observations.{rest}"
 
     async def delete_relations(self, relations: list[Relation]) -> str:
         """Remove relations, and return a sentence about it."""
@@ -247,8 +247,8 @@ class KnowledgeGraph:
 
     async def open_nodes(self, names: list[str]) -> Graph:
         """Return the entities of these names, and their relations."""
-        wanted = set(names)
-        return await self._part(lambda entity: entity.name in wanted)
+        chosen = set(names)
+        return await self._part(lambda entity: entity.name in chosen)
 
     async def import_lines(self, lines: Iterable[bytes]) -> Imported:
         """Store what the file of a `server-memory` holds, as far as it is new, and return how much that was.
@@ -298,13 +298,13 @@ class KnowledgeGraph:
 
         Without a function that is everything.
         """
-        entities, relations, shown = _Answer(), _Answer(), set[str]()
+        entities, relations, included = _Answer(), _Answer(), set[str]()
         async for place, entity in self._entries(_ENTITIES, Entity):
             if chosen is None or chosen(entity):
-                shown.add(entity.name)
+                included.add(entity.name)
                 entities.add(place, entity, (entity.name, entity.entityType, *entity.observations))
         async for place, one in self._entries(_RELATIONS, Relation):
-            if chosen is None or one.start in shown or one.end in shown:
+            if chosen is None or one.start in included or one.end in included:
                 relations.add(place, one, (one.start, one.end, one.kind))
         return {"entities": entities.values(), "relations": relations.values()}
 
@@ -327,12 +327,12 @@ class KnowledgeGraph:
 
     async def _change(self, keys: Iterable[str], change: Callable[[Known], tuple[Writes, T]]) -> T:
         """Write what a function makes of entries, all or none, and anew if another client was faster."""
-        wanted, lost = list(dict.fromkeys(keys)), 0
+        pending, lost = list(dict.fromkeys(keys)), 0
         while True:
-            reply = await self._caller.call("get_many", {"keys": wanted}) if wanted else {"results": []}
+            reply = await self._caller.call("get_many", {"keys": pending}) if pending else {"results": []}
             known: dict[str, Any] = {}
             checks = []
-            for key, entry in zip(wanted, reply["results"], strict=True):
+            for key, entry in zip(pending, reply["results"], strict=True):
                 if not entry["success"]:
                     raise DatabaseError(entry["message"])
                 known[key] = _checked(key, entry["value"]) if entry["exists"] else None

@@ -269,8 +269,8 @@ async def flag_read(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, 
     entry = await caller.call("get", {"key": key})
     if not entry["exists"]:
         return {"set": False, "value": arguments.get("default")}
-    shown = ("value", "version", "expires_at", "last_writer", "updated_at")
-    return {"set": True, **{name: entry[name] for name in shown}}
+    members = ("value", "version", "expires_at", "last_writer", "updated_at")
+    return {"set": True, **{name: entry[name] for name in members}}
 
 
 async def counter_read(caller: ToolCaller, arguments: dict[str, Any]) -> dict[str, Any]:

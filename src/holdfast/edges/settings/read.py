@@ -275,8 +275,8 @@ def _require_no_nats(values: Mapping[str, Any], sources: Mapping[str, str]) -> N
     off = sources["no_nats"]
     for name in sources:
         needs_nats = SETTINGS[name].section in ("nats", "cluster") or name in _NEED_NATS
-        given = values[name] != SETTINGS[name].default or sources[name].startswith("--")
-        if name != "no_nats" and needs_nats and given:
+        is_set = values[name] != SETTINGS[name].default or sources[name].startswith("--")
+        if name != "no_nats" and needs_nats and is_set:
             raise ValidationError(
                 f"{sources[name]} needs NATS, which {off} turns off: leave one of them out", field=name
             )

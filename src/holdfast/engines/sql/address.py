@@ -20,11 +20,11 @@ def writable(dsn: str) -> str:
     Raises:
         ValidationError: The address asks for a standby, or for any server.
     """
-    asked = [value for name, value in _options(dsn) if name == _OPTION]
-    if not asked:
+    targets = [value for name, value in _options(dsn) if name == _OPTION]
+    if not targets:
         head = dsn.rstrip("?&")
         return f"{head}{'&' if '?' in head else '?'}{_OPTION}={_WRITING[0]}"
-    if asked[-1] not in _WRITING:
+    if targets[-1] not in _WRITING:
         raise ValidationError(
             f"{_OPTION} must be {' or '.join(_WRITING)} in the address of a store, which is also written to",
             field="url",

@@ -231,8 +231,10 @@ def builtin_errors() -> Iterator[None]:
         yield
     except (InvalidPluginName, ValidationError, ValueTooLarge) as error:
         if isinstance(error, ValidationError) and error.field == "value":
-            told = error.message if _NOT_JSON in error.message else f"value is {_NOT_JSON}: {error.message}"
-            raise TypeError(told) from error
+            message = (
+                error.message if _NOT_JSON in error.message else f"value is {_NOT_JSON}: {error.message}"
+            )
+            raise TypeError(message) from error
         raise ValueError(error.message) from error
 
 

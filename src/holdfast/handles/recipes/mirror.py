@@ -203,9 +203,9 @@ class Mirror(Mapping[str, Any]):
         last = {change.key: change for change in changed}
         for key in [key for key, change in last.items() if change.op in _GONE]:
             self._put(key, None)
-        wanted = [key for key, change in last.items() if change.op not in _GONE]
-        for start in range(0, len(wanted), AT_ONCE):
-            keys = wanted[start : start + AT_ONCE]
+        live = [key for key, change in last.items() if change.op not in _GONE]
+        for start in range(0, len(live), AT_ONCE):
+            keys = live[start : start + AT_ONCE]
             for key, entry in zip(keys, await asyncio.gather(*map(self._get, keys)), strict=True):
                 self._put(key, entry)
 

@@ -313,11 +313,11 @@ def require_progress(
     refusals.append((expected, actual))
     unchanged = actual == (None if entry is None else expected)
     if unchanged or refusals.count((expected, actual)) > UNCHANGED:
-        wanted = "no entry" if entry is None else f"version {expected}"
+        loaded = "no entry" if entry is None else f"version {expected}"
         stands = "there is none" if actual is None else f"it is at version {actual}"
         raise VersionConflict(
             f"the update of key {key!r} is given up, since its conflict does not change between attempts: "
-            f"{wanted} was expected, and {stands}",
+            f"{loaded} was expected, and {stands}",
             current=current,
         ) from conflict
 

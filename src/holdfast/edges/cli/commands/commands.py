@@ -128,8 +128,8 @@ def commands(*, json: bool = False) -> None:
     """
     if json:
         with _docstrings_parsed_once():
-            shown = [shown_command(known) for known in known_commands(app)]
-        document({"commands": shown, "exit_codes": exit_codes()})
+            documents = [shown_command(known) for known in known_commands(app)]
+        document({"commands": documents, "exit_codes": exit_codes()})
     else:
         rows(("command", "effect", "what it does"), map(_row, known_commands(app)))
 

@@ -149,14 +149,14 @@ def _print(permissions: Permissions, kind: Kind, *, as_json: bool) -> None:
     made = {user: new_credentials(user, kind) for user in permissions.users}
     text = permissions.configuration(made)
     if as_json:
-        users = [{"user": user, "secret": shown.secret, "inbox": shown.inbox} for user, shown in made.items()]
+        users = [{"user": user, "secret": login.secret, "inbox": login.inbox} for user, login in made.items()]
         document({"configuration": text, "users": users})
         return
     print(text, end="", flush=True)
     if kind == "nkeys":
         say("the seeds are shown only now; each is for its user alone")
-        for user, shown in made.items():
-            print(f"{user}\t{shown.secret}", file=sys.stderr)
+        for user, login in made.items():
+            print(f"{user}\t{login.secret}", file=sys.stderr)
     say(f"next: save this as {NAME}, or run the command again with --out to have it written")
 
 
@@ -201,10 +201,10 @@ def _written(
             {
                 "user": user,
                 "file": str(files[user]),
-                "inbox": shown.inbox,
-                "url": _address(shown, files[user], permissions),
+                "inbox": login.inbox,
+                "url": _address(login, files[user], permissions),
             }
-            for user, shown in known.items()
+            for user, login in known.items()
         ],
     }
 
@@ -436,12 +436,12 @@ def _found(folder: Path) -> Iterator[CredentialsFile]:
 
 
 def _is_used(one: CredentialsFile, text: str) -> bool:
-    return any(text.count(_mark(shown)) == 1 for shown in _candidates(one))
+    return any(text.count(_mark(candidate)) == 1 for candidate in _candidates(one))
 
 
 def _in_force(one: CredentialsFile, text: str) -> Credentials:
     """Return the credentials that the configuration contains; after an interrupted rotation the new ones."""
-    return next(shown for shown in _candidates(one) if text.count(_mark(shown)) == 1)
+    return next(candidate for candidate in _candidates(one) if text.count(_mark(candidate)) == 1)
 
 
 def _candidates(one: CredentialsFile) -> Iterator[Credentials]:

@@ -580,8 +580,8 @@ async def letters_show(
     if target.json:
         document(read)
         return
-    shown = {"key": shown_key(read.key), "request": msgspec.json.encode(read.request).decode()}
-    field_rows(msgspec.structs.asdict(read) | shown)
+    fields = {"key": shown_key(read.key), "request": msgspec.json.encode(read.request).decode()}
+    field_rows(msgspec.structs.asdict(read) | fields)
 
 
 async def letters_retry(

@@ -93,8 +93,8 @@ async def flag_list(*, target: Target = HERE) -> None:
     if target.json:
         document(flags)
     else:
-        shown = [(shown_key(name), msgspec.json.encode(one).decode()) for name, one in sorted(flags.items())]
-        rows(("name", "value"), shown)
+        cells = [(shown_key(name), msgspec.json.encode(one).decode()) for name, one in sorted(flags.items())]
+        rows(("name", "value"), cells)
 
 
 async def flag_use(

@@ -156,14 +156,14 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
 
 
 def loss(names: list[str]) -> str:
-    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"everything in the {len(names)} namespaces of this store is replaced ({shown})"
+    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"everything in the {len(names)} namespaces of this store is replaced ({listed})"
 
 
 def _report(done: str, file: str, totals: BackupTotals, target: Place) -> None:
     counts = msgspec.structs.asdict(totals)
-    shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
-    report(target.json, {"file": file, **counts}, f"{done} {file}: {shown}")
+    listed = ", ".join(f"{name}: {count}" for name, count in counts.items())
+    report(target.json, {"file": file, **counts}, f"{done} {file}: {listed}")
 
 
 @asynccontextmanager

@@ -230,13 +230,13 @@ def _show(declaration: Declaration, fields: dict[str, Any], result: Any, owner: 
 
 
 def _print_described(described: dict[str, Any]) -> None:
-    shown = {name: described[name] for name in ("table", "partition_key", "sort_key", "ttl_attribute")}
+    fields = {name: described[name] for name in ("table", "partition_key", "sort_key", "ttl_attribute")}
     for name in ("partition_key", "sort_key"):
-        shown[name] = _attribute(described[name])
+        fields[name] = _attribute(described[name])
     rows(
         ("field", "content"),
         [
-            *shown.items(),
+            *fields.items(),
             ("stream", described["stream"]),
             ("created_at", described["created_at"]),
             *(

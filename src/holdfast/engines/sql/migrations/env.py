@@ -34,8 +34,8 @@ def _take_over(connection: Connection) -> None:
         return
     if not tables.has_table("holdfast_namespaces"):
         return
-    found = connection.scalars(text(f"SELECT version_num FROM {SHARED_VERSION_TABLE}")).all()
-    ours = [one for one in found if one in SHARED_REVISIONS]
+    revisions = connection.scalars(text(f"SELECT version_num FROM {SHARED_VERSION_TABLE}")).all()
+    ours = [one for one in revisions if one in SHARED_REVISIONS]
     if ours:
         _move(connection, ours[0], SHARED_VERSION_TABLE, VERSION_TABLE)
 
