@@ -80,16 +80,24 @@ def spells(source: str, words: tuple[str, ...]) -> bool:
     return False
 
 
-def protocols(folder: Path) -> dict[str, int]:
-    """Return the protocols of an engine, each with the number of its methods."""
-    classes = [
-        node
-        for path in sorted(folder.glob("engine/*.py"))
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Protocol" for base in node.bases)
-    ]
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name: sum(isinstance(part, functions) for part in node.body) for node in classes}
+def protocols(folder: Path) -> list[str]:
+    """Describe the protocols of an engine: what it must have, may have, and what its methods return."""
+    described = []
+    for path in sorted(folder.glob("engine/*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases):
+                marks = [
+                    [ast.unparse(mark) for mark in part.decorator_list]
+                    for part in node.body
+                    if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                properties = sum("property" in names for names in marks)
+                optional = "runtime_checkable" in map(ast.unparse, node.decorator_list)
+                kind = "engine" if node.name == "Engine" else "optional" if optional else "returned"
+                described.append(
+                    f"{kind} protocol {node.name}: {len(marks) - properties} methods, {properties} properties"
+                )
+    return described
 
 
 def main(folder: Path) -> None:
@@ -109,8 +117,7 @@ def main(folder: Path) -> None:
         print(f"files that spell {verb}: {len(files)}")
         for file in files:
             print(f"    {file}")
-    for name, count in protocols(folder).items():
-        print(f"engine protocol {name}: {count} methods")
+    print(*protocols(folder), sep="\n")
     for part in sorted({path.relative_to(folder).parts[0] for path in sources if path.parent != folder}):
         inside = [path for path in sources if path.relative_to(folder).parts[0] == part]
         print(f"{part}: {len(inside)} files, {sum(code[path] for path in inside):,} code lines")
