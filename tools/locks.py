@@ -1,4 +1,4 @@
-"""Every lock file of the repository, resolved again: `./dev lock`, all or the packages named.
+"""Resolve every lock file again, or with names renew these packages alone: `./dev lock [NAMES]`.
 
 A lock file pins each package to one version and to the hashes of its files, and names no package index.
 """

@@ -234,7 +234,7 @@ class Connection:
                 session.write(unsub(subscription.sid))
 
     async def drain(self, *subscriptions: Subscription) -> None:
-        """Unsubscribe in this order, at once, and return when every message sent before that has been taken."""
+        """Unsubscribe in this order, at once; return when each message sent before that has been taken."""
         known = [one.sid for one in subscriptions if self._subscriptions.pop(one.sid, None)]
         if known:
             for session in self._sessions():

@@ -521,8 +521,8 @@ def user_of(message: Message) -> str:
 async def _drain(subscriptions: Mapping[Connection, list[Subscription]]) -> set[Connection]:
     """Unsubscribe and read the requests already sent; in a flood, as many as the grace period allows.
 
-    What was subscribed to last goes first: the subject at which callers ask whether a service runs. One who is
-    told that it does takes a request that nobody hears for one that the server does not let it send.
+    What was subscribed to last goes first: the subject at which callers ask whether a service runs. A caller
+    that is told so takes a request without an answer for one that the server does not let it send.
 
     Returns:
         The connections on which more requests have been sent than could be read.
