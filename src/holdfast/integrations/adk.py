@@ -286,8 +286,7 @@ class HoldfastSessionService(BaseSessionService):
         value, _ = await scope.records.update(
             *scope.parts,
             change=lambda record: _json(change(None if record is None else record.value)),
-            **self._writer,
-            **({} if once is None else {"once": once}),
+            **(self._writer if once is None else self._writer | {"once": once}),
         )
         return value
 
