@@ -276,6 +276,16 @@ class Parrot(BaseAgent):
         yield Event(invocation_id=ctx.invocation_id, author=self.name, actions=actions, content=content)
 
 
+async def test_a_planted_number_of_events_is_harmless(store: Store) -> None:
+    """A session whose entry claims to have a billion events returns those that are there."""
+    kv = store.kv("agents")
+    service = HoldfastSessionService(kv)
+    await service.append_event(await service.create_session(**S), event("one"))
+    [key] = (await kv.list("session/")).keys
+    await kv.update(key, lambda head: {**head, "events": 1_000_000_000})
+    assert ids(await read(service)) == ["one"]
+
+
 async def test_a_runner_keeps_its_sessions_here(store: Store) -> None:
     """A runner of ADK goes on with a session that another runner has begun."""
     service = HoldfastSessionService(store.kv("agents"))

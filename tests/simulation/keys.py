@@ -1070,7 +1070,9 @@ class Tallies(Subject):
                     break
             sure, perhaps = added.count("ok"), added.count("perhaps")
             if not sure <= self._end[key] <= sure + perhaps:
-                yield Finding("tally", f"{sure} additions, and perhaps {perhaps}, made {self._end[key]}", (key,))
+                yield Finding(
+                    "tally", f"{sure} additions, and perhaps {perhaps}, made {self._end[key]}", (key,)
+                )
 
 
 class Baton(Subject):

@@ -113,7 +113,9 @@ class Workload:
         self._think = chance.choice((0.5, 1.0, 2.0))
         kinds = [kind for kind in (*KEYS, *FAMILIES) if chance.random() < CHOSEN or kind is Registers]
         if limits.only is not None:
-            kinds = [kind for kind in (*KEYS, *FAMILIES) if kind.__name__.lower() in ("registers", *limits.only)]
+            kinds = [
+                kind for kind in (*KEYS, *FAMILIES) if kind.__name__.lower() in ("registers", *limits.only)
+            ]
         embedded = any(url.startswith("sqlite:") for url in urls)
         kinds = [kind for kind in kinds if alone or not kind.only_alone]
         kinds = [kind for kind in kinds if embedded or not kind.only_embedded]

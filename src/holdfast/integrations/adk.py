@@ -19,6 +19,7 @@ from holdfast.integrations.entries import MOST_RACES, get_all, pause_after
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.records import Records
 from holdfast.integrations.turns import Turn, fence_of, lock_name
+from holdfast.model import number_in
 
 with imported("adk", "holdfast.integrations.adk"):
     from google.adk.errors import StaleSessionError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast.handles.kv import KV
+    from holdfast.model import Entry
 
 _SESSIONS: Final = KeyNames("session", parts=3)
 _EVENTS: Final = KeyNames("event", parts=2)
@@ -322,10 +324,16 @@ class HoldfastSessionService(BaseSessionService):
 
     async def _read_events(self, head: _Head, config: GetSessionConfig) -> list[Event]:
         recent = config.num_recent_events
-        first = 0 if recent is None else max(0, head.events - recent)
-        keys = [_event_key(head.run, number) for number in range(first, head.events)]
+        stored: list[Entry | None]
+        if recent is None:
+            stored = [one.entry async for one in self._events.listed(head.run)]
+            stored = [entry for entry in stored if entry and (number_in(entry.key) or 0) < head.events]
+        else:
+            first = max(0, head.events - recent)
+            keys = [_event_key(head.run, number) for number in range(first, head.events)]
+            stored = await get_all(self._kv, keys)
         events = []
-        for entry in await get_all(self._kv, keys):
+        for entry in stored:
             record = await self._events.read(entry)
             if record is not None:
                 try:
