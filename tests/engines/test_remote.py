@@ -157,6 +157,20 @@ async def test_a_refused_subject_is_permission_denied(nats_server_with: StartSer
         assert await store.kv("trivia").incr("n") is not None
 
 
+async def test_a_service_that_starts_and_dies_within_a_call_denies_nothing(nats_server: NatsServer) -> None:
+    """A service that is heard once and gone before the request comes again is unavailable."""
+    async with library_client(nats_server.url) as client, holdfast.open(nats_server.url) as store:
+
+        async def answer(message: Msg) -> None:
+            await message.respond(b'{"success": true, "ready": true}')
+
+        await client.subscribe("db.ready", cb=answer, max_msgs=1)
+        await client.flush()
+        async with asyncio.timeout(PATIENCE):
+            with refusal(Unavailable, says="no Holdfast service answers at db.kv.trivia.get"):
+                await store.kv("trivia").get("k")
+
+
 async def test_a_wrong_inbox_is_permission_denied(nats_server_with: StartServer) -> None:
     """A user who may not listen where replies would come is told to name the inbox in the URL."""
     server = await nats_server_with(PERMISSIONS)

@@ -533,7 +533,8 @@ class Deadlines(Subject):
         """While no clock has been set, the store's time is that of the clocks, or ahead after a power cut."""
         if one.end > 1e9 * min(self.run.world.jumps, default=math.inf):
             return
-        cuts = sum(one.end - MADE_GOOD < 1e9 * cut < one.end for cut in self.run.world.power_cuts)
+        since = one.end - MADE_GOOD if self.run.alone else 0  # others go by the time that they agreed on
+        cuts = sum(since <= 1e9 * cut < one.end for cut in self.run.world.power_cuts)
         ahead = one.at - (1000 * EPOCH + one.end / 1e6) - AHEAD * cuts
         behind = 1000 * EPOCH + one.call / 1e6 - one.at
         if max(ahead, behind) > CLOCKS_DIFFER + self.run.skew:
@@ -1002,11 +1003,14 @@ class Tallies(Subject):
         self.seen = [self._added, self._shown]
 
     async def act(self, lane: Lane) -> None:
-        """Add and read in turn, as fast as possible."""
+        """Add and read in turn. Most of the time only one client adds, and another one some seconds later."""
         kv, chance = lane.store.kv("tallies"), lane.chance
         key = chance.choice(("one", "two"))
-        for _ in range(chance.randint(4, 12)):
-            call, adds = self.run.now(), chance.random() < 0.4
+        for _ in range(chance.randint(10, 30)):
+            await asyncio.sleep(chance.choice((0.0, 0.001, 0.02, 0.2)))
+            call, phase = self.run.now(), int(self.run.world.now / 1.5)
+            may_add = phase % 4 == 0 or phase % len(self.run.machines) == lane.client
+            adds = may_add and chance.random() < 0.4
             self.calls += 1
             try:
                 value = await (self._add(kv, chance, key) if adds else self._read(kv, chance, key))
@@ -1016,9 +1020,6 @@ class Tallies(Subject):
                 await asyncio.sleep(chance.choice((0.02, 0.2)))
             else:
                 self._shown.append(Shown(key, call, self.run.now(), value, adds))
-            if chance.random() < 0.1:
-                await asyncio.sleep(chance.uniform(0.2, 1.5))
-
     async def _add(self, kv: KV, chance: Random, key: str) -> int:
         place = len(self._added[key])
         self._added[key].append("perhaps")

@@ -159,12 +159,13 @@ class NatsTransport(ServiceTime):
                 raise Unavailable(f"the request could not be sent to {self._address.shown}")
             return await pending.reply
         except _Unheard:
-            if served:
-                raise PermissionDenied(_DENIED.format(subject)) from None
+            pass
         finally:
             alarm.cancel()
             del self._pending[token]
         await self._require_service(subject, seconds)
+        if served:  # a service answers before and after a request that nobody has heard
+            raise PermissionDenied(_DENIED.format(subject))
         # The request was not delivered, so it is safe to resend: a service may have started meanwhile.
         return await self.ask(
             subject,
