@@ -6,7 +6,9 @@ where that is its quickest way.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sqlite3
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -129,15 +131,30 @@ async def _without_asyncio(run: Run, path: Path, cache: diskcache.DiskCache) -> 
 
 
 async def group_commit(run: Run) -> None:
-    """Durable sets on SQLite: 128 at a time against one at a time."""
+    """Durable sets on SQLite: 128 at a time against one at a time, and the pages of a group in the log."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        async with holdfast.open(Path(folder) / "store.db", reap=False) as store:
+        path = Path(folder) / "store.db"
+        async with holdfast.open(path, reap=False) as store:
             kv = store.kv("bench")
+            await fill(kv, KEYS)
+            for count in (1, 64, 128):
+                for number in range(5):
+                    pages = await _pages(path, kv, range(number * count, (number + 1) * count))
+                    run.book.add("group_commit.pages", f"{count} in flight", pages, unit="pages")
             sides = {
                 f"{count} in flight": (lambda number: kv.set(key(number), value(number)), count)
                 for count in (1, 128)
             }
             await in_turn(run, "group_commit", sides)
+
+
+async def _pages(path: Path, kv: holdfast.KV, numbers: range) -> int:
+    """Set keys that are far apart, all at once, and return how many pages that has added to the log."""
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        await asyncio.gather(*(kv.set(key(number * 1_009), value(number)) for number in numbers))
+        [_, pages, _] = file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return int(pages)
 
 
 async def postgres(run: Run) -> None:

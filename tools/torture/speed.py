@@ -1,13 +1,18 @@
 """How fast our stores for agents are beside those that frameworks ship, measured in turn in the same run.
 
 One caller makes one call after the other. The rounds of two stores follow each other, and the medians of
-their ratios are told, since the machine's speed varies from minute to minute.
+their ratios are told, since the machine's speed varies from minute to minute. The CPU time of a call, of this
+process with its threads, varies less.
+
+All of these stores are synced before a call returns: the frameworks' SQLite files have a write-ahead log and
+`synchronous=FULL`, which is the driver's default. They store the item or the checkpoint alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import statistics
 import tempfile
 import time
@@ -36,13 +41,24 @@ CROWD, CROWD_ROUNDS, APPENDS = 10, 5, 5
 
 
 class Compared(NamedTuple):
-    """What was done, beside whom, our calls in a second, the ratio to theirs, and the least that will do."""
+    """What was done, beside whom, our calls in a second, the ratio to theirs, and the least that will do.
+
+    `cpu` is the CPU time of a call in microseconds, of ours and of theirs.
+    """
 
     what: str
     other: str
     rate: float
     ratio: float
+    cpu: tuple[float, float]
     bar: float = BAR
+
+
+class Round(NamedTuple):
+    """What a store took for each call of a round, in seconds: of the clock, and of CPU time."""
+
+    clock: float
+    cpu: float
 
 
 class Pair(NamedTuple):
@@ -58,16 +74,34 @@ def crowded() -> Compared:
     """Measure processes that append to one session at once. Call it without a loop: it forks."""
     for contestant in (OurSession, OpenAISqlite):
         contestant.imported()
-    taken = [(_crowd(OurSession), _crowd(OpenAISqlite)) for _ in range(CROWD_ROUNDS)]
-    ours = statistics.median(mine for mine, _ in taken)
-    ratio = statistics.median(theirs / mine for mine, theirs in taken)
+    rounds = [(_crowd(OurSession), _crowd(OpenAISqlite)) for _ in range(CROWD_ROUNDS)]
     what = f"{APPENDS} turns with an append by each of {CROWD} processes"
-    return Compared(what, OpenAISqlite.name, CROWD * APPENDS / ours, ratio, bar=1.0)
+    return _compared(what, OpenAISqlite.name, rounds, bar=1.0)
 
 
-def _crowd(contestant: type[Contestant]) -> float:
+def _crowd(contestant: type[Contestant]) -> Round:
+    """Let a crowd append. Its CPU time includes that of opening and closing the store in each process."""
+    before = _children()
     with tempfile.TemporaryDirectory(prefix="holdfast-speed-") as folder:
-        return ordeals.crowd(contestant, str(Path(folder) / "state.db"), CROWD, APPENDS).seconds
+        seconds = ordeals.crowd(contestant, str(Path(folder) / "state.db"), CROWD, APPENDS).seconds
+    return Round(seconds / (CROWD * APPENDS), (_children() - before) / (CROWD * APPENDS))
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _compared(what: str, other: str, rounds: list[tuple[Round, Round]], bar: float = BAR) -> Compared:
+    cpu = [statistics.median(both[side].cpu for both in rounds) * 1e6 for side in (0, 1)]
+    return Compared(
+        what,
+        other,
+        1 / statistics.median(ours.clock for ours, _ in rounds),
+        statistics.median(theirs.clock / ours.clock for ours, theirs in rounds),
+        (cpu[0], cpu[1]),
+        bar,
+    )
 
 
 async def compared(server: Server | None) -> list[Compared]:
@@ -77,30 +111,33 @@ async def compared(server: Server | None) -> list[Compared]:
         async with contextlib.AsyncExitStack() as stack:
             pairs = await _pairs(stack, Path(folder), server)
             for pair in pairs:
-                rates = [
-                    (await _rate(pair.ours, number), await _rate(pair.theirs, number))
+                rounds = [
+                    (await _round(pair.ours, number), await _round(pair.theirs, number))
                     for number in range(ROUNDS)
                 ]
-                ratio = statistics.median(ours / theirs for ours, theirs in rates[1:])
-                rate = statistics.median(ours for ours, _ in rates[1:])
-                results.append(Compared(pair.what, pair.other, rate, ratio))
+                results.append(_compared(pair.what, pair.other, rounds[1:]))
     return results
 
 
 def told(results: list[Compared]) -> str:
     """Return the results as a Markdown table."""
-    lines = ["| call | beside | ours, calls/s | ratio | at least |", "|---|---|---|---|---|"]
+    lines = [
+        "| call | beside | ours, calls/s | ratio | at least | CPU of a call in µs, ours | theirs |",
+        "|---|---|---|---|---|---|---|",
+    ]
     lines += [
-        f"| {one.what} | {one.other} | {one.rate:.0f} | {one.ratio:.2f} | {one.bar} |" for one in results
+        f"| {one.what} | {one.other} | {one.rate:.0f} | {one.ratio:.2f} | {one.bar} "
+        f"| {one.cpu[0]:.0f} | {one.cpu[1]:.0f} |"
+        for one in results
     ]
     return "\n".join(lines)
 
 
-async def _rate(work: Work, number: int) -> float:
-    start = time.perf_counter()
+async def _round(work: Work, number: int) -> Round:
+    clock, cpu = time.perf_counter(), time.process_time()
     for call in range(CALLS):
         await work(number * CALLS + call)
-    return CALLS / (time.perf_counter() - start)
+    return Round((time.perf_counter() - clock) / CALLS, (time.process_time() - cpu) / CALLS)
 
 
 async def _pairs(stack: contextlib.AsyncExitStack, folder: Path, server: Server | None) -> list[Pair]:

@@ -23,7 +23,7 @@ from holdfast import private, seams
 from holdfast.engine import Checkup
 from holdfast.engines.sql.layout import namespace_of
 from holdfast.engines.sqlite.errors import primary_code, translated
-from holdfast.engines.sqlite.setup import connect
+from holdfast.engines.sqlite.setup import connect_for_later
 from holdfast.errors import Busy, HoldfastError, StorageFull, Unavailable, ValidationError
 from holdfast.model import Rescued
 
@@ -58,7 +58,7 @@ class Examiner:
 
     def open(self) -> None:
         """Open the file, together with the other connections."""
-        self._connection = connect(self._path, patience=5)
+        self._connection = connect_for_later(self._path)
 
     async def rescue(self, path: str) -> Rescued:
         """See `LocalFile.rescue`."""

@@ -310,6 +310,7 @@ class Turn(LockFile):
         file = self.opened()
         self.shared = not alone
         self._was_alone = alone
+        self._company = seams.monotonic()
         now = seams.wall_ns()  # more exact than the system's own "now", which two processes might share
         os.utime(file, ns=(now, now))
         self._untouched = os.fstat(file).st_mtime_ns
