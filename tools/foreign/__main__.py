@@ -103,7 +103,7 @@ SUITES: Final = {
         ),
         "limits-5.8.0.tar.gz",
         "c9e0d74aed837e8f6f50d1fcebcf5fd8130957287206bc3799adaee5092655da",
-        adapters=("limits:HoldfastStorage", "limits:HoldfastSyncStorage"),
+        adapters=("limits:Windows",),
     ),
     "mcp": Suite(
         (
