@@ -53,15 +53,15 @@ class Cache(HoldfastCache):
     @property
     def _cache(self) -> ByteValues:
         """The rows, which their tests have several caches share."""
-        return self._shelf
+        return self._bytes
 
     @_cache.setter
     def _cache(self, shared: ByteValues) -> None:
-        self._shelf = shared
+        self._bytes = shared
 
     def __getitem__(self, key: str) -> datetime | None:
         """Return a deadline, which their tests look up in `_expire_info`."""
-        entry = self._shelf.kv.get(_NAMES.key(key))
+        entry = self._bytes.kv.get(_NAMES.key(key))
         assert entry is not None
         return entry.expires_at
 
