@@ -926,7 +926,7 @@ class Bursts(Subject):
         self.seen = [self._added]
 
     async def act(self, lane: Lane) -> None:
-        """Add to a counter before, with and after large calls, and change an entry in all ways, without waiting."""
+        """Add to a counter beside large calls, and change an entry in all ways, without waiting."""
         for number in range(3):
             await self._burst(lane.store.kv("bursts"), lane.chance, large=0 if number else 1)
 
@@ -1020,6 +1020,7 @@ class Tallies(Subject):
                 await asyncio.sleep(chance.choice((0.02, 0.2)))
             else:
                 self._shown.append(Shown(key, call, self.run.now(), value, adds))
+
     async def _add(self, kv: KV, chance: Random, key: str) -> int:
         place = len(self._added[key])
         self._added[key].append("perhaps")
@@ -1100,7 +1101,7 @@ class Baton(Subject):
             await asyncio.sleep(lane.chance.choice((0.02, 0.02, 0.4)))
 
     async def _take(self, lane: Lane) -> None:
-        while self._holder is not None:
+        while self._holder is not None:  # noqa: ASYNC110 - virtual time is cheap
             await asyncio.sleep(0.01)
         self._holder = lane.machine.name, lane.life
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,9 @@ LEASE: Final = "a read in the last milliseconds of a lease, at a node that hears
 DOUBT: Final = "a message that is stored without an answer, right before another node writes"
 OVERTAKEN: Final = "a forwarded group that another node's message overtakes"
 SAVED: Final = "a read between the failure of a node's file and the end of its lease"
+READERS: Final = "readers at two nodes right after a write"
 NEEDED: Final = {
+    "parts_that_were_done_are_done_again_after_a_sweep": "a quota that is full of what has just expired",
     "others_write_before_a_lease_has_ended": LEASE,
     "other_nodes_write_while_a_lease_runs": LEASE,
     "a_lease_counts_from_the_answer": LEASE,
@@ -31,24 +34,24 @@ NEEDED: Final = {
     "a_forwarded_group_that_lost_its_place_is_decided_again": OVERTAKEN,
     "a_forwarded_group_is_decided_however_late": OVERTAKEN,
     "a_forwarded_group_without_a_reply_is_decided_again": OVERTAKEN,
-    "the_holder_tells_less_than_its_file_shows": "two readers at two nodes right after a write",
-    "the_holder_tells_less_than_the_asker_has_read": "two readers at two nodes right after a write",
-    "a_reader_shows_what_the_holder_of_the_lease_has_not_seen": "two readers at two nodes right after a write",
+    "the_holder_tells_less_than_its_file_shows": READERS,
+    "the_holder_tells_less_than_the_asker_has_read": READERS,
+    "a_reader_shows_what_the_holder_of_the_lease_has_not_seen": READERS,
     "parts_that_came_before_are_mixed_into_an_outcome": "an outcome of several messages whose last is lost",
     "the_half_of_a_group_that_is_stored_is_reported_as_failed": "a group that is too large for one message",
     "a_barrier_is_lost_beside_other_groups": "a reader that waits for an empty message beside groups",
     "a_gap_in_the_log_is_passed_over": "a message that is skipped, and a read before it comes again",
     "a_killed_node_starts_two_seconds_ahead": "a node that is killed while another clock is a little ahead",
     "a_run_shares_its_group": "a write of an entry in one group with its expiry in a crowd",
-    "a_value_is_not_loaded_if_another_command_does_without": "an addition and a set of one key that no cache has",
+    "a_value_is_not_loaded_if_another_command_does_without": "an addition and a set of a key that is not cached",
     "commands_share_a_group_with_a_change_of_policy": "a policy in one group with a write that relies on it",
     "a_commit_that_broke_off_counts_as_not_made": "a sync that fails, and a death before the next commit",
-    "a_commit_is_made_after_the_deadline_of_its_caller": "a pause in a transaction while another process reads",
+    "a_commit_is_made_after_the_deadline_of_its_caller": "a pause in a transaction, and a reader meanwhile",
     "a_write_that_was_refused_as_busy_is_done_later": "a process that stands still in its turn for over 5 s",
     "a_row_is_kept_though_the_file_changed_while_it_was_read": "another process's commit during a slow read",
     "a_killed_store_goes_on_from_the_time_that_it_had_stored": "a clock set back while its machine is off",
     "a_store_that_was_closed_counts_as_killed": "a machine that is shut down before any other fault",
-    "the_next_process_that_opens_the_file_has_another_time": "a clock that is set, and then a process that starts",
+    "the_next_process_that_opens_the_file_has_another_time": "a clock that is set before a process starts",
     "a_backup_is_read_at_many_instants": "a commit between two reads of a backup",
     "a_namespace_past_its_quota_may_not_shrink": "a quota that is set below what is there",
 }
@@ -59,11 +62,16 @@ RECORDS: Final = Path(__file__).resolve().parents[2] / "tests" / "simulation"
 def _nights() -> Iterator[str]:
     yield "| day | target | seeds | operations | faults | virtual minutes | replayed, equal | with findings |"
     yield "|---|---|---|---|---|---|---|---|"
+    days: dict[tuple[str, str], Counter[str]] = {}
     for run in _lines("nights"):
+        day = days.setdefault((run["at"][:10], run["target"]), Counter())
+        counted = ("seeds", "ops", "virtual", "replayed", "equal", "findings")
+        day.update({name: run.get(name, 0) for name in counted})
+        day["faults"] += sum(run["faults"].values())
+    for (at, target), day in days.items():
         yield (
-            f"| {run['at'][:10]} | {run['target']} | {run['seeds']:,} | {run['ops']:,} "
-            f"| {sum(run['faults'].values()):,} | {run['virtual'] / 60:,.1f} "
-            f"| {run.get('replayed', 0)}, {run.get('equal', 0)} | {run['findings']} |"
+            f"| {at} | {target} | {day['seeds']:,} | {day['ops']:,} | {day['faults']:,} "
+            f"| {day['virtual'] / 60:,.1f} | {day['replayed']}, {day['equal']} | {day['findings']} |"
         )
 
 
@@ -78,8 +86,9 @@ def _hunts() -> Iterator[str]:
     absent = [one for one in latest.values() if "target" not in one]
     median = statistics.median(one["seeds"] for one in found)
     yield (
-        f"The simulation has found {len(found)} of the {len(found) + len(missed)} planted bugs that were looked "
-        f"for, half of them within {median:g} seeds; {len(absent)} more are about what it does not simulate."
+        f"The simulation has found {len(found)} of the {len(found) + len(missed)} planted bugs that were "
+        f"looked for, half of them within {median:g} seeds; {len(absent)} more are about what it does not "
+        "simulate."
     )
     yield ""
     yield "| found | target | seeds | in seed | as |"
