@@ -211,6 +211,7 @@ class Target:
         if machine.life == life:
             machine.life += 1
             machine.up = False
+            self.world.disk.kill(machine.number)
             machine.stopping = machine.doom = machine.cut = machine.sync_cut = machine.halt = None
             self.world.after(self.world.outside, AGAIN, self.start, machine)
 

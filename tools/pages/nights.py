@@ -43,7 +43,7 @@ NEEDED: Final = {
     "a_gap_in_the_log_is_passed_over": "a message that is skipped, and a read before it comes again",
     "a_killed_node_starts_two_seconds_ahead": "a node that is killed while another clock is a little ahead",
     "a_run_shares_its_group": "a write of an entry in one group with its expiry in a crowd",
-    "a_value_is_not_loaded_if_another_command_does_without": "an addition and a set of a key that is not cached",
+    "a_value_is_not_loaded_if_another_command_does_without": "an addition and a set of an uncached key",
     "commands_share_a_group_with_a_change_of_policy": "a policy in one group with a write that relies on it",
     "a_commit_that_broke_off_counts_as_not_made": "a sync that fails, and a death before the next commit",
     "a_commit_is_made_after_the_deadline_of_its_caller": "a pause in a transaction, and a reader meanwhile",

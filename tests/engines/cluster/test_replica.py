@@ -9,11 +9,14 @@ import pytest
 
 from holdfast.engines.cluster import snapshots
 from holdfast.engines.cluster.messages import Logged, LogPlace
-from holdfast.engines.cluster.replica import Differs, LogGap
+from holdfast.engines.cluster.replica import Differs, LogGap, kept_epoch
+from holdfast.errors import HoldfastError
 from tests.cluster import at_one_place, engine_of, tables
 from tests.engines.cluster.test_shard import shard_of, stop_following
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cluster import Nodes
 
 
@@ -33,6 +36,14 @@ async def test_a_replica_that_was_replaced_knows_what_its_file_shows(
     assert await shard._renewed(LogGap("the log was trimmed"))
     assert shard.replica.at == shard_of(one).replica.at
     assert shard.replica.latest == shard.replica.at.seq
+
+
+def test_a_file_that_can_not_be_read_is_no_error_of_the_driver(tmp_path: Path) -> None:
+    """A node whose file is no database, or is locked, names it when it starts."""
+    file = tmp_path / "shard-0.db"
+    file.write_bytes(b"something else" * 1000)
+    with pytest.raises(HoldfastError, match="shard-0.db"):
+        kept_epoch(file)
 
 
 async def test_a_log_that_was_rewritten_stops_the_replica(nodes: Nodes) -> None:

@@ -22,6 +22,7 @@ from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.cluster.messages import Logged, LogPlace, Unreadable, decode_body, loaded_namespaces
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements
+from holdfast.engines.sqlite.errors import translated
 from holdfast.engines.sqlite.setup import connect
 from holdfast.engines.sqlite.sql import Statement
 from holdfast.engines.sqlite.writer import Stale
@@ -283,7 +284,11 @@ def _fact(path: Path, query: str) -> str | None:
     """Return the single value that a query finds; None if there is none, or no file."""
     if not path.exists():
         return None
-    with contextlib.closing(connect(path, patience=5)) as connection, contextlib.suppress(sqlite3.Error):
+    try:
+        connection = connect(path, patience=5)
+    except sqlite3.Error as error:
+        raise translated(error, str(path)) from error
+    with contextlib.closing(connection), contextlib.suppress(sqlite3.Error):
         row = connection.execute(query).fetchone()
         return None if row is None else str(row[0])
     return None
