@@ -42,7 +42,7 @@ def test_a_file_that_can_not_be_read_is_no_error_of_the_driver(tmp_path: Path) -
     """A node whose file is no database, or is locked, names it when it starts."""
     file = tmp_path / "shard-0.db"
     file.write_bytes(b"something else" * 1000)
-    with pytest.raises(HoldfastError, match="shard-0.db"):
+    with pytest.raises(HoldfastError, match=r"shard-0\.db"):
         kept_epoch(file)
 
 
