@@ -43,8 +43,6 @@ REPLAY: Final = 20.0
 """The seconds in which a watch has to show a journal from its beginning."""
 AHEAD: Final = 2_100
 """By how many milliseconds a store may start ahead after its machine was switched off."""
-MADE_GOOD: Final = 10_000_000_000
-"""The nanoseconds after which it is no longer ahead for that: it goes at half the speed until then."""
 SLACK: Final = 100_000_000
 """By how many nanoseconds a deadline may be overrun: the clocks of client and service differ a little."""
 
@@ -533,8 +531,7 @@ class Deadlines(Subject):
         """While no clock has been set, the store's time is that of the clocks, or ahead after a power cut."""
         if one.end > 1e9 * min(self.run.world.jumps, default=math.inf):
             return
-        since = one.end - MADE_GOOD if self.run.alone else 0  # others go by the time that they agreed on
-        cuts = sum(since <= 1e9 * cut < one.end for cut in self.run.world.power_cuts)
+        cuts = sum(1e9 * cut < one.end for cut in self.run.world.power_cuts)
         ahead = one.at - (1000 * EPOCH + one.end / 1e6) - AHEAD * cuts
         behind = 1000 * EPOCH + one.call / 1e6 - one.at
         if max(ahead, behind) > CLOCKS_DIFFER + self.run.skew:

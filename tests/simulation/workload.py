@@ -99,7 +99,6 @@ class Workload:
         self.world = world
         self.machines = machines[: limits.clients]
         self.limits = limits
-        self.alone = alone
         self.skew = skew
         self.calm = False
         """Whether all faults are over. Then the last look at the store is taken."""
