@@ -17,6 +17,8 @@ OVERTAKEN: Final = "a forwarded group that another node's message overtakes"
 SAVED: Final = "a read between the failure of a node's file and the end of its lease"
 READERS: Final = "readers at two nodes right after a write"
 NEEDED: Final = {
+    "a_renewed_lease_counts_from_the_answer": "a renewal that is answered late, and another holder meanwhile",
+    "a_lease_goes_by_the_slower_clock": "a holder's clock that is slower than the store's by much",
     "parts_that_were_done_are_done_again_after_a_sweep": "a quota that is full of what has just expired",
     "others_write_before_a_lease_has_ended": LEASE,
     "other_nodes_write_while_a_lease_runs": LEASE,
