@@ -65,8 +65,8 @@ class StandIn:
         self._heard[pattern] = take
         return self
 
-    async def drain(self) -> None:
-        """See `Subscription.drain`."""
+    async def drain(self, *subscriptions: StandIn) -> None:
+        """See `Connection.drain`."""
 
     def cancel(self) -> None:
         """See `Subscription.cancel`."""
