@@ -1,7 +1,4 @@
-"""The quick form of the torture: our stores for agents lose, double and fork nothing.
-
-The tests of the integrations have the same crowds of sessions, so those are left to `./dev torture --quick`.
-"""
+"""The quick form of the torture: our stores for agents lose, double and fork nothing."""
 
 from __future__ import annotations
 
@@ -52,8 +49,12 @@ RESULTS: dict[str, Any] = {
     [
         "HoldfastSaver with turn",
         "HoldfastGraphStore, aupdate",
+        "append",
+        "compaction",
         "HoldfastStore, update",
         "HoldfastTaskStore",
+        "Service with turn",
+        "update_state",
     ],
 )
 async def test_our_stores_lose_nothing(store: str, tmp_path: Path) -> None:
