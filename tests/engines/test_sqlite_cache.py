@@ -19,7 +19,8 @@ import holdfast.sync
 from holdfast.clock import ManualClock
 from holdfast.decide import Outcome
 from holdfast.engines.sqlite import SqliteEngine, cache, reads
-from holdfast.engines.sqlite.cache import ROW_BYTES, LogHeader, RowCache
+from holdfast.engines.sqlite.cache import ROW_BYTES, RowCache
+from holdfast.engines.sqlite.log import LogHeader
 from holdfast.rows import KV, Address, Namespace, Row
 from holdfast.store import Store
 

@@ -13,8 +13,9 @@ import msgspec
 from holdfast import clock
 from holdfast.clock import KeptLine
 from holdfast.engines.sqlite import SqliteEngine, files, reads, setup, sharing, writer
-from holdfast.engines.sqlite.cache import LogHeader, RowCache, Span
+from holdfast.engines.sqlite.cache import RowCache
 from holdfast.engines.sqlite.files import Presence
+from holdfast.engines.sqlite.log import FRAME, LogHeader, LogRoom, Span
 from holdfast.engines.sqlite.reads import ThreadConnections
 from holdfast.engines.sqlite.sharing import Turn, UpkeepLease
 from holdfast.engines.sqlite.writer import PendingJob, Stale, Writer
@@ -125,6 +126,24 @@ def closing_a_store_drops_the_locks_of_another(patch: Patches) -> None:
         header._known.clear()
 
     patch.set(LogHeader, "leave", wrong)
+
+
+@bug("tests/engines/test_sqlite_log.py")
+def room_in_the_log_is_made_where_the_last_commit_ends(patch: Patches) -> None:
+    """What follows the commits that this process has seen may belong to one that is being written."""
+
+    def wrong(room: LogRoom, needed: int, size: int) -> None:
+        with room._path.open("r+b") as log:
+            log.seek(needed - 8 * FRAME)
+            log.write(bytes(size - needed))
+
+    patch.set(LogRoom, "_extend", wrong)
+
+
+@bug("tests/engines/test_sqlite_log.py")
+def the_log_grows_with_every_commit(patch: Patches) -> None:
+    """Commits find room in the log."""
+    patch.set(LogRoom, "provide", lambda room, header, pages: None)
 
 
 # Other programs that use a SQLite file

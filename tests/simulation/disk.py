@@ -234,6 +234,14 @@ class Disk:
         inode = self._inodes.get(path)
         return inode.regions[0] if inode is not None and inode.regions else None
 
+    def extend(self, path: str, needed: int, size: int) -> None:
+        """Extend a file to a size with zeros if it is shorter than what is needed, without SQLite."""
+        inode = self._inodes[path]
+        if (end := len(inode.content)) < needed:
+            zeros = bytes(size - end)
+            inode.unsynced.append((end, zeros))
+            inode.content += zeros
+
     def trace(self, connection: sqlite3.Connection, before: Callable[[], object]) -> None:
         """Call a function before each statement of a connection.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.engines.sql import migrate
 from holdfast.engines.sqlite import bells, sharing
-from holdfast.engines.sqlite.cache import LogHeader
+from holdfast.engines.sqlite.log import LogHeader, LogRoom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -130,7 +130,11 @@ def share_files(world: World) -> None:
         memory = world.disk.index(str(path).removesuffix("-shm"))
         return None if memory is None else SimulatedHeader(memory)
 
+    def extend(room: LogRoom, needed: int, size: int) -> None:
+        world.disk.extend(str(room._path), needed, size)
+
     LogHeader.of = header_of  # type: ignore[assignment, method-assign]
+    LogRoom._extend = extend  # type: ignore[assignment, method-assign]
     os.pwrite, os.utime = pwrite, utime  # type: ignore[assignment]
     bells._inotify = listening
     # A process that is killed in a migration would keep this lock from all others.

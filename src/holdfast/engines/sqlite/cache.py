@@ -15,20 +15,13 @@ written since (`Writer.commit`).
 
 from __future__ import annotations
 
-import mmap
-import os
-import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
-from holdfast import seams
 from holdfast.bounded import Bounded
 from holdfast.decide import Outcome
+from holdfast.engines.sqlite.log import LogHeader, Span, commits
 from holdfast.rows import Address, Namespace, Row
-
-Span: TypeAlias = tuple[bytes, bytes]
-"""The header within a transaction and after its commit."""
 
 CACHE_BYTES: Final = 32 * 1024 * 1024
 """How much memory the rows of a store take at most, by default."""
@@ -37,56 +30,6 @@ ROW_BYTES: Final = 640
 SMALL: Final = 2_048
 """The size of the largest value that a decision takes from here, in bytes."""
 MAX_NAMESPACES: Final = 4_096
-
-_HEADER: Final = slice(0, 48)
-_COUNTER: Final = slice(8, 12)
-
-
-class LogHeader:
-    """The header of the index of SQLite's log, in memory that all processes share.
-
-    POSIX drops all locks of a process on a file when the process closes any descriptor of that file, and the
-    locks of SQLite are on this one. So a descriptor is closed only once the file is deleted, which the last
-    process that uses it does; until then it waits for the next store of this process on the same file.
-    """
-
-    _known: Final[dict[tuple[int, int], LogHeader]] = {}
-    _changing: Final = seams.Lock()
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, _HEADER.stop, access=mmap.ACCESS_READ)
-        self._stores = 0
-
-    @classmethod
-    def of(cls, path: Path) -> LogHeader | None:
-        """Return the header of an open file of a store, or None if it has none."""
-        with cls._changing:
-            try:
-                there = os.stat(path)
-                header = cls._known.get((there.st_dev, there.st_ino))
-                if header is None:
-                    descriptor = os.open(path, os.O_RDONLY)
-                    there = os.fstat(descriptor)
-                    header = cls._known[there.st_dev, there.st_ino] = cls(descriptor)
-            except (OSError, ValueError):
-                return None
-            header._stores += 1
-            return header
-
-    def leave(self) -> None:
-        """Stop using the header, after the connections of the store are closed."""
-        with self._changing:
-            self._stores -= 1
-            for key, header in list(self._known.items()):
-                if not header._stores and not os.fstat(header._descriptor).st_nlink:
-                    del self._known[key]
-                    header._memory.close()
-                    os.close(header._descriptor)
-
-    def read(self) -> bytes:
-        """Return the header as it is now. The connections of the store must be open."""
-        return self._memory[_HEADER]
 
 
 class RowCache:
@@ -213,7 +156,7 @@ class RowCache:
         before, after = span
         if before == after:  # what was mapped is not what SQLite uses
             self.follow(None)
-        elif before != self._at or _counter(after) != (_counter(before) + 1) % 2**32:
+        elif before != self._at or commits(after) != (commits(before) + 1) % 2**32:
             self.forget()
 
     def _drop_rows(self) -> None:
@@ -234,7 +177,3 @@ class RowCache:
         removed = self._rows.pop(address, None)
         if removed is not None:
             self._bytes -= removed.size + ROW_BYTES
-
-
-def _counter(header: bytes) -> int:
-    return int.from_bytes(header[_COUNTER], sys.byteorder)

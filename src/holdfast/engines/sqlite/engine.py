@@ -46,11 +46,12 @@ from holdfast.engines.sql.layout import SCHEMA_REVISION, namespace_of, plugin_co
 from holdfast.engines.sqlite import raw, reads, setup
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.bells import NamespaceBells
-from holdfast.engines.sqlite.cache import CACHE_BYTES, LogHeader, RowCache, Span
+from holdfast.engines.sqlite.cache import CACHE_BYTES, RowCache
 from holdfast.engines.sqlite.decider import Decider, Transaction, load_rows, without_loop
 from holdfast.engines.sqlite.errors import LOCKED, primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, Presence, require_local
+from holdfast.engines.sqlite.log import LogHeader, LogRoom, Span
 from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
 from holdfast.engines.sqlite.reads import ReaderThread, ThreadConnections
 from holdfast.engines.sqlite.setup import (
@@ -240,6 +241,8 @@ class SqliteEngine:
             self._examiner.open()
             self._presence.remember()
             self._header = self._writer.header = LogHeader.of(self._beside("-shm"))
+            if self._sync == "FULL":
+                self._writer.room = LogRoom(self._beside("-wal"))
             self._cache.follow(self._header)
         except sqlite3.Error as error:
             raise translated(error, self._where) from error

@@ -19,8 +19,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast import seams
-from holdfast.engines.sqlite.cache import LogHeader, Span
 from holdfast.engines.sqlite.errors import primary_code, translated
+from holdfast.engines.sqlite.log import LogHeader, LogRoom, Span
 from holdfast.engines.sqlite.sharing import Turn
 from holdfast.engines.sqlite.sql import Statement
 from holdfast.errors import Busy, OutcomeUnknown
@@ -133,6 +133,8 @@ class Writer:
         writes. Only the loop sets it, when it forgets what it knew."""
         self.header: LogHeader | None = None
         """The header of the log's index, once the file is open."""
+        self.room: LogRoom | None = None
+        """The room at the end of the log, if commits are synced."""
         self._before: bytes | None = None
         self._log_pages = 0
         self._checkpointed = True
@@ -481,6 +483,8 @@ class Writer:
             The header of the log's index from before and after, if it is known.
         """
         assert self._connection is not None
+        if self.room is not None and self._before is not None:
+            self.room.provide(self._before, pages)
         try:
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -519,6 +523,8 @@ class Writer:
             if not self._abandoned:
                 self._last()
             self._connection.close()
+        if self.room is not None:
+            self.room.close()
         if self._turn is not None:
             self._turn.close()
 

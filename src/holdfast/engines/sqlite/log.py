@@ -1,0 +1,128 @@
+"""SQLite's write-ahead log, as it is seen from outside: the header of its index, and the room at its end.
+
+SQLite documents the format of both files. Nothing that SQLite has written is ever changed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from holdfast import seams
+
+Span: TypeAlias = tuple[bytes, bytes]
+"""The header within a transaction and after its commit."""
+
+FRAME: Final = 24 + 4096
+"""The bytes that a page takes in the log."""
+YOUNG: Final = 32 * FRAME
+"""The size up to which a log gets no room: a program that creates a store and writes little does without."""
+ROOM: Final = 512 * 1024
+"""The largest number of bytes by which a log is extended beyond what a commit needs."""
+MOST_PAGES: Final = 32
+"""The size of a commit, in pages, above which it extends the log itself: writing it twice would cost more."""
+
+_HEADER: Final = slice(0, 48)
+_COMMITS: Final = slice(8, 12)
+_FRAMES: Final = slice(16, 20)
+
+
+class LogHeader:
+    """The header of the index of SQLite's log, in memory that all processes share.
+
+    POSIX drops all locks of a process on a file when the process closes any descriptor of that file, and the
+    locks of SQLite are on this one. So a descriptor is closed only once the file is deleted, which the last
+    process that uses it does; until then it waits for the next store of this process on the same file.
+    """
+
+    _known: Final[dict[tuple[int, int], LogHeader]] = {}
+    _changing: Final = seams.Lock()
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._memory = mmap.mmap(descriptor, _HEADER.stop, access=mmap.ACCESS_READ)
+        self._stores = 0
+
+    @classmethod
+    def of(cls, path: Path) -> LogHeader | None:
+        """Return the header of an open file of a store, or None if it has none."""
+        with cls._changing:
+            try:
+                there = os.stat(path)
+                header = cls._known.get((there.st_dev, there.st_ino))
+                if header is None:
+                    descriptor = os.open(path, os.O_RDONLY)
+                    there = os.fstat(descriptor)
+                    header = cls._known[there.st_dev, there.st_ino] = cls(descriptor)
+            except (OSError, ValueError):
+                return None
+            header._stores += 1
+            return header
+
+    def leave(self) -> None:
+        """Stop using the header, after the connections of the store are closed."""
+        with self._changing:
+            self._stores -= 1
+            for key, header in list(self._known.items()):
+                if not header._stores and not os.fstat(header._descriptor).st_nlink:
+                    del self._known[key]
+                    header._memory.close()
+                    os.close(header._descriptor)
+
+    def read(self) -> bytes:
+        """Return the header as it is now. The connections of the store must be open."""
+        return self._memory[_HEADER]
+
+
+class LogRoom:
+    """Keeps room at the end of the log, so that commits overwrite zeros instead of extending the file.
+
+    After a commit has extended a file, its sync must also write the file's new size, which the file system
+    does in a transaction of its own. On ext4 the sync then takes up to twice as long. The log doubles up to a
+    step of `ROOM`, and stays as it is when SQLite begins it anew.
+
+    Zeros after the last commit mean nothing to SQLite. It finds the end of a log by salts and checksums, as
+    it does in a log that it has begun anew, where older commits follow.
+
+    Args:
+        path: The log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def provide(self, header: bytes, pages: int) -> None:
+        """Extend the log if a commit of this many pages would. Only within a write transaction.
+
+        The lock of the transaction keeps all others from writing to the log. An error, such as a full disk,
+        changes nothing: the commit extends the log, or is refused.
+        """
+        used = int.from_bytes(header[_FRAMES], sys.byteorder) * FRAME
+        if used >= YOUNG and pages <= MOST_PAGES:
+            needed = used + pages * FRAME
+            with contextlib.suppress(OSError):
+                self._extend(needed, needed + min(used, ROOM))
+
+    def _extend(self, needed: int, size: int) -> None:
+        """Extend the log to a size if it is shorter than what is needed."""
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        end = os.fstat(self._file).st_size
+        if end < needed:
+            os.pwrite(self._file, bytes(size - end), end)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def commits(header: bytes) -> int:
+    """Return the counter of commits in a header. It begins again after 2**32."""
+    return int.from_bytes(header[_COMMITS], sys.byteorder)
