@@ -612,7 +612,7 @@ async def test_holdfast_up_serves_agents(tmp_path: Path) -> None:
     """A running `holdfast up` answers at /mcp, and ends a client's stream in order when it stops."""
     async with holdfast_up(tmp_path) as up:
         url = f"http://127.0.0.1:{up.http_port}/mcp/kv/trivia"
-        async with Client(url) as client:
+        async with Client(url, mode=MODERN) as client:
             assert (await Agent(client).call("put", key="a", value=1))["success"]
             async with client.listen(resource_subscriptions=["holdfast://trivia/a"]) as events:
                 up.signal(signal.SIGTERM)

@@ -19,7 +19,7 @@ from holdfast.edges.cli import run
 from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.server import Handlers
 from holdfast.edges.mcp.tools import TOOLS
-from tests.edges.mcp.agents import Agent
+from tests.edges.mcp.agents import MODERN, Agent
 from tests.forking import ForkedProcess
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(home: Path, *arguments: str) -> StdioServerParameters:
 async def test_an_agent_works_over_stdio(tmp_path: Path) -> None:
     """The official client starts the server, calls tools, subscribes, and finds its data after a restart."""
     server = command(tmp_path, "--plugin", "trivia", "--url", "state.db", "--writer", "bot:tidy")
-    async with Client(server) as client:
+    async with Client(server, mode=MODERN) as client:
         one = Agent(client)
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS.keys()
         large: list[Any] = ["é\n", [[]] * 10_000, None, "x" * 30_000]
@@ -73,7 +73,10 @@ async def test_two_servers_on_one_postgresql(tmp_path: Path, pg_url: str) -> Non
         await tables.create_table("t", partition_key=("k", "string"))
         await tables.put_item("t", {"k": "a", "n": 1})
         caller = StoreCaller(store, store.kv("trivia"))
-        async with Client(server) as far, Client(Handlers(lambda ctx: caller).server()) as near:
+        async with (
+            Client(server, mode=MODERN) as far,
+            Client(Handlers(lambda ctx: caller).server(), mode=MODERN) as near,
+        ):
             one, two = Agent(far), Agent(near)
             held = await one.call("lock_acquire", name="x")
             assert not (await two.call("lock_acquire", name="x"))["acquired"]
