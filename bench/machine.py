@@ -9,7 +9,9 @@ import importlib.metadata
 import os
 import platform
 import sqlite3
+import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -71,3 +73,15 @@ def _described(path: str, name: str) -> str:
     except OSError:
         return "not known"
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "not known")
+
+
+def sync_ms(folder: Path, count: int = 100) -> float:
+    """Return the median time in which the disk keeps a page that was added to a file, in milliseconds."""
+    times = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(count):
+            os.write(file.fileno(), b"x" * 4096)
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times)

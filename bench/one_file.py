@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.bars import FILE_SET, FOUR, ONE
 from bench.client import Clients, Plan, Task, client_process
-from bench.machine import cpu_seconds, package
+from bench.machine import cpu_seconds, package, sync_ms
 from bench.measure import percentile
 from bench.over_nats import LEAD, told, turned
 from bench.peers import diskcache
@@ -35,7 +32,6 @@ KEYS: Final = 2_000
 QUICK_MS: Final = 0.2
 """The bars are for a disk whose sync takes no longer."""
 MEMORY: Final = Path("/dev/shm")
-SYNCS: Final = 100
 FAIR_SECONDS: Final = 10.0
 """For how long four processes write to be compared with each other."""
 
@@ -117,7 +113,7 @@ async def _fairness(run: Run, processes: list[ClientProcess]) -> None:
 def _disk(book: Book) -> Path:
     """Return a folder whose disk syncs quickly, and tell how long that takes."""
     folder = Path(tempfile.gettempdir())
-    took = _sync_ms(folder)
+    took = sync_ms(folder)
     book.add("one_file.sync", "temporary folder", took, unit="ms")
     where = f"A sync of {folder} takes {took:.3f} ms"
     if took > QUICK_MS and MEMORY.is_dir():
@@ -126,15 +122,3 @@ def _disk(book: Book) -> Path:
     print(where, flush=True)
     book.note(where)
     return folder
-
-
-def _sync_ms(folder: Path) -> float:
-    """Return the median time in which the disk keeps a page that was added to a file, in milliseconds."""
-    times = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(SYNCS):
-            os.write(file.fileno(), b"x" * 4096)
-            began = time.perf_counter()
-            os.fdatasync(file.fileno())
-            times.append((time.perf_counter() - began) * 1000)
-    return statistics.median(times)

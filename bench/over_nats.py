@@ -7,11 +7,14 @@ after a pause is not always the same.
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench import caller
 from bench.book import HOLDFAST, OWN_CLIENT
 from bench.client import Task
+from bench.machine import sync_ms
 from bench.measure import percentile
 from bench.sides import EVERYBODY, PLUGINS, running
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 GETS: Final = {"get": 1.0, "set": 0.0, "mixed": 0.7}
 RATE: Final = 1_500
+SYNCS: Final = 20
 LEAN: Final = (HOLDFAST, "echo")
 BARRED: Final = {
     "get": (HOLDFAST, OWN_CLIENT, "echo", "jetstream", "redis"),
@@ -50,6 +54,9 @@ async def over_nats(run: Run) -> None:
             for verb in ("get", "set"):
                 for side in turned(sides.among(LEAN), number):
                     await _closed(run, sides, side, verb, in_flight=1)
+            # A set can't be quicker than this.
+            sync = sync_ms(Path(tempfile.gettempdir()), SYNCS)
+            run.book.add("nats.set.1.p50", "a sync of the disk", sync, unit="ms")
         await _lean(run, sides)
 
 

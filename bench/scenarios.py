@@ -22,6 +22,7 @@ from bench.one_file import one_file
 from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
 from bench.sizes import sizes
+from bench.steps import steps
 from bench.upkeep import cleanup, cleanup_small, items, tables
 from bench.verbs import logs, verbs
 from bench.where import where
@@ -59,6 +60,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         footprint,
         footprint_small,
         sizes,
+        steps,
         where,
         growth,
         floors,
@@ -118,6 +120,7 @@ SUITES: Final = {
             "items",
             "blobs",
             "where",
+            "steps",
             "matrix",
         ),
         seconds=0.8,
