@@ -1,4 +1,4 @@
-"""How many bytecodes and Python functions a call takes: the same on every machine, whatever else runs there.
+"""How many bytecodes and Python functions a call takes: nearly the same on every machine, however busy.
 
 All threads of this process are counted, and asyncio with them; C code is not, of which SQLite is the most.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -170,7 +171,7 @@ def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
     start = 0
     while start < len(rows):
         length = min(MAX_ROWS, _filled(len(rows) - start))
-        yield length, [value for one in rows[start : start + length] for value in one]
+        yield length, list(chain.from_iterable(rows[start : start + length]))
         start += length
 
 
