@@ -296,6 +296,15 @@ def hostile_cache_values(canary: Path) -> dict[str, Any]:
         "a response with two headers in one": tagged("response", [200, "", [["A", "b\r\nC: d"]], [], ""]),
         "a set of lists": tagged("set", [[1]]),
         "no division": tagged("Fraction", "1/0"),
+        "a fraction of a billion digits": tagged("Fraction", "1e999999999"),
+        "a tuple of a long range": tagged("tuple", {"~": ["range", [0, 10**12]]}),
+        "a deque made of a long range": tagged("deque", {"~": ["range", [0, 10**12]]}),
+        "an object with a long pair": tagged("dict", [{"~": ["range", [0, 10**12]]}]),
+        "a response with a long header": tagged(
+            "response", [200, "", [{"~": ["range", [0, 10**12]]}], [], ""]
+        ),
+        "a response with an illegal cookie": tagged("response", [200, "", [], [["a b", "", "", {}]], ""]),
+        "a response with a header in its reason": tagged("response", [200, "OK\r\nA: b", [], [], ""]),
         "no type": text(b'json{"~": 7}'),
         "two types": text(b'json{"~": ["set", []], "a": 1}'),
         "deep JSON": text(b"json" + b"[" * 30_000),

@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal, InvalidOperation
 from enum import Enum, EnumMeta
 from fractions import Fraction
-from http.cookies import Morsel
+from http.cookies import CookieError, Morsel
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -44,6 +44,11 @@ _COMPRESSED: Final = b"zlib"
 _COMPRESSED_FROM: Final = 4_096
 _LARGEST: Final = 268_435_456
 """Bytes of a value before it is compressed."""
+_BROKEN: Final = (
+    *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError),
+    CookieError,
+)
+"""What is raised when a value is made of bytes that no cache has stored."""
 _TYPE: Final = "~"
 """The only name in an object that stands for a value of another type: `{"~": [type, content]}`."""
 _ADVICE: Final = (
@@ -125,7 +130,7 @@ def _text(value: Any) -> str:
 def _parsed(text: bytes) -> Any:
     try:
         return json.loads(text, object_hook=_rebuilt)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+    except _BROKEN as error:
         raise _refusal(f"the stored value is refused: it is not what a cache stores ({error})") from None
 
 
@@ -153,7 +158,25 @@ def _rebuilt(members: dict[str, Any]) -> Any:
     if _TYPE not in members:
         return members
     [(name, content)] = members.values()
+    if not isinstance(content, list | str):
+        raise TypeError(f"a {name} is made of a list or of text")
     return _MAKERS[name](content)
+
+
+def _items(content: Any) -> list[Any]:
+    """Return the items of a list. A range has few bytes and may have more items than fit into memory."""
+    if not isinstance(content, list):
+        raise TypeError("a list is expected")
+    return content
+
+
+def _made_of_pairs(content: Any) -> dict[Any, Any]:
+    return dict(map(_pair, _items(content)))
+
+
+def _pair(content: Any) -> tuple[Any, Any]:
+    key, value = content
+    return key, value
 
 
 def _pairs(value: dict[Any, Any]) -> list[Any]:
@@ -162,6 +185,17 @@ def _pairs(value: dict[Any, Any]) -> list[Any]:
 
 def _list(value: Any) -> list[Any]:
     return [_plain(one) for one in value]
+
+
+def _deque(content: list[Any]) -> deque[Any]:
+    items, most = content
+    return deque(_items(items), most)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError("an object is expected")
+    return value
 
 
 def _base64(value: bytes) -> str:
@@ -187,6 +221,12 @@ def _datetime(content: list[Any]) -> datetime:
 def _time(content: list[Any]) -> time:
     text, fold, zone = content
     return time.fromisoformat(text).replace(tzinfo=zone, fold=fold)
+
+
+def _fraction(text: str) -> Fraction:
+    """Return a fraction from what `str` makes of one. Other forms have exponents, and take all memory."""
+    above, _, below = str(text).partition("/")
+    return Fraction(int(above), int(below or 1))
 
 
 def _decimal(text: str) -> Decimal:
@@ -219,23 +259,25 @@ def _response_content(response: HttpResponse) -> list[Any]:
 
 def _response(content: list[Any]) -> HttpResponse:
     status, reason, headers, cookies, body = content
-    made = HttpResponse(_bytes(body), status=status, reason=reason, headers=dict(headers))
-    for key, value, coded, attributes in cookies:
+    if not (isinstance(reason, str) and reason.isprintable()):
+        raise ValueError("the reason of a response is one line")
+    made = HttpResponse(_bytes(body), status=status, reason=reason, headers=_made_of_pairs(headers))
+    for key, value, coded, attributes in _items(cookies):
         morsel: Morsel[Any] = Morsel()
-        morsel.update(attributes)
+        morsel.update(_object(attributes))
         morsel.set(key, value, coded)
         dict.__setitem__(made.cookies, key, morsel)
     return made
 
 
 _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {
-    dict: ("dict", _pairs, dict),
-    tuple: ("tuple", _list, tuple),
-    set: ("set", _list, set),
-    frozenset: ("frozenset", _list, frozenset),
-    deque: ("deque", lambda value: [_list(value), value.maxlen], lambda content: deque(*content)),
-    OrderedDict: ("OrderedDict", _pairs, OrderedDict),
-    Counter: ("Counter", _pairs, lambda content: Counter(dict(content))),
+    dict: ("dict", _pairs, _made_of_pairs),
+    tuple: ("tuple", _list, lambda content: tuple(_items(content))),
+    set: ("set", _list, lambda content: set(_items(content))),
+    frozenset: ("frozenset", _list, lambda content: frozenset(_items(content))),
+    deque: ("deque", lambda value: [_list(value), value.maxlen], _deque),
+    OrderedDict: ("OrderedDict", _pairs, lambda content: OrderedDict(_made_of_pairs(content))),
+    Counter: ("Counter", _pairs, lambda content: Counter(_made_of_pairs(content))),
     range: ("range", lambda value: [value.start, value.stop, value.step], lambda content: range(*content)),
     complex: ("complex", lambda value: [value.real, value.imag], lambda content: complex(*content)),
     bytes: ("bytes", _base64, _bytes),
@@ -255,7 +297,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]
     ),
     ZoneInfo: ("ZoneInfo", lambda value: value.key, ZoneInfo),
     Decimal: ("Decimal", str, _decimal),
-    Fraction: ("Fraction", str, lambda text: Fraction(str(text))),
+    Fraction: ("Fraction", str, _fraction),
     UUID: ("UUID", str, UUID),
     SafeString: ("SafeString", str, SafeString),
 }
