@@ -106,7 +106,7 @@ def test_a_name_has_a_legal_key_and_comes_back_from_it(name: tuple[str, str]) ->
     assert key.startswith(NAMES.prefix(name[0]))
     assert key.startswith(NAMES.prefix())
     stored = NAMES.wrapped({"some": "value"}, *name)
-    assert NAMES.parts(key, stored) == name
+    assert NAMES.parts_of(key, stored) == name
     assert NAMES.unwrapped(key, stored) == {"some": "value"}
 
 

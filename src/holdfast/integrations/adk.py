@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict
 
-from holdfast import seams
+from msgspec import Meta
+
+from holdfast import rules, seams
 from holdfast.errors import Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, get_all, pause_after
+from holdfast.integrations.entries import MOST_RACES, checked, get_all, pause_after
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.records import Records
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -50,6 +52,14 @@ _USERS: Final = KeyNames("user", parts=3)
 _APPS: Final = KeyNames("app", parts=2)
 _DIGITS: Final = 12
 __all__ = ["HoldfastSessionService", "StaleSessionError"]
+
+
+class _StoredHead(TypedDict):
+    """What the entry of a session holds."""
+
+    run: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    events: Annotated[int, Meta(ge=0, le=rules.MAX_LOG_NUMBER)]
+    updated: float
 
 
 class _Head(NamedTuple):
@@ -181,7 +191,7 @@ class HoldfastSessionService(BaseSessionService):
         while True:
             page = await self._kv.list(_SESSIONS.prefix(*parts), values=True, cursor=cursor)
             for entry in page.entries or ():
-                place: Any = _SESSIONS.parts(entry.key, entry.value)
+                place: Any = _SESSIONS.parts_of(entry.key, entry.value)
                 sessions.append(await self._session(place, _read_head(entry)))
             if (cursor := page.cursor) is None:
                 break
@@ -404,11 +414,9 @@ class HoldfastSessionService(BaseSessionService):
 
 
 def _read_head(entry: Any) -> _Head:
-    try:
-        value = _SESSIONS.unwrapped(entry.key, entry.value)
-        return _Head(entry.version, str(value["run"]), int(value["events"]), float(value["updated"]))
-    except (KeyError, TypeError, ValueError):
-        raise ValidationError(f"the entry {entry.key!r} is not a session", field="value") from None
+    value = _SESSIONS.unwrapped(entry.key, entry.value)
+    checked(value, _StoredHead, f"a session, in the entry {entry.key!r}")
+    return _Head(entry.version, value["run"], value["events"], float(value["updated"]))
 
 
 def _marker(head: _Head) -> str:

@@ -10,10 +10,11 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import UNSET
 
 from holdfast import rules, seams
-from holdfast.errors import HoldfastError, ValueTooLarge, VersionConflict
+from holdfast.errors import HoldfastError, ValidationError, ValueTooLarge, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,26 @@ async def get_all(kv: KV, keys: Sequence[str]) -> list[Entry | None]:
         entries += map(unless_error, results)
         start, count = start + count, min(2 * count, AT_ONCE)
     return entries
+
+
+def checked(value: Any, form: Any, what: str) -> Any:
+    """Return a value that was stored, if it has the form that an integration gives to what it stores.
+
+    Whoever may write to the namespace chooses what is there, so nothing may rely on the form before this.
+
+    Args:
+        value: The value.
+        form: A type, as `msgspec.convert` takes it. Members that it does not name are allowed.
+        what: What the value should be, for the message.
+
+    Raises:
+        ValidationError: It has another form.
+    """
+    try:
+        msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"what is stored is not {what}: {error}", field="value") from None
+    return value
 
 
 async def delete_all(kv: KV, prefix: str, **provenance: Any) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from holdfast import rules
+from holdfast.errors import ValidationError
 
 _SHORTENED: Final = "#"
 """Begins a part that is a digest. In a part that is not, a `#` at the beginning is escaped."""
@@ -54,14 +55,24 @@ class KeyNames:
         readable = [f"{self._root}/{escaped}"] if len(escaped) <= self._room else []
         return readable if not text else [*readable, f"{self._root}/{_SHORTENED}"]
 
-    def parts(self, key: str, value: Any = None) -> tuple[str, ...] | None:
-        """Return the name of a key, or None if the entry's value is needed for that and not given."""
-        parts = key.removeprefix(self._root + "/").split("/")
-        if any(part.startswith(_SHORTENED) for part in parts):
-            if not isinstance(value, dict):
-                return None
-            parts = value[_NAME].split("/")
-        return tuple(map(_unescaped, parts))
+    def parts(self, key: str) -> tuple[str, ...] | None:
+        """Return the name of a key, or None if only its entry says it.
+
+        Raises:
+            ValidationError: No name has this key, so another program has chosen it.
+        """
+        readable = key.removeprefix(self._root + "/")
+        if readable.startswith(_SHORTENED) or f"/{_SHORTENED}" in readable:
+            return None
+        return self._named(key, readable)
+
+    def parts_of(self, key: str, stored: Any) -> tuple[str, ...]:
+        """Return the name of an entry.
+
+        Raises:
+            ValidationError: It has none, so another program has written it.
+        """
+        return self.parts(key) or self._named(key, self._content(key, stored)[_NAME])
 
     def wrapped(self, value: Any, *parts: str) -> Any:
         """Return what to store: the value, together with the name if the key does not show it."""
@@ -70,8 +81,27 @@ class KeyNames:
         return {_NAME: "/".join(map(_escaped, parts)), _VALUE: value}
 
     def unwrapped(self, key: str, stored: Any) -> Any:
-        """Return the value in what was stored under a key."""
-        return stored[_VALUE] if f"/{_SHORTENED}" in key else stored
+        """Return the value in what was stored under a key.
+
+        Raises:
+            ValidationError: The key is that of a long name, and no name is stored with the value.
+        """
+        return self._content(key, stored)[_VALUE] if f"/{_SHORTENED}" in key else stored
+
+    def _content(self, key: str, stored: Any) -> dict[str, Any]:
+        if not (isinstance(stored, dict) and isinstance(stored.get(_NAME), str) and _VALUE in stored):
+            raise ValidationError(f"the entry {key!r} has no name and value in it", field="value")
+        return stored
+
+    def _named(self, key: str, readable: str) -> tuple[str, ...]:
+        """Return the name that a key stands for, from the form that shows it."""
+        try:
+            parts = tuple(map(_unescaped, readable.split("/")))
+        except UnicodeDecodeError:
+            parts = ()
+        if len(parts) != self._parts or self.key(*parts) != key:
+            raise ValidationError(f"the key {key!r} stands for no name of an integration", field="key")
+        return parts
 
     def _part(self, part: str) -> str:
         escaped = _escaped(part)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast import rules
 from holdfast.errors import Refused, Transient, ValidationError, ValueTooLarge, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, cut_by_size, get_all, pause_after, whole_seconds
+from holdfast.integrations.entries import (
+    MOST_RACES,
+    checked,
+    cut_by_size,
+    get_all,
+    pause_after,
+    whole_seconds,
+)
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 from holdfast.integrations.stores import LazyKV
@@ -159,7 +166,7 @@ class HoldfastStore(
         with _told():
             while True:
                 read = await self._values.read(await self._keys.get(_NAMES.key(collection, key)))
-                before, value = (None, None) if read is None else read
+                before, value = (None, None) if read is None else (read[0], _object(*read))
                 created_at, _, expires_at = prepare_entry_timestamps(ttl=ttl)
                 entry = ManagedEntry(value=dict(change(value)), created_at=created_at, expires_at=expires_at)
                 changed = await self._change(collection, key, entry)
@@ -254,7 +261,7 @@ class HoldfastStore(
                 names = {key: _NAMES.parts(key) for key in page.keys}
                 unread = [key for key, name in names.items() if name is None]
                 for key, entry in zip(unread, await get_all(self._keys, unread), strict=True):
-                    names[key] = None if entry is None else _NAMES.parts(key, entry.value)
+                    names[key] = None if entry is None else _NAMES.parts_of(entry.key, entry.value)
             for name in names.values():
                 if name is not None:
                     seen += 1
@@ -281,10 +288,15 @@ def _stored(entry: Entry) -> Any:
     return _NAMES.unwrapped(entry.key, entry.value)
 
 
+def _object(entry: Entry, value: Any) -> dict[str, Any]:
+    stored: dict[str, Any] = checked(value, dict[str, Any], f"a JSON object, in the entry {entry.key!r}")
+    return stored
+
+
 def _managed(read: tuple[Entry, Any] | None) -> ManagedEntry | None:
     if read is None:
         return None
-    entry, value = read
+    entry, value = read[0], _object(*read)
     return ManagedEntry(value=value, created_at=entry.updated_at, expires_at=entry.expires_at)
 
 

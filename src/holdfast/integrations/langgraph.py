@@ -16,15 +16,16 @@ import json
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
 
 from holdfast import seams
 from holdfast.bounded import Bounded
-from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
+from holdfast.errors import KeyNotFound, OutcomeUnknown, Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.entries import (
     AT_ONCE,
     MOST_RACES,
+    checked,
     compare_and_set,
     delete_all,
     get_all,
@@ -274,6 +275,31 @@ class FollowedThread(str):
         return str, (str(self),)
 
 
+class _StoredCheckpoint(TypedDict):
+    """What the entry of a checkpoint holds."""
+
+    checkpoint: Any
+    metadata: Any
+    parent: str | None
+    run: str | int | None
+
+
+class _StoredWrite(TypedDict):
+    """A pending write."""
+
+    index: int
+    task: str
+    path: str
+    channel: str
+    value: Any
+
+
+class _StoredWrites(TypedDict):
+    """What the entry of a task's pending writes holds."""
+
+    writes: list[_StoredWrite]
+
+
 class _Stored(NamedTuple):
     """An entry that is about to be deleted."""
 
@@ -323,7 +349,7 @@ class Checkpoints:
             names = {key: _CHECKPOINTS.parts(key) for key in page.keys}
             unread = [key for key, name in names.items() if name is None]
             for key, entry in zip(unread, await get_all(self._kv, unread), strict=True):
-                names[key] = None if entry is None else _CHECKPOINTS.parts(key, entry.value)
+                names[key] = None if entry is None else _CHECKPOINTS.parts_of(entry.key, entry.value)
             places += [name for name in names.values() if name is not None]
             if (cursor := page.cursor) is None:
                 return sorted(places)
@@ -334,9 +360,7 @@ class Checkpoints:
         entry = await self._kv.get(key)
         if entry is None:
             return None
-        stored: Any = _CHECKPOINTS.unwrapped(key, entry.value)
-        if not isinstance(stored, dict) or not stored.keys() >= {"checkpoint", "metadata", "parent", "run"}:
-            raise ValidationError(f"the entry {key!r} is not a checkpoint", field="value")
+        stored = _checkpoint_in(entry)
         unpacked = {part: await self._unpacked(stored[part]) for part in ("checkpoint", "metadata")}
         return stored | unpacked | {"place": place}
 
@@ -385,7 +409,7 @@ class Checkpoints:
             else:
                 break
         if before is not None:
-            await self._drop_blobs(_CHECKPOINTS.unwrapped(before.key, before.value))
+            await self._drop_blobs(before.value)
 
     async def _write(self, place: Place, value: dict[str, Any], *, follows: bool) -> Entry | None:
         """Write a checkpoint and the head, and return the entry that was replaced."""
@@ -439,8 +463,8 @@ class Checkpoints:
     async def writes(self, place: Place) -> list[dict[str, Any]]:
         """Return the pending writes of a checkpoint, each with its `value` in its form."""
         every: list[dict[str, Any]] = []
-        for _, stored in await self._tasks(place):
-            every += stored["writes"]
+        for _, writes in await self._tasks(place):
+            every += writes
         return [write | {"value": await self._unpacked(write["value"])} for write in every]
 
     async def add_writes(self, place: Place, task: str, writes: Sequence[dict[str, Any]]) -> None:
@@ -450,7 +474,7 @@ class Checkpoints:
         key = _WRITES.key(*place, task)
 
         def merged(stored: Any) -> Any:
-            known = {write["index"]: write for write in _WRITES.unwrapped(key, stored)["writes"]}
+            known = {write["index"]: write for write in _writes_in(key, stored)["writes"]}
             for write in packed:
                 if write["index"] < 0 or write["index"] not in known:
                     known[write["index"]] = write
@@ -459,7 +483,7 @@ class Checkpoints:
         empty = _WRITES.wrapped({"writes": []}, *place, task)
         fence = self._fence(place[0])
         entry = await compare_and_set(self._kv, key, merged, default=empty, ttl=None, **fence)
-        kept = _WRITES.unwrapped(key, entry.value)["writes"]
+        kept = _writes_in(key, entry.value)["writes"]
         for write in packed:
             if write not in kept:
                 await self._drop_blobs(write)
@@ -471,15 +495,14 @@ class Checkpoints:
         if head is not None and _tip(head) == place[2]:
             with suppress(VersionConflict):
                 await self._kv.delete(head_key, expected_version=head.version, **fence)
-        entry, tasks = await self._kv.get(key), await self._tasks(place)
-        deleted = await self._kv.delete_many([key, *(task for task, _ in tasks)], **fence)
+        entry = await self._kv.get(key)
+        there = [] if entry is None else [entry]
+        there += [task async for task in self._below(_WRITES.prefix(*place))]
+        deleted = await self._kv.delete_many([one.key for one in there], **fence) if there else ()
         for result in deleted:
             unless_error(result)
-        if entry is not None:
-            await self._drop_blobs(_CHECKPOINTS.unwrapped(key, entry.value))
-        for _, stored in tasks:
-            for write in stored["writes"]:
-                await self._drop_blobs(write)
+        for one in there:
+            await self._drop_blobs(one.value)
 
     async def forget_thread(self, thread: str) -> None:
         """Remove everything of a thread, its heads first."""
@@ -558,7 +581,7 @@ class Checkpoints:
         while True:
             page = await self._kv.list(_HEADS.prefix(thread), values=True, cursor=cursor)
             entries = page.entries or ()
-            heads += [((_HEADS.parts(entry.key, entry.value) or ("", ""))[1], entry) for entry in entries]
+            heads += [(_HEADS.parts_of(entry.key, entry.value)[1], entry) for entry in entries]
             if (cursor := page.cursor) is None:
                 return heads
 
@@ -573,9 +596,9 @@ class Checkpoints:
             if stored is None:
                 continue
             place = target, namespace, checkpoint
-            for key, kept in await self._tasks((thread, namespace, checkpoint)):
-                writes = [write | {"value": await self._unpacked(write["value"])} for write in kept["writes"]]
-                await self.add_writes(place, (_WRITES.parts(key, kept["stored"]) or ("",))[-1], writes)
+            for entry, kept in await self._tasks((thread, namespace, checkpoint)):
+                writes = [write | {"value": await self._unpacked(write["value"])} for write in kept]
+                await self.add_writes(place, _WRITES.parts_of(entry.key, entry.value)[-1], writes)
             await self.write(
                 place,
                 checkpoint=stored["checkpoint"],
@@ -593,22 +616,17 @@ class Checkpoints:
         return [
             place
             for place, entry in zip(places, entries, strict=True)
-            if entry is not None and wanted(_CHECKPOINTS.unwrapped(entry.key, entry.value))
+            if entry is not None and wanted(_checkpoint_in(entry))
         ]
 
-    async def _tasks(self, place: Place) -> list[tuple[str, dict[str, Any]]]:
-        """Return the writes of a checkpoint's tasks, by key; `stored` is all that the entry holds."""
-        tasks: list[tuple[str, dict[str, Any]]] = []
+    async def _tasks(self, place: Place) -> list[tuple[Entry, list[dict[str, Any]]]]:
+        """Return the entries of a checkpoint's tasks, with the writes in them."""
+        tasks: list[tuple[Entry, list[dict[str, Any]]]] = []
         cursor: str | None = None
         while True:
             page = await self._kv.list(_WRITES.prefix(*place), values=True, cursor=cursor)
-            for entry in page.entries or ():
-                value = _WRITES.unwrapped(entry.key, entry.value)
-                if not _has_writes(value):
-                    raise ValidationError(
-                        f"the entry {entry.key!r} does not hold the writes of a task", field="value"
-                    )
-                tasks.append((entry.key, value | {"stored": entry.value}))
+            entries = page.entries or ()
+            tasks += [(entry, _writes_in(entry.key, entry.value)["writes"]) for entry in entries]
             if (cursor := page.cursor) is None:
                 return tasks
 
@@ -630,14 +648,41 @@ class Checkpoints:
             case {"form": str(form), "blob": str(name)}:
                 reader = await self._blobs.get(name)
                 if reader is None:
-                    raise KeyError(name)
+                    raise KeyNotFound(f"the blob {name!r}, which has a part of a checkpoint, is missing")
                 return form, await reader.read()
         raise ValidationError("a checkpoint has neither bytes nor a blob", field="value")
 
-    async def _drop_blobs(self, stored: dict[str, Any]) -> None:
-        for part in stored.values():
-            if isinstance(part, dict) and "blob" in part:
-                await self._blobs.delete(part["blob"])
+    async def _drop_blobs(self, stored: Any) -> None:
+        for name in _blob_names(stored):
+            if name.startswith(_BLOBS.prefix()):  # another program may have written the entry
+                await self._blobs.delete(name)
+
+
+class _Loaded(TypedDict):
+    """What every checkpoint of LangGraph has."""
+
+    id: str
+    channel_values: dict[str, Any]
+    channel_versions: dict[str, Any]
+    versions_seen: dict[str, Any]
+
+
+def _checkpoint_in(entry: Entry) -> dict[str, Any]:
+    """Return what `Checkpoints.write` has stored."""
+    stored: dict[str, Any] = checked(
+        _CHECKPOINTS.unwrapped(entry.key, entry.value),
+        _StoredCheckpoint,
+        f"a checkpoint, in the entry {entry.key!r}",
+    )
+    return stored
+
+
+def _writes_in(key: str, value: Any) -> dict[str, Any]:
+    """Return what `Checkpoints.add_writes` has stored."""
+    stored: dict[str, Any] = checked(
+        _WRITES.unwrapped(key, value), _StoredWrites, f"the writes of a task, in the entry {key!r}"
+    )
+    return stored
 
 
 def _tip(head: Entry) -> str:
@@ -660,15 +705,6 @@ def _blob_names(stored: Any) -> list[str]:
             case list(items):
                 rest += items
     return names
-
-
-def _has_writes(value: Any) -> bool:
-    fields = {"index", "task", "path", "channel", "value"}
-    return (
-        isinstance(value, dict)
-        and isinstance(writes := value.get("writes"), list)
-        and all(isinstance(write, dict) and write.keys() >= fields for write in writes)
-    )
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -883,8 +919,8 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         loads, parent = self.serde.loads_typed, stored["parent"]
         return CheckpointTuple(
             config=_config((thread, *place[1:])),
-            checkpoint=loads(stored["checkpoint"]),
-            metadata=loads(stored["metadata"]),
+            checkpoint=checked(loads(stored["checkpoint"]), _Loaded, "a checkpoint of LangGraph"),
+            metadata=checked(loads(stored["metadata"]), dict[str, Any], "the metadata of a checkpoint"),
             parent_config=None if parent is None else _config((*place[:2], parent)),
             pending_writes=[(write["task"], write["channel"], loads(write["value"])) for write in writes],
         )
@@ -896,10 +932,14 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
         seeds: dict[str, Any] = {}
         saved = await self._get(config) if channels else None
+        seen: set[str] = set()
         while saved is not None and saved.parent_config is not None and len(seeds) < len(writes):
+            seen.add(saved.checkpoint["id"])
             saved = await self._get(saved.parent_config)
             if saved is None:
                 break
+            if saved.checkpoint["id"] in seen:
+                raise ValidationError("a checkpoint is among those that precede it", field="parent")
             values = saved.checkpoint["channel_values"]
             for write in reversed(saved.pending_writes or ()):
                 if write[1] in writes and write[1] not in seeds:

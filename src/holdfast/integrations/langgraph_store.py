@@ -15,12 +15,21 @@ import operator
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
 
-from holdfast import seams
-from holdfast.errors import KeyNotFound, Refused, Unsupported, VersionConflict
+from msgspec import Meta
+
+from holdfast import rules, seams
+from holdfast.errors import KeyNotFound, Refused, Unsupported, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, cut_by_size, get_all, pause_after, whole_seconds
+from holdfast.integrations.entries import (
+    MOST_RACES,
+    checked,
+    cut_by_size,
+    get_all,
+    pause_after,
+    whole_seconds,
+)
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.langgraph_vectors import VectorIndex
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
@@ -533,7 +542,7 @@ class HoldfastGraphStore(BaseStore):
         names = {key: _NAMES.parts(key) for key in keys}
         unread = [key for key, name in names.items() if name is None]
         for key, entry in zip(unread, await get_all(self._kv, unread), strict=True):
-            names[key] = None if entry is None else _NAMES.parts(key, entry.value)
+            names[key] = None if entry is None else _NAMES.parts_of(entry.key, entry.value)
         return list(names.values())
 
     async def _below(self, namespace: Sequence[str]) -> AsyncIterator[Entry]:
@@ -598,7 +607,9 @@ class _Memory(NamedTuple):
     @classmethod
     def of(cls, entry: Entry, form: dict[str, Any]) -> _Memory:
         content = _unwrapped(entry)
-        if "value" in content:
+        is_plain = "value" in content
+        checked(form, dict[str, Any] if is_plain else _Indexed, f"an item, in the entry {entry.key!r}")
+        if is_plain:
             return cls(entry, form, None, content.get("ttl"))
         return cls(entry, form["value"], form["vectors"], content.get("ttl"))
 
@@ -627,17 +638,36 @@ def _beginnings(namespace: Sequence[str]) -> list[str]:
 
 
 def _place(entry: Entry) -> tuple[tuple[str, ...], str]:
-    namespace, key = _NAMES.parts(entry.key, entry.value) or ("", "")
+    namespace, key = _NAMES.parts_of(entry.key, entry.value)
     return tuple(namespace.split(".")), key
 
 
+class _Content(TypedDict):
+    """What an entry holds beside the value of its item."""
+
+    ttl: NotRequired[Annotated[int, Meta(ge=1, le=rules.MAX_TTL)]]
+    put_at: NotRequired[Annotated[datetime, Meta(tz=True)]]
+    put_version: NotRequired[Annotated[int, Meta(ge=0, le=rules.MAX_VERSION)]]
+
+
+class _Indexed(TypedDict):
+    """The value of an item together with its vectors."""
+
+    value: dict[str, Any]
+    vectors: Any
+
+
 def _unwrapped(entry: Entry) -> dict[str, Any]:
-    value: dict[str, Any] = _NAMES.unwrapped(entry.key, entry.value)
+    value: dict[str, Any] = checked(
+        _NAMES.unwrapped(entry.key, entry.value), _Content, f"an item, in the entry {entry.key!r}"
+    )
     return value
 
 
 def _stored(entry: Entry) -> Any:
     content = _unwrapped(entry)
+    if "value" not in content and _INDEXED not in content:
+        raise ValidationError(f"the entry {entry.key!r} holds no item", field="value")
     return content["value"] if "value" in content else content[_INDEXED]
 
 

@@ -10,12 +10,13 @@ large values remove blobs that no entry has named for an hour.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import families, rules, seams
-from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, VersionConflict
+from holdfast.errors import Busy, HoldfastError, KeyNotFound, Refused, ValidationError, VersionConflict
 from holdfast.integrations.entries import AT_ONCE, MOST_RACES, get_all, pause_after
 from holdfast.model import KEEP
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast.handles.blobs import Blobs
+    from holdfast.handles.blobs import BlobReader, Blobs
     from holdfast.handles.kv import KV
     from holdfast.model import Entry, Keep
 
@@ -38,6 +39,7 @@ _NAMED: Final = "named/"
 _BLOB: Final = "#blob"
 _VALUE: Final = "#value"
 """Marks a value that would otherwise look like the name of a blob."""
+_BLOB_NAME: Final = re.compile("[0-9a-f]{32}")
 _LONGER: Final = 60
 """Seconds that a blob outlives its entry, whose lifetime begins when the blob is complete."""
 _GRACE: Final = timedelta(hours=1)
@@ -130,6 +132,7 @@ class OverflowValues:
 
         Raises:
             KeyNotFound: The blob of the value is missing, which is not by this module's doing.
+            ValidationError: The entry or its blob holds no value, so another program has written it.
         """
         while entry is not None:
             stored = self._part(entry)
@@ -137,11 +140,12 @@ class OverflowValues:
                 return entry, stored
             if _VALUE in stored:
                 return entry, stored[_VALUE]
-            assert self._blobs is not None
+            if self._blobs is None or not _names([stored]):
+                raise ValidationError(f"the entry {entry.key!r} names no blob of a value", field="value")
             reader = await self._blobs.get(stored[_BLOB])
             if reader is not None:
                 with suppress(Busy):
-                    return entry, json.loads(await reader.read())
+                    return entry, await _parsed(reader)
             again = await self._kv.get(entry.key)
             if again is not None and again.version == entry.version:
                 raise KeyNotFound(
@@ -187,7 +191,7 @@ class OverflowValues:
                 await self.forget(changes)
                 raise
             else:
-                await self.drop([self._part(entry) for entry in before if entry is not None])
+                await self.drop(self.parts(before))
                 return list(before)
 
     async def create(self, change: EntryChange) -> bool:
@@ -213,7 +217,7 @@ class OverflowValues:
         """
         assert change.packed is not None
         ttl = {"keep_ttl": True} if change.ttl is KEEP else {"ttl": change.ttl}
-        dead = [] if before is None else self.dead(self._part(before))
+        dead = self.dead_in([before])
         try:
             result = await self._kv.batch(
                 checks=[
@@ -234,8 +238,8 @@ class OverflowValues:
         assert version is not None
         if before is not None and version <= before.version:
             await self.forget([change])  # the answer to an earlier call of this id, which wrote what is there
-        elif before is not None:
-            await self.drop([self._part(before)])
+        else:
+            await self.drop(self.parts([before]))
         return version
 
     async def settle(self, packed: Packed, key: str) -> None:
@@ -245,7 +249,7 @@ class OverflowValues:
         """
         for name in _names([packed.stored]):
             entry = await self._kv.get(key)
-            if entry is None or self._part(entry) != packed.stored:
+            if self.parts([entry]) != [packed.stored]:
                 await self.drop([packed.stored])
             else:
                 with suppress(HoldfastError):
@@ -273,14 +277,19 @@ class OverflowValues:
             for write in ({"key": _UNNAMED + name, "value": None}, {"key": _NAMED + name, "delete": True})
         ]
 
+    def dead_in(self, entries: Sequence[Entry | None]) -> list[dict[str, Any]]:
+        """Return what belongs into the batch that removes or replaces entries."""
+        return [write for part in self.parts(entries) for write in self.dead(part)]
+
     async def drop(self, values: Sequence[Any]) -> None:
         """Remove the blobs of values that no entry has any more, and then their records.
 
         If that fails, their records stay, and a later write removes them.
         """
+        if self._blobs is None:
+            return
         with suppress(HoldfastError):
             for name in _names(values):
-                assert self._blobs is not None
                 await self._blobs.delete(name)
                 await self._kv.delete_many([_UNNAMED + name, _NAMED + name])
 
@@ -290,10 +299,19 @@ class OverflowValues:
 
     async def prolong(self, entry: Entry, ttl: int) -> None:
         """Let the blob of an entry live as long as one with this lifetime from now on, if it has one."""
-        for name in _names([self._part(entry)]):
-            assert self._blobs is not None
+        if self._blobs is None:
+            return
+        for name in _names(self.parts([entry])):
             with suppress(KeyNotFound):
                 await self._blobs.set_ttl(name, _longer(ttl))
+
+    def parts(self, entries: Sequence[Entry | None]) -> list[Any]:
+        """Return what `pack` has made, from the entries that hold it; others can be replaced and removed."""
+        parts = []
+        for entry in entries:
+            with suppress(ValidationError):
+                parts += [] if entry is None else [self._part(entry)]
+        return parts
 
     async def _write(
         self, changes: Sequence[EntryChange], before: Sequence[Entry | None], provenance: Mapping[str, Any]
@@ -308,7 +326,7 @@ class OverflowValues:
             elif entry is not None:
                 checks.append({"key": change.key, "version": entry.version})
                 writes.append({"key": change.key, "delete": True})
-            writes += [] if entry is None else self.dead(self._part(entry))
+            writes += self.dead_in([entry])
         if writes:
             await self._kv.batch(checks=checks, writes=writes, **provenance)
 
@@ -371,8 +389,35 @@ def _looks_packed(value: Any) -> bool:
 
 
 def _names(values: Sequence[Any]) -> list[str]:
-    """Return the names of the blobs among packed values."""
-    return [value[_BLOB] for value in values if _looks_packed(value) and _BLOB in value]
+    """Return the names of the blobs among packed values, as far as `pack` may have made them."""
+    packed = [value[_BLOB] for value in values if _looks_packed(value) and _BLOB in value]
+    return [name for name in packed if isinstance(name, str) and _BLOB_NAME.fullmatch(name)]
+
+
+async def _parsed(reader: BlobReader) -> Any:
+    """Return the value in a blob."""
+    if reader.blob.size > LARGEST:
+        raise rules.too_large(reader.blob.size, LARGEST)
+    try:
+        value = json.loads(await reader.read())
+    except (ValueError, RecursionError) as error:
+        raise _no_value(reader.blob.name, error) from None
+    if _is_deep(value):
+        raise _no_value(reader.blob.name, f"it is nested deeper than {rules.MAX_NESTING} levels")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    """Return whether a value is nested deeper than that of an entry may be."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(rules.MAX_NESTING):
+        members = (member for one in level for member in (one.values() if type(one) is dict else one))
+        level = [member for member in members if type(member) in (dict, list)]
+    return bool(level)
+
+
+def _no_value(name: str, error: object) -> ValidationError:
+    return ValidationError(f"the blob {name!r} holds no value: {error}", field="value")
 
 
 def _digit() -> str:

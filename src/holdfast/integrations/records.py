@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ValidationError, VersionConflict
-from holdfast.integrations.entries import MOST_RACES, get_all, pause_after
+from holdfast.integrations.entries import MOST_RACES, checked, get_all, pause_after
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Records:
         names: The names of their keys.
         noun: What one of them is called, for messages.
         fields: Returns what an entry shows beside the value.
+        form: The type of a value, as `msgspec.convert` takes it.
+        shown: That of the fields.
     """
 
     def __init__(
@@ -52,11 +54,16 @@ class Records:
         names: KeyNames,
         noun: str,
         fields: Callable[[Any], dict[str, Any]] = lambda _: {},
+        *,
+        form: Any = Any,
+        shown: Any = dict[str, Any],
     ) -> None:
         self._kv = kv
         self._names = names
         self._noun = noun
         self._fields = fields
+        self._form = form
+        self._shown = shown
         self._values = OverflowValues(kv, self._stored)
 
     async def get(self, *parts: str) -> Record | None:
@@ -70,12 +77,15 @@ class Records:
     async def find(self, *parts: str) -> Listed | None:
         """Return a record without its value, or None."""
         entry = await self._kv.get(self._names.key(*parts))
-        return None if entry is None else Listed(parts, self._content(entry)["fields"], entry)
+        return None if entry is None else Listed(parts, self._shown_by(entry), entry)
 
     async def read(self, entry: Entry | None) -> Record | None:
         """Return the record of an entry; a later one if it was replaced meanwhile."""
         read = await self._values.read(entry)
-        return None if read is None else Record(read[1], read[0].version, read[0])
+        if read is None:
+            return None
+        value = checked(read[1], self._form, f"{self._noun}, in the entry {read[0].key!r}")
+        return Record(value, read[0].version, read[0])
 
     async def set(
         self, *parts: str, value: Any, before: Entry | None, ttl: int | None = None, **provenance: Any
@@ -144,7 +154,7 @@ class Records:
             checks += change.packed.checks
             writes.append({"key": change.key, "value": change.value, "ttl": change.ttl})
             writes += change.packed.named(change.key)
-            writes += [] if entry is None else self._values.dead(self._stored(entry))
+            writes += self._values.dead_in([entry])
         return checks, writes
 
     async def drop(self, changes: Sequence[EntryChange]) -> None:
@@ -156,10 +166,10 @@ class Records:
 
         A batch that was sent again may have replaced nothing, so that the entries are looked at.
         """
-        large = [entry for entry in before if entry is not None and self._values.dead(self._stored(entry))]
+        large = [entry for entry in before if entry is not None and self._values.dead_in([entry])]
         for entry, now in zip(large, await get_all(self._kv, [one.key for one in large]), strict=True):
-            if now is None or self._stored(now) != self._stored(entry):
-                await self._values.drop([self._stored(entry)])
+            if self._values.parts([now]) != (parts := self._values.parts([entry])):
+                await self._values.drop(parts)
 
     async def delete(self, *parts: str, **provenance: Any) -> bool:
         """Remove a record and return whether it was there. `provenance` is that of `update`."""
@@ -179,21 +189,21 @@ class Records:
         while True:
             page = await self._kv.list(self._names.prefix(*parts), values=True, limit=CHANGES, cursor=cursor)
             for entry in page.entries or ():
-                fields = self._content(entry)["fields"]
-                name = self._names.parts(entry.key, entry.value)
-                assert name is not None
-                yield Listed(name, fields, entry)
+                yield Listed(self._names.parts_of(entry.key, entry.value), self._shown_by(entry), entry)
             if (cursor := page.cursor) is None:
                 return
 
     def _stored(self, entry: Entry) -> Any:
         return self._content(entry)["value"]
 
+    def _shown_by(self, entry: Entry) -> dict[str, Any]:
+        fields: dict[str, Any] = checked(
+            self._content(entry)["fields"], self._shown, f"{self._noun}, in the entry {entry.key!r}"
+        )
+        return fields
+
     def _content(self, entry: Entry) -> dict[str, Any]:
-        try:
-            content = self._names.unwrapped(entry.key, entry.value)
-        except (KeyError, TypeError):
-            content = None
+        content = self._names.unwrapped(entry.key, entry.value)
         if not (isinstance(content, dict) and "value" in content and isinstance(content.get("fields"), dict)):
             raise ValidationError(f"the entry {entry.key!r} is not {self._noun}", field="value")
         return content
