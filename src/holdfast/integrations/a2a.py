@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar
 
 from holdfast import seams
 from holdfast.errors import ValidationError, VersionConflict
@@ -82,12 +82,20 @@ class TaskConflict(VersionConflict, ConcurrentTaskModificationError):
         self.task_id = task_id
 
 
+class _Shown(TypedDict):
+    """What an entry shows of its task; see `_fields`."""
+
+    context: str
+    state: int
+    at: int | None
+
+
 class _Tasks:
     """What both stores do."""
 
     def __init__(self, kv: KV, owner_resolver: OwnerResolver, owner: str | None) -> None:
         self.kv = kv
-        self.records = Records(kv, _TASKS, "a task", _fields)
+        self.records = Records(kv, _TASKS, "a task", _fields, shown=_Shown)
         self.owner_of = owner_resolver
         self.writer = {} if owner is None else {"writer": owner}
 
@@ -116,7 +124,8 @@ class _Tasks:
             tasks=[
                 _task(record)
                 for one, record in zip(page, records, strict=True)
-                if record is not None and _is_asked_for(one._replace(fields=_fields(record.value)), params)
+                if record is not None
+                and _is_asked_for(one._replace(fields=_fields_of(_task(record))), params)
             ],
             next_page_token=None if last is None else encode_list_tasks_cursor(last),
             total_size=len(listed),
@@ -339,7 +348,10 @@ def _task(record: Record) -> Task:
 
 def _fields(value: Any) -> dict[str, Any]:
     """Return what a listing needs to know of a task, from its JSON."""
-    task = ParseDict(value, Task())
+    return _fields_of(ParseDict(value, Task()))
+
+
+def _fields_of(task: Task) -> dict[str, Any]:
     has_time = task.HasField("status") and task.status.HasField("timestamp")
     return {
         "context": task.context_id,

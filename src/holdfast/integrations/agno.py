@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 from holdfast import seams
 from holdfast.errors import (
@@ -24,7 +24,7 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, MOST_RACES, pause_after
+from holdfast.integrations.entries import AT_ONCE, MOST_RACES, checked, pause_after
 from holdfast.integrations.json_merge import MergeConflict, merged, same, summed
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.records import Listed, Record, Records
@@ -60,6 +60,9 @@ _RESENDS: Final = 3
 """Number of times that a save whose outcome is unknown is made, under one id."""
 _KNOWN: Final = "_holdfast_known"
 """The attribute of a session that has what it was read as."""
+_Text: TypeAlias = str | None
+_Object: TypeAlias = dict[str, Any] | None
+_Number: TypeAlias = int | float | None
 _BROKEN: Final = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 """What agno raises when it makes an object of something that no object of its has become."""
 OnConflict = Literal["refuse", "merge"]
@@ -73,6 +76,85 @@ class NotSaved(BaseException):
     completed. So this one reaches whoever has called `run`, and no run is acknowledged whose state is not
     there.
     """
+
+
+class _SessionShown(TypedDict):
+    """What the entry of a session shows of it."""
+
+    session_id: str
+    session_name: Any
+    session_type: str
+    agent_id: _Text
+    team_id: _Text
+    workflow_id: _Text
+    user_id: _Text
+    created_at: _Number
+    updated_at: _Number
+    life: str
+
+
+class _SessionRow(TypedDict):
+    """A session, without its runs."""
+
+    session_id: str
+    session_type: str
+    agent_id: _Text
+    team_id: _Text
+    workflow_id: _Text
+    user_id: _Text
+    workflow_name: _Text
+    session_data: _Object
+    metadata: _Object
+    agent_data: _Object
+    team_data: _Object
+    workflow_data: _Object
+    summary: _Object
+    created_at: _Number
+    updated_at: _Number
+    life: str
+
+
+class _RunShown(TypedDict):
+    """What the entry of a run shows of it."""
+
+    run_id: str
+    session_id: str
+    run_type: str
+    agent_id: _Text
+    team_id: _Text
+    workflow_id: _Text
+    user_id: _Text
+    parent_run_id: _Text
+    status: _Text
+    run_index: _Number
+    created_at: _Number
+    updated_at: _Number
+
+
+class _RunRow(_RunShown):
+    """A run."""
+
+    run_data: dict[str, Any]
+
+
+class _MemoryShown(TypedDict):
+    """What the entry of a memory shows of it."""
+
+    memory_id: str
+    topics: list[str] | None
+    user_id: _Text
+    agent_id: _Text
+    team_id: _Text
+    created_at: _Number
+    updated_at: _Number
+
+
+class _MemoryRow(_MemoryShown):
+    """A memory."""
+
+    memory: Any
+    input: Any
+    feedback: Any
 
 
 class _Unsupported(Unsupported, NotImplementedError):
@@ -108,11 +190,20 @@ class _Owned:
     Beside each record there is an entry that says whose it is. One without a record means nothing.
     """
 
-    def __init__(self, kv: KV, root: str, noun: str, fields: Callable[[Any], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        kv: KV,
+        root: str,
+        noun: str,
+        fields: Callable[[Any], dict[str, Any]],
+        *,
+        form: type,
+        shown: type,
+    ) -> None:
         self._kv = kv
         self._names = KeyNames(root, parts=2)
         self._owners = KeyNames(f"{root}-of", parts=1)
-        self.records = Records(kv, self._names, noun, fields)
+        self.records = Records(kv, self._names, noun, fields, form=form, shown=shown)
 
     async def get(self, name: str) -> tuple[str, Record] | None:
         """Return a record and its owner."""
@@ -130,6 +221,8 @@ class _Owned:
         lost = 0
         while True:
             there = await self.get(name)
+            if there is None and (record := await self.records.get(owner, name)) is not None:
+                there = owner, record  # another program has changed the entry that says whose it is
             value = change(None if there is None else there[1])
             once = {**provenance, "once": f"agno.{seams.token(16)}"}
             for left in range(_RESENDS - 1, -1, -1):
@@ -166,10 +259,7 @@ class _Owned:
         entry = await self._kv.get(key)
         if entry is None:
             return None, 0
-        try:
-            owner = self._owners.unwrapped(key, entry.value)
-        except (KeyError, TypeError):
-            owner = None
+        owner = self._owners.unwrapped(key, entry.value)
         if not isinstance(owner, str):
             raise ValidationError(f"the entry {key!r} does not say whose it is", field="value")
         return owner, entry.version
@@ -197,9 +287,11 @@ class _Storage:
     def __init__(self, kv: KV, on_conflict: OnConflict, owner: str | None) -> None:
         self.kv = kv
         self._merges = on_conflict == "merge"
-        self._sessions = Records(kv, _SESSIONS, "a session", _session_fields)
-        self._runs = _Owned(kv, "run", "a run", _run_fields)
-        self._memories = _Owned(kv, "memory", "a memory", _memory_fields)
+        self._sessions = Records(
+            kv, _SESSIONS, "a session", _session_fields, form=_SessionRow, shown=_SessionShown
+        )
+        self._runs = _Owned(kv, "run", "a run", _run_fields, form=_RunRow, shown=_RunShown)
+        self._memories = _Owned(kv, "memory", "a memory", _memory_fields, form=_MemoryRow, shown=_MemoryShown)
         self._writer = {} if owner is None else {"writer": owner}
 
     # Sessions
@@ -325,7 +417,8 @@ class _Storage:
 
         def set_state(row: dict[str, Any]) -> None:
             data = row["session_data"] or {}
-            row["session_data"] = {**data, "session_state": _json(change(data.get("session_state") or {}))}
+            state = checked(data.get("session_state") or {}, dict[str, Any], "the state of a session")
+            row["session_data"] = {**data, "session_state": _json(change(state))}
 
         row = await self._change_session(session_id, set_state, None)
         state: dict[str, Any] = row["session_data"]["session_state"]

@@ -13,12 +13,21 @@ import json
 import logging
 import sys
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypeAlias, TypedDict
 
-from holdfast import seams
+from msgspec import Meta
+
+from holdfast import rules, seams
 from holdfast.errors import OutcomeUnknown, Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, cut_by_size, get_all, pause_after
+from holdfast.integrations.entries import (
+    AT_ONCE,
+    MOST_RACES,
+    checked,
+    cut_by_size,
+    get_all,
+    pause_after,
+)
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import OverflowValues, Packed
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -47,6 +56,17 @@ _DIGITS: Final = 12
 _PAGE: Final = 10_000
 _log = logging.getLogger("holdfast.integrations")
 __all__ = ["HoldfastCompactionSession", "HoldfastSession", "SessionHead", "SessionSnapshot"]
+
+
+_Number: TypeAlias = Annotated[int, Meta(ge=0, le=rules.MAX_LOG_NUMBER)]
+
+
+class _StoredHead(TypedDict):
+    """What the entry of a session holds; see `SessionHead`."""
+
+    run: NotRequired[str]
+    after: NotRequired[_Number]
+    given: NotRequired[_Number]
 
 
 class SessionHead(NamedTuple):
@@ -237,6 +257,8 @@ class HoldfastSession(SessionABC):
                 await self._change(head, head._replace(given=given), checks, writes)
             except VersionConflict:
                 lost += 1
+                if lost == MOST_RACES:
+                    raise
                 await pause_after(lost)
                 head = await self._head()
             else:
@@ -301,7 +323,8 @@ class HoldfastSession(SessionABC):
             page = await self._kv.list(
                 prefix, limit=limit, cursor=cursor, after=after, reverse=reverse, values=True
             )
-            entries += page.entries or ()
+            # Another program may have set a key below the log that is no item of it.
+            entries += [entry for entry in page.entries or () if _is_item(entry.key, prefix)]
             cursor, after = page.cursor, None
             if cursor is None:
                 break
@@ -348,6 +371,7 @@ class HoldfastSession(SessionABC):
             self._known = SessionHead()
         else:
             value = _HEADS.unwrapped(self._key, entry.value)
+            checked(value, _StoredHead, f"the head of a session, in the entry {self._key!r}")
             numbers = value.get("after", 0), value.get("given", 0)
             self._known = SessionHead(entry.version, value.get("run"), *numbers)
         return self._known
@@ -364,6 +388,10 @@ def _stored(entry: Entry) -> Any:
 
 def _check(key: str, version: int) -> dict[str, Any]:
     return {"key": key, "version": version}
+
+
+def _is_item(key: str, prefix: str) -> bool:
+    return len(key) == len(prefix) + _DIGITS and number_in(key) is not None
 
 
 def _number(key: str) -> int:

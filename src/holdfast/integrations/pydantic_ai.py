@@ -9,11 +9,11 @@ an entry are blobs of the same plugin (`holdfast.integrations.overflow_values`).
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
-from holdfast.errors import Refused, VersionConflict
+from holdfast.errors import Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, cut_by_size, get_all
+from holdfast.integrations.entries import AT_ONCE, checked, cut_by_size, get_all
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import OverflowValues, Packed
 
@@ -45,6 +45,13 @@ _ROOM: Final = AT_ONCE - 6
 
 _record: Final = TypeAdapter(ConversationRecord)
 _entry: Final = TypeAdapter(ConversationEntry)
+
+
+class _StoredMessage(TypedDict):
+    """What the entry of a message holds."""
+
+    entry: Any
+    earlier: list[str]
 
 
 class HoldfastConversationStore(ConversationStore):
@@ -100,6 +107,7 @@ class HoldfastConversationStore(ConversationStore):
         """
         history: list[ConversationEntry] = []
         wanted: list[str] = [] if head_id is None or limit == 0 else [head_id]
+        seen = set(wanted)
         while wanted:
             stored = await get_all(self._kv, [_MESSAGES.key(one) for one in wanted])
             for entry_id, one in zip(wanted, await self._messages.read_all(stored), strict=True):
@@ -108,9 +116,12 @@ class HoldfastConversationStore(ConversationStore):
                 history.append(_parsed(_entry, one[1]))
             last = stored[-1]
             assert last is not None
-            wanted = last.value["earlier"]
+            wanted = _checked(last)["earlier"]
             if limit is not None:
                 wanted = wanted[: limit - len(history)]
+            if not seen.isdisjoint(wanted):
+                raise ValidationError(f"the entry {last.key!r} is among those that precede it", field="value")
+            seen.update(wanted)
         history.reverse()
         return history
 
@@ -138,7 +149,7 @@ class HoldfastConversationStore(ConversationStore):
             if anchor is None:
                 raise ConversationConflict(record.conversation_id)
             checks.append({"key": anchor.key, "version": anchor.version})
-            earlier = [before, *anchor.value["earlier"]]
+            earlier = [before, *_checked(anchor)["earlier"]]
         *messages, new = await self._messages.pack_all(
             [*(_json(_entry, entry) for entry in new_entries), _json(_record, record)]
         )
@@ -262,7 +273,14 @@ def _record_part(stored: Entry) -> Any:
 
 
 def _message_part(stored: Entry) -> Any:
-    return stored.value["entry"]
+    return _checked(stored)["entry"]
+
+
+def _checked(stored: Entry) -> dict[str, Any]:
+    value: dict[str, Any] = checked(
+        stored.value, _StoredMessage, f"a message of a conversation, in the entry {stored.key!r}"
+    )
+    return value
 
 
 def _parsed(adapter: TypeAdapter[T], value: Any) -> T:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from holdfast import seams
 from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, pause_after
+from holdfast.integrations.entries import MOST_RACES, checked, pause_after
 from holdfast.integrations.json_merge import MergeConflict, merged, same
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import EntryChange, OverflowValues
@@ -56,6 +56,36 @@ OnConflict = Literal["refuse", "merge"]
 __all__ = ["HoldfastSessionManager", "HoldfastSessionRepository", "SessionConflict"]
 
 
+class _Shown(TypedDict):
+    """What the entry of a session shows of it."""
+
+    life: str
+
+
+class _Agent(TypedDict):
+    """An agent as the SDK makes it."""
+
+    agent_id: str
+    state: dict[str, Any]
+    conversation_manager_state: dict[str, Any]
+    _internal_state: NotRequired[dict[str, Any]]
+
+
+class _Said(TypedDict):
+    """A message of a conversation."""
+
+    role: str
+    content: list[dict[str, Any]]
+
+
+class _Message(TypedDict):
+    """A message as the SDK stores it."""
+
+    message: _Said
+    message_id: int
+    redact_message: _Said | None
+
+
 class SessionConflict(VersionConflict, SessionException):
     """Another worker has saved an agent since it was read, or has made it; nothing was written."""
 
@@ -95,9 +125,16 @@ class HoldfastSessionRepository(SessionRepository):
         self._kv = self._bridge.store.kv(plugin)
         self._merges = on_conflict == "merge"
         self._owner = owner
-        self._sessions = Records(self._kv, _SESSIONS, "a session", lambda value: {"life": value["life"]})
-        self._agents = Records(self._kv, _AGENTS, "an agent")
-        self._multi_agents = Records(self._kv, _MULTI_AGENTS, "a group of agents")
+        self._sessions = Records(
+            self._kv,
+            _SESSIONS,
+            "a session",
+            lambda value: {"life": value["life"]},
+            form=dict[str, Any],
+            shown=_Shown,
+        )
+        self._agents = Records(self._kv, _AGENTS, "an agent", form=_Agent)
+        self._multi_agents = Records(self._kv, _MULTI_AGENTS, "a group of agents", form=dict[str, Any])
         self._values = OverflowValues(self._kv, _stored)
         self._known: dict[tuple[Records, str, str], _Known] = {}
 
@@ -180,7 +217,10 @@ class HoldfastSessionRepository(SessionRepository):
     def read_multi_agent(self, session_id: str, multi_agent_id: str, **_: Any) -> dict[str, Any] | None:
         """Read the state of a group of agents, or return None."""
         row = self._bridge.run(self._read(self._multi_agents, session_id, multi_agent_id))
-        return None if row is None else decode_bytes_values(row)
+        try:
+            return None if row is None else decode_bytes_values(row)
+        except _BROKEN as error:
+            raise _broken("a group of agents", error) from None
 
     def update_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **_: Any) -> None:
         """Save the state of a group of agents as `update_agent` does."""
@@ -433,6 +473,7 @@ def _stored(entry: Entry) -> Any:
 
 
 def _message(entry: Entry, row: Any) -> SessionMessage:
+    checked(row, _Message, f"a message of Strands, in the entry {entry.key!r}")
     try:
         message = SessionMessage.from_dict(row)
         message.message_id = (number_in(entry.key) or 0) - 1
