@@ -7,12 +7,14 @@ get it. Windows begin and end by the machine's clock, as in the other storages o
 from __future__ import annotations
 
 from math import floor
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
+
+from msgspec import Meta
 
 from holdfast import seams
 from holdfast.errors import HoldfastError
 from holdfast.extras import imported
-from holdfast.integrations.entries import compare_and_set, delete_all, whole_seconds
+from holdfast.integrations.entries import checked, compare_and_set, delete_all, whole_seconds
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.stores import LazyKV, LazySyncKV
 
@@ -30,6 +32,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+_Count: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class Windows:
     """The windows in a namespace, each method as the storages of limits define it."""
 
@@ -44,7 +49,7 @@ class Windows:
     async def get(self, key: str) -> int:
         """Return the number of hits that were counted."""
         entry = await self._kv.get(_COUNTS.key(key))
-        return 0 if entry is None else int(entry.value)
+        return 0 if entry is None else _count(entry.value)
 
     async def get_expiry(self, key: str) -> float:
         """Return the time at which the window ends, in seconds since 1970; now, if there is none."""
@@ -97,7 +102,7 @@ class Windows:
         weighted = await self.get(previous) * _left_of_previous(now, expiry) / expiry
 
         def taken(count: int) -> int:
-            if floor(weighted + count) + amount > limit:
+            if floor(weighted + _count(count)) + amount > limit:
                 raise _Full
             return count + amount
 
@@ -134,8 +139,14 @@ def _sliding(key: str, expiry: float, at: float) -> tuple[str, str]:
     return f"{key}/{int((at - expiry) / expiry)}", f"{key}/{int(at / expiry)}"
 
 
+def _count(value: Any) -> int:
+    """Return a number of hits, which another program may have written."""
+    return int(checked(value, _Count, "a number of hits"))
+
+
 def _recent(hits: list[list[float]], since: float) -> list[list[float]]:
     """Return the hits that count, each as a time and how many were taken at that time."""
+    checked(hits, list[tuple[float, _Count]], "a list of hits")
     return [hit for hit in hits if hit[0] >= since]
 
 

@@ -15,14 +15,14 @@ from functools import partial
 from hashlib import sha256
 from http import HTTPStatus
 from tempfile import SpooledTemporaryFile
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NotRequired, TypedDict, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Meta
 from starlette.requests import HTTPConnection
 
 from holdfast import seams
-from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Transient, VersionConflict
-from holdfast.integrations.entries import whole_seconds
+from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Transient, ValidationError, VersionConflict
+from holdfast.integrations.entries import checked, whole_seconds
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.starlette.problems import TRY_AGAIN_AFTER, refuse, refuse_while_away
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast.handles.blobs import Blobs
     from holdfast.handles.kv import KV
+    from holdfast.model import Entry
 
 T = TypeVar("T")
 
@@ -61,6 +62,17 @@ _PASSING: Final = {408, 425, 429}
 """Refusals that a caller overcomes by sending the same request later."""
 _PAUSES: Final = (0.1, 0.4, 1.6)
 """Seconds to wait before an answer that could not be stored is stored again."""
+
+
+class _Stored(TypedDict):
+    """What the entry of a request holds: a claim, and then the answer too."""
+
+    request: str
+    worker: str
+    status: NotRequired[Annotated[int, Meta(ge=100, le=999)]]
+    headers: NotRequired[list[tuple[str, str]]]
+    body: NotRequired[str]
+    blob: NotRequired[str]
 
 
 class Body:
@@ -160,23 +172,41 @@ class Answer:
         await _send_body(send, self.body.pieces())
 
 
+def _checked(entry: Entry) -> dict[str, Any]:
+    stored: dict[str, Any] = checked(
+        entry.value, _Stored, f"the answer of a request, in the entry {entry.key!r}"
+    )
+    return stored
+
+
 async def stored_body(stored: dict[str, Any], blobs: Blobs) -> AsyncIterable[bytes] | None:
     """Return the body of a stored answer; None if there is no answer yet.
 
     Raises:
         Busy: The answer has just expired.
+        ValidationError: It is not what `Answer.stored` returns.
     """
+    if stored.keys().isdisjoint(("blob", "body")):
+        return None
+    if not stored.keys() >= {"status", "headers"}:
+        raise ValidationError("what is stored is no answer: it has no status or no headers", field="value")
     if "blob" in stored:
         found = await blobs.get(stored["blob"])
         if found is None:
             raise Busy("the stored answer has just expired")
         return found
-    return _one(b64decode(stored["body"])) if "body" in stored else None
+    try:
+        return _one(b64decode(stored["body"], validate=True))
+    except ValueError as error:
+        raise ValidationError(f"what is stored is no body of an answer: {error}", field="value") from None
 
 
 async def send_again(stored: dict[str, Any], body: AsyncIterable[bytes], send: Send) -> None:
     """Send a stored answer."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]]
+    try:
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in stored["headers"]]
+    except UnicodeEncodeError as error:
+        raise ValidationError(f"what is stored is no header of an answer: {error}", field="value") from None
     start = {"type": "http.response.start", "status": stored["status"], "headers": [*headers, _REPLAYED]}
     await send(start)
     await _send_body(send, body)
@@ -221,8 +251,7 @@ class Claim:
                 if current is not None and current.value is UNSET:
                     current = await self._kv.get(self._key)
                 if current is not None:
-                    found: dict[str, Any] = current.value
-                    return found
+                    return _checked(current)
             else:
                 self._version = entry.version
                 return None
@@ -280,7 +309,7 @@ class Claim:
         """Return whether no other worker has the request, and take note of its version."""
         entry = await self._kv.get(self._key)
         self._version = 0 if entry is None else entry.version
-        return entry is None or entry.value["worker"] == self.mark
+        return entry is None or _checked(entry)["worker"] == self.mark
 
 
 class IdempotencyMiddleware:

@@ -21,7 +21,7 @@ from starlette.requests import HTTPConnection
 
 from holdfast import seams
 from holdfast.errors import OutcomeUnknown, Transient, ValidationError, VersionConflict
-from holdfast.integrations.entries import pause_after, whole_seconds
+from holdfast.integrations.entries import checked, pause_after, whole_seconds
 from holdfast.integrations.starlette.problems import refuse, refuse_while_away
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class StoredSession(dict[str, Any]):
 
     def _found(self, entry: Entry) -> None:
         self._version, self._expires_at = entry.version, entry.expires_at
-        self._stored = _texts(entry.value)
+        self._stored = _texts(checked(entry.value, dict[str, Any], f"a session, in the entry {entry.key!r}"))
 
     def _show(self) -> None:
         """Take over what is stored. Values that have not changed stay the same objects."""
