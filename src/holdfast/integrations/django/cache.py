@@ -301,7 +301,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]
     UUID: ("UUID", str, UUID),
     SafeString: ("SafeString", str, SafeString),
 }
-_MAKERS: Final = {
+_MAKERS: Final[dict[str, Callable[[Any], Any]]] = {
     **{name: make for name, _, make in _KINDS.values()},
     "enum": _enum_member,
     "response": _response,
