@@ -482,7 +482,10 @@ class Checkpoints:
 
         empty = _WRITES.wrapped({"writes": []}, *place, task)
         fence = self._fence(place[0])
-        entry = await compare_and_set(self._kv, key, merged, default=empty, ttl=None, **fence)
+        # A task has written nothing before, as a rule.
+        entry = await compare_and_set(
+            self._kv, key, merged, default=empty, ttl=None, assume_absent=True, **fence
+        )
         kept = _writes_in(key, entry.value)["writes"]
         for write in packed:
             if write not in kept:
