@@ -212,7 +212,11 @@ class _Owned:
         return None if owner is None or record is None else (owner, record)
 
     async def put(
-        self, owner: str, name: str, change: Callable[[Record | None], Any], **provenance: Any
+        self,
+        owner: str,
+        name: str,
+        change: Callable[[Record | None], Coroutine[Any, Any, Any]],
+        **provenance: Any,
     ) -> tuple[Any, int]:
         """Set a record to what a function makes of it, and return that and its version.
 
@@ -220,17 +224,19 @@ class _Owned:
         """
         lost = 0
         while True:
-            there = await self.get(name)
-            if there is None and (record := await self.records.get(owner, name)) is not None:
-                there = owner, record  # another program has changed the entry that says whose it is
-            value = change(None if there is None else there[1])
+            named, version = await self._owner(name)
+            record = None if named is None else await self.records.get(named, name)
+            if record is None and lost:
+                # Another program may have changed the entry that says whose it is.
+                named, record = owner, await self.records.get(owner, name)
+            value = await change(record)
             once = {**provenance, "once": f"agno.{seams.token(16)}"}
             for left in range(_RESENDS - 1, -1, -1):
                 try:
-                    if there is None:
-                        return value, await self._create(owner, name, value, once)
-                    before = there[1].entry
-                    return value, await self.records.set(there[0], name, value=value, before=before, **once)
+                    if named is None or record is None:
+                        return value, await self._create(owner, name, value, version, once)
+                    before = record.entry
+                    return value, await self.records.set(named, name, value=value, before=before, **once)
                 except VersionConflict:
                     lost += 1
                     if lost == MOST_RACES:
@@ -264,8 +270,10 @@ class _Owned:
             raise ValidationError(f"the entry {key!r} does not say whose it is", field="value")
         return owner, entry.version
 
-    async def _create(self, owner: str, name: str, value: Any, provenance: dict[str, Any]) -> int:
-        _, version = await self._owner(name)
+    async def _create(
+        self, owner: str, name: str, value: Any, version: int, provenance: dict[str, Any]
+    ) -> int:
+        """Create a record, if the entry that says whose it is still has this version."""
         change = await self.records.change(owner, name, value=value)
         checks, writes = self.records.batch_parts([change], [None])
         key = self._owners.key(name)
@@ -507,12 +515,11 @@ class _Storage:
             if session is None:
                 raise KeyNotFound(f"there is no session {session_id!r}")
             life = session.fields["life"]
-            if row["run_index"] is None:
-                row["run_index"] = await self._next_index(life)
 
-            def change(record: Record | None) -> dict[str, Any]:
+            async def change(record: Record | None) -> dict[str, Any]:
                 if record is None:
-                    return {**row}
+                    index = row["run_index"]
+                    return {**row, "run_index": await self._next_index(life) if index is None else index}
                 there = record.value
                 kept = {name: there[name] for name in ("session_id", "run_type", "run_index", "created_at")}
                 return {**row, **kept}
@@ -809,7 +816,7 @@ class _Storage:
         known = getattr(memory, _KNOWN, None)
         row = _json({name: getattr(memory, name) for name in _MEMORY_NAMES})
 
-        def change(record: Record | None) -> dict[str, Any]:
+        async def change(record: Record | None) -> dict[str, Any]:
             if record is None:
                 return {**row, "updated_at": now or row["created_at"]}
             if isinstance(known, _Known) and known.place == self._place and known.version != record.version:
