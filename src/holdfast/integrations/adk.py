@@ -155,13 +155,10 @@ class HoldfastSessionService(BaseSessionService):
         name = (session_id or "").strip() or platform_uuid.new_uuid()
         head = _Head(0, seams.token(16), 0, platform_time.get_time())
         try:
-            await self._write((app_name, user_id, name), head, head, state or {}, None)
+            version = await self._write((app_name, user_id, name), head, head, state or {}, None)
         except VersionConflict:
             raise AlreadyExistsError(f"Session with id {name} already exists.") from None
-        session = await self.get_session(app_name=app_name, user_id=user_id, session_id=name)
-        if session is None:
-            raise SessionNotFoundError(f"Session {name} was deleted at once.")
-        return session
+        return await self._session((app_name, user_id, name), head._replace(version=version))
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
@@ -240,25 +237,26 @@ class HoldfastSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         place = (session.app_name, session.user_id, session.id)
-        head = await self._head(*place)
-        if head is None:
-            raise SessionNotFoundError(f"Session {session.id} not found.")
         marker = session._storage_update_marker
-        if marker is None and await self._is_newer(head, session):
-            raise StaleSessionError(_stale(session))
         if marker is not None:
-            run, marked, count = marker.split(" ")
-            if run != head.run:
-                raise StaleSessionError(_stale(session))
             # The head that the session was read with. A known event is answered whatever the head is now.
-            head = head._replace(version=int(marked), events=int(count))
+            run, version, count = marker.split(" ")
+            head = _Head(int(version), run, int(count), 0.0)
+        elif (stored := await self._head(*place)) is None:
+            raise SessionNotFoundError(f"Session {session.id} not found.")
+        elif await self._is_newer(stored, session):
+            raise StaleSessionError(_stale(session))
+        else:
+            head = stored
         new = head._replace(events=head.events + 1, updated=event.timestamp)
         try:
-            version = await self._write(place, head, new, event.actions.state_delta or {}, event)
+            new = new._replace(version=await self._write(place, head, new, event.actions.state_delta, event))
         except VersionConflict:
+            if await self._head(*place) is None:
+                raise SessionNotFoundError(f"Session {session.id} not found.") from None
             raise StaleSessionError(_stale(session)) from None
         session.last_update_time = event.timestamp
-        session._storage_update_marker = _marker(new._replace(version=version))
+        session._storage_update_marker = _marker(new)
         return self._commit_event_to_session(session, event)
 
     async def update_state(
@@ -367,12 +365,13 @@ class HoldfastSessionService(BaseSessionService):
         place: tuple[str, str, str],
         head: _Head,
         new: _Head,
-        delta: Mapping[str, Any],
+        delta: Mapping[str, Any] | None,
         event: Event | None,
     ) -> int:
         """Write a head, if the one before it is still there, with an event and state; return its version."""
         pieces: list[tuple[Records, tuple[str, ...], Any]] = [
-            (*self._scope_of(name, place, head.run), value) for name, value in _json(dict(delta)).items()
+            (*self._scope_of(name, place, head.run), value)
+            for name, value in _json(dict(delta or {})).items()
         ]
         pieces = [piece for piece in pieces if piece[1]]
         if event is not None:
@@ -380,7 +379,11 @@ class HoldfastSessionService(BaseSessionService):
             data = event.model_dump(exclude_none=True, mode="json")
             pieces.append((self._events, (head.run, number), data))
         changes = [(records, await records.change(*parts, value=value)) for records, parts, value in pieces]
-        before = await get_all(self._kv, [change.key for _, change in changes])
+        # The event has a key of its own, at which there is nothing as long as the head is that one.
+        before: list[Entry | None] = await get_all(
+            self._kv, [change.key for records, change in changes if records is not self._events]
+        )
+        before += [None] * (len(changes) - len(before))
         key = _SESSIONS.key(*place)
         checks: list[dict[str, Any]] = [{"key": key, "version": head.version}]
         writes: list[dict[str, Any]] = [{"key": key, "value": _SESSIONS.wrapped(new.value(), *place)}]
