@@ -93,6 +93,7 @@ class SessionConflict(VersionConflict, SessionException):
 class _Known(NamedTuple):
     """What was read or saved last, and the version of the entry that holds just that; 0 if none does."""
 
+    life: str
     version: int
     value: dict[str, Any]
 
@@ -273,14 +274,13 @@ class HoldfastSessionRepository(SessionRepository):
             version = await self._set(records, (life, name), value, None, session_id)
         except VersionConflict as conflict:
             raise SessionConflict(f"session {session_id!r} has {name!r} already") from conflict
-        self._known[records, session_id, name] = _Known(version, value)
+        self._known[records, session_id, name] = _Known(life, version, value)
 
     async def _read(self, records: Records, session_id: str, name: str) -> dict[str, Any] | None:
         listed = await self._sessions.find(session_id)
-        record = None if listed is None else await records.get(listed.fields["life"], name)
-        if record is None:
+        if listed is None or (record := await records.get(life := listed.fields["life"], name)) is None:
             return None
-        self._known[records, session_id, name] = _Known(record.version, record.value)
+        self._known[records, session_id, name] = _Known(life, record.version, record.value)
         value: dict[str, Any] = json.loads(json.dumps(record.value))
         return value
 
@@ -293,6 +293,8 @@ class HoldfastSessionRepository(SessionRepository):
             if record is None:
                 raise SessionException(f"{name} in session {session_id} does not exist")
             known = self._known.get((records, session_id, name))
+            if known is not None and known.life != life:
+                known = None  # the session was deleted and made anew
             if known is not None and same(_timeless(ours), _timeless(known.value)):
                 return
             value = self._next(known, record, ours, f"{name!r} of session {session_id!r}")
@@ -305,7 +307,7 @@ class HoldfastSessionRepository(SessionRepository):
                 await pause_after(lost)
             else:
                 exact = same(_timeless(value), _timeless(ours))
-                self._known[records, session_id, name] = _Known(version if exact else 0, ours)
+                self._known[records, session_id, name] = _Known(life, version if exact else 0, ours)
                 return
 
     def _next(self, known: _Known | None, record: Record, ours: dict[str, Any], what: str) -> dict[str, Any]:
@@ -336,7 +338,9 @@ class HoldfastSessionRepository(SessionRepository):
     async def _append(self, session_id: str, agent_id: str, message: SessionMessage) -> None:
         row = _json(message.to_dict())
         life, check = await self._life(session_id)
-        if await self._agents.find(life, agent_id) is None:
+        # An agent is removed with its session alone, which gets another life then.
+        known = self._known.get((self._agents, session_id, agent_id))
+        if (known is None or known.life != life) and await self._agents.find(life, agent_id) is None:
             raise SessionException(f"Agent {agent_id} does not exist in session {session_id}")
         log = _MESSAGES.prefix(life, agent_id)[:-1]
         packed = await self._values.pack(row)
