@@ -409,3 +409,22 @@ async def test_large_item_stays_if_its_writer_dies(store: Store, monkeypatch: py
     await session.clear_session()
     assert (await store.blobs("desk").list()).blobs == []
     assert (await kv.list()).keys == []
+
+
+@pytest.mark.parametrize("by", ["keys", "bytes"])
+@pytest.mark.parametrize("size", [10, 70_000])
+async def test_a_session_is_cleared_where_nothing_more_fits(size: int, by: str) -> None:
+    """In a namespace that has reached its quota a session can be cleared, which makes room."""
+    async with holdfast.open("memory://") as store:
+        session = HoldfastSession("s", store.kv("p"))
+        for _ in range(3):
+            await session.add_items([{"role": "user", "content": "x" * size}])
+        keys = len((await store.kv("p").list()).keys)
+        full = holdfast.Policy(quota_keys=keys) if by == "keys" else holdfast.Policy(quota_bytes=1)
+        await store.set_policy("kv/p", full)
+        with pytest.raises(holdfast.QuotaExceeded):
+            await session.add_items([{"role": "user", "content": "x"}])
+        await session.clear_session()
+        assert await HoldfastSession("s", store.kv("p")).get_items() == []
+        assert (await store.kv("p").list()).keys == []
+        assert (await store.blobs("p").list()).blobs == []

@@ -54,6 +54,8 @@ _UNANSWERED: Final = 3
 """Attempts at a call with a request id whose outcome is unknown."""
 _DIGITS: Final = 12
 _PAGE: Final = 10_000
+_CLEARED: Final = 100
+"""Items that are removed together with the head of a session that is cleared; the rest follows."""
 _log = logging.getLogger("holdfast.integrations")
 __all__ = ["HoldfastCompactionSession", "HoldfastSession", "SessionHead", "SessionSnapshot"]
 
@@ -269,14 +271,20 @@ class HoldfastSession(SessionABC):
         """Remove all items. Items that another process adds at the same time begin a new history."""
         while True:
             head = await self._head()
-            newest = await self._listed(self._items, 1, reverse=True)
+            newest = await self._listed(self._items, _CLEARED, reverse=True)
             if not head.version and not newest:
                 return
             last = max([head.after, *(_number(entry.key) for entry in newest)])
             try:
-                version = await self._change(head, SessionHead(0, None, last, max(head.given, last)), [], [])
+                # A full namespace takes the head only if something is deleted with it.
+                gone = [{"key": entry.key, "delete": True} for entry in newest]
+                gone += self._values.dead_in(newest)
+                version = await self._change(
+                    head, SessionHead(0, None, last, max(head.given, last)), [], gone
+                )
             except VersionConflict:
                 continue
+            await self._values.drop(self._values.parts(newest))
             await self._remove(head.run, last)
             with contextlib.suppress(VersionConflict):  # another worker has changed the head since
                 await self._kv.delete(self._key, expected_version=version, **self._provenance)
