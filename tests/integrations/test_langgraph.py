@@ -613,3 +613,43 @@ async def test_history_of_delta_channels(store: Store) -> None:
     assert history["a"]["seed"] == ["seed"]
     assert [write[2] for write in history["b"]["writes"]] == [0, 1, 2]
     assert await saver.aget_delta_channel_history(config=config, channels=[]) == {}
+
+
+async def test_refused_writes_leave_no_blobs() -> None:
+    """Whatever a full namespace or a lost turn refuses, large values of it do not stay behind."""
+    async with holdfast.open("memory://") as store:
+        saver, blobs = HoldfastSaver(store), store.blobs("langgraph")
+        config = await saver.aput(thread("t") | {"metadata": {}}, empty_checkpoint(), {"step": 1}, {})
+        large = empty_checkpoint()
+        large["channel_values"]["a"] = "x" * 100_000
+        await store.set_policy("kv/langgraph", holdfast.Policy(quota_bytes=1))
+        for refused in (
+            saver.aput(config, large, {"step": 2}, {}),
+            saver.aput_writes(config, [("a", "x" * 100_000), ("b", "y" * 100_000)], "task"),
+        ):
+            with pytest.raises(holdfast.QuotaExceeded):
+                await refused
+            assert (await blobs.list()).blobs == []
+
+
+async def test_writes_whose_answer_is_lost_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run does not fail because one answer to the writes of a task was lost; they are there once."""
+    kv_set, lost = KV.set, [1, 2]
+
+    async def set_and_lose(self: KV, *given: Any, **named: Any) -> Any:
+        entry = await kv_set(self, *given, **named)
+        if lost:
+            lost.pop()
+            raise holdfast.OutcomeUnknown("the answer is lost")
+        return entry
+
+    async with holdfast.open("memory://") as store:
+        saver = HoldfastSaver(store)
+        config = await saver.aput(thread("t") | {"metadata": {}}, empty_checkpoint(), {"step": 1}, {})
+        monkeypatch.setattr(KV, "set", set_and_lose)
+        await saver.aput_writes(config, [("a", "x" * 100_000), ("b", 1)], "task")
+        assert lost == []
+        saved = await saver.aget_tuple(thread("t"))
+        assert saved is not None
+        assert saved.pending_writes == [("task", "a", "x" * 100_000), ("task", "b", 1)]
+        assert len((await store.blobs("langgraph").list()).blobs) == 1

@@ -391,13 +391,10 @@ class Checkpoints:
         unanswered = 0
         while True:
             # Each attempt has blobs of its own, since what it replaces may be an earlier one.
-            value = {
-                "checkpoint": await self._packed(place[0], checkpoint, _INLINE),
-                "metadata": await self._packed(place[0], metadata, _METADATA_INLINE),
-                "parent": parent,
-                "run": run,
-            }
+            value: dict[str, Any] = {"parent": parent, "run": run}
             try:
+                value["checkpoint"] = await self._packed(place[0], checkpoint, _INLINE)
+                value["metadata"] = await self._packed(place[0], metadata, _METADATA_INLINE)
                 before = await self._write(place, value, follows=follows)
             except (Refused, VersionConflict):
                 await self._drop_blobs(value)
@@ -469,8 +466,29 @@ class Checkpoints:
 
     async def add_writes(self, place: Place, task: str, writes: Sequence[dict[str, Any]]) -> None:
         """Store the writes of a task, all or none. One with an index of 0 or more is kept if it exists."""
-        most = _INLINE // max(1, len(writes))
-        packed = [write | {"value": await self._packed(place[0], write["value"], most)} for write in writes]
+        unanswered: list[dict[str, Any]] = []
+        for left in range(_UNANSWERED - 1, -1, -1):
+            packed: list[dict[str, Any]] = []
+            try:
+                for write in writes:
+                    value = await self._packed(place[0], write["value"], _INLINE // len(writes))
+                    packed.append(write | {"value": value})
+                kept = await self._merge_writes(place, task, packed)
+            except (Refused, VersionConflict):
+                await self._drop_blobs(packed)
+                raise
+            except OutcomeUnknown:
+                if not left:
+                    raise
+                unanswered += packed
+            else:
+                return await self._drop_blobs([one for one in unanswered + packed if one not in kept])
+        raise AssertionError
+
+    async def _merge_writes(
+        self, place: Place, task: str, packed: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Add writes to those that a task has stored, and return all."""
         key = _WRITES.key(*place, task)
 
         def merged(stored: Any) -> Any:
@@ -486,10 +504,8 @@ class Checkpoints:
         entry = await compare_and_set(
             self._kv, key, merged, default=empty, ttl=None, assume_absent=True, **fence
         )
-        kept = _writes_in(key, entry.value)["writes"]
-        for write in packed:
-            if write not in kept:
-                await self._drop_blobs(write)
+        writes: list[dict[str, Any]] = _writes_in(key, entry.value)["writes"]
+        return writes
 
     async def forget(self, place: Place) -> None:
         """Remove a checkpoint and its writes. If it was the latest, the greatest id of the others is that."""
