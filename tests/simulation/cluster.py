@@ -5,6 +5,7 @@ In half of the worlds two of the nodes are not services, but programs that open 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
@@ -12,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.simulation import faults
-from tests.simulation.jetstream import JetStream
+from tests.simulation.jetstream import JetStream, headers_of
 from tests.simulation.network import HOST
 from tests.simulation.subject import Finding
 from tests.simulation.target import Target
@@ -20,6 +21,7 @@ from tests.simulation.target import Target
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.simulation.network import Message, Wire
     from tests.simulation.workload import Limits
     from tests.simulation.world import Host, Machine, World
 
@@ -48,6 +50,9 @@ class Cluster(Target):
         self.nodes = 3 - self._embedded
         super().__init__(world, folder, limits)
         self._jetstream = JetStream(self.network, self.servers)
+        self._jetstream.stored_for = self._stored
+        self._awaited: dict[bool, asyncio.Future[Wire]] = {}
+        self._last_holder = ""
 
     @property
     def writers(self) -> list[Machine]:
@@ -86,6 +91,22 @@ class Cluster(Target):
         self._jetstream.skipping += share
         yield
         self._jetstream.skipping = max(0.0, self._jetstream.skipping - share)
+
+    async def holder(self, *, ends: bool) -> Wire:
+        """Wait until a message gives its sender a lease, or ends it; return by which connection it hears."""
+        if ends not in self._awaited:
+            self._awaited[ends] = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._awaited[ends])
+
+    def _stored(self, message: Message, wires: list[Wire]) -> None:
+        headers = headers_of(message)
+        if "Hf-Lease" not in headers:  # no message of a shard, such as a snapshot
+            return
+        grants = headers["Hf-Lease"] != "0"
+        ends = not grants and self._last_holder == headers["Hf-Node"]
+        self._last_holder = headers["Hf-Node"] if grants else ""
+        if (grants or ends) and wires and ends in self._awaited:
+            self._awaited.pop(ends).set_result(wires[0])
 
     def compare(self) -> Iterator[Finding]:
         """Files of services that are at the same place of the log must have the same rows."""

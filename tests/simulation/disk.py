@@ -146,7 +146,7 @@ class Disk:
             microseconds. Others may run meanwhile. Returns True if the operation must fail.
         room: The bytes by which the files of a disk may still grow.
         failing_writes: The writes of a machine until one fails.
-        failing_syncs: The syncs of a machine that will fail.
+        failing_syncs: What to call when the next sync of a machine has failed.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Disk:
         self.step: Callable[[str, int, int], bool] = _never
         self.room: dict[int, int] = {}
         self.failing_writes: dict[int, int] = {}
-        self.failing_syncs: dict[int, int] = {}
+        self.failing_syncs: dict[int, Callable[[], object]] = {}
         self.random = Random(0)
         self.fates = Random(0)
         self.hash = 0
@@ -348,8 +348,8 @@ class Disk:
         self._syncing = file.inode
         if self._begin("sync", file, 0):
             return IOERR_FSYNC
-        if self.failing_syncs.get(file.machine, 0) > 0:
-            self.failing_syncs[file.machine] -= 1
+        if (failed := self.failing_syncs.pop(file.machine, None)) is not None:
+            failed()
             return IOERR_FSYNC
         file.inode.sync()
         return OK

@@ -147,13 +147,15 @@ class Policies(Subject):
         toggle = Toggle(not before, self.run.now())
         self._toggles.append(toggle)
         self.calls += 3
-        kv, value = lane.store.kv("toggled"), f"{lane.chance.getrandbits(32):08x}"
+        kv, size = lane.store.kv("toggled"), lane.chance.choice((1, 400))
+        value = f"{lane.chance.getrandbits(32):08x}" * size
         self._sent.add(value)
         policy = {"audit": toggle.audit, "trash": toggle.audit}
         try:
             await kv.set("again", value)
-            # The writes are sent right behind the change, so that they may share its group.
+            # The writes are sent right behind the change, and behind others, so that they may share a group.
             await asyncio.gather(
+                *(self._write(lane, number) for number in range(lane.chance.randrange(3))),
                 lane.store.set_policy("kv/toggled", policy),
                 kv.delete("again"),
                 *(self._write(lane, number) for number in range(3)),
@@ -440,11 +442,19 @@ class Locks(Subject):
             return
         holding = Holding(lock.token, lane.client, self.run.now())
         self._holdings.append(holding)
+        watching = asyncio.create_task(self._watch(lock, holding), name="held")
         try:
             await self._hold(lane, lock, holding)
         finally:
+            watching.cancel()
             with contextlib.suppress(HoldfastError, RuntimeError):
                 await lock.release()
+
+    async def _watch(self, lock: Lock, holding: Holding) -> None:
+        """Note until when the holder believes that it holds the lock."""
+        while lock.held:
+            holding.held = self.run.now()
+            await asyncio.sleep(0.02)
 
     def _one_time(self, one: Holding, other: Holding) -> bool:
         """Whether the store's time went on evenly between two holdings.
@@ -461,7 +471,6 @@ class Locks(Subject):
         for _ in range(lane.chance.randrange(1, 6)):
             if not lock.held:
                 return
-            holding.held = self.run.now()
             call = self.run.now()
             try:
                 if lane.chance.random() < 0.2:
@@ -474,7 +483,7 @@ class Locks(Subject):
                 return
             except HoldfastError:
                 pass
-            await asyncio.sleep(lane.chance.choice((0.01, 0.1, 0.6)))
+            await asyncio.sleep(lane.chance.choice((0.01, 0.1, 0.6, 1.5)))
 
     def findings(self) -> Iterator[Finding]:
         """A token twice, two holders at a time, or a former holder that wrote."""

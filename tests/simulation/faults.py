@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 MOST: Final = 80
 BEGIN: Final = 0.4
 """The virtual second before which no fault strikes."""
+KINDS: Final = ("hf.store.want", "hf.store.index", "hf.store.forward", "hf.store.forward")
+"""The messages that nodes of a cluster send to each other, beside the log."""
 BACK: Final = (0.02, 0.3, 1.5)
 """The seconds until a machine is back."""
 
@@ -36,7 +39,8 @@ COMMON: Final = (
 ALONE: Final = ("older schema", "newer schema", "shut down")
 CLUSTER: Final = (
     *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
-    *("stored without an answer", "skipped messages"),
+    *("stored without an answer", "skipped messages", "deaf holder", "deaf holder", "deaf holder"),
+    *("a kind of message", "a kind of message"),
 )
 
 
@@ -251,10 +255,16 @@ class Nemesis:
             return
         wire = chance.choice(strike.server.wires)
         self._world.fault(strike.kind, strike.server.machine.name, f"by {wire.machines[0].name}")
-        slower = chance.choice((0.05, 0.3, 1.5))
-        wire.latency += slower
+        slower, side = chance.choice((0.05, 0.3, 1.5)), chance.choice((0, 1, 1, None))
+        if side is None:
+            wire.latency += slower
+        else:
+            wire.behind[side] += slower
         await asyncio.sleep(chance.choice((0.2, 1.0, 3.0)))
-        wire.latency -= slower
+        if side is None:
+            wire.latency -= slower
+        else:
+            wire.behind[side] -= slower
 
     async def _cut_in_a_message(self, strike: Strike) -> None:
         """Break a connection when the next bytes are under way on it, after some of them."""
@@ -283,6 +293,9 @@ class Nemesis:
             target.start(machine)
             return
         await asyncio.sleep(chance.uniform(0.1, 1.5))
+        if chance.random() < 0.5 and strike.service.host is machine.host:  # a process starts meanwhile
+            await self._down(strike.service, strike.back)
+            await asyncio.sleep(chance.uniform(0.5, 2.0))
         if chance.random() < 0.5 or not target.jumps_stay:
             machine.host.wall_offset -= seconds
 
@@ -306,10 +319,17 @@ class Nemesis:
     async def _fail_sync(self, strike: Strike) -> None:
         chance = strike.chance
         self._world.fault(strike.kind, strike.service.name)
-        self._world.disk.failing_syncs[strike.service.number] = 1
+        failed, world = asyncio.Event(), self._world
+        world.disk.failing_syncs[strike.service.number] = partial(world.soon, world.outside, failed.set)
+        try:
+            async with asyncio.timeout(2):
+                await failed.wait()
+        except TimeoutError:
+            world.disk.failing_syncs.pop(strike.service.number, None)
+            return
         if chance.random() < 0.7:
-            await asyncio.sleep(chance.choice((0.001, 0.01, 0.1)))
-            await self._down(strike.service, strike.back, power=chance.random() < 0.3)
+            await asyncio.sleep(chance.expovariate(chance.choice((3000, 1000, 30))))
+            await self._down(strike.service, strike.back, power=chance.random() < 0.2)
 
     async def _kill_at_sync(self, strike: Strike) -> None:
         """Let the power fail, or the process die, right before or after a sync."""
@@ -365,6 +385,38 @@ class Nemesis:
         if strike.chance.random() < 0.5:
             self._target.step_down()
 
+    async def _deafen(self, strike: Strike) -> None:
+        """Let a node that gets a lease, or gives it up, hear late of it and of what happens next.
+
+        Perhaps it is heard late, too, or another node is killed and starts again.
+        """
+        try:
+            async with asyncio.timeout(3):
+                wire = await self._target.holder(ends=strike.chance.random() < 0.4)
+        except TimeoutError:
+            return
+        self._world.fault(strike.kind, wire.machines[0].name)
+        late, sides = (
+            strike.chance.choice((0.03, 0.07, 0.3, 0.6, 0.9, 1.5)),
+            strike.chance.choice(((1,), (0, 1))),
+        )
+        for side in sides:
+            wire.behind[side] += late
+        if strike.chance.random() < 0.3 and wire.machines[0] is not strike.service:
+            await self._down(strike.service, 0.02)
+        await asyncio.sleep(strike.chance.choice((0.5, 1.0, 2.5)))
+        for side in sides:
+            wire.behind[side] -= late
+
+    async def _hold_a_kind(self, strike: Strike) -> None:
+        """Let one kind of the messages between nodes be lost, or come late."""
+        chance, held = strike.chance, self._world.network.held
+        kind, late = chance.choice(KINDS), chance.choice((None, 0.3, 1.2))
+        self._world.fault(strike.kind, "", f"{kind} {'is lost' if late is None else f'{late} s late'}")
+        held[kind] = late
+        await asyncio.sleep(chance.choice((0.2, 1.0, 3.0)))
+        held.pop(kind, None)
+
     async def _skip(self, strike: Strike) -> None:
         self._world.fault(strike.kind, "")
         with self._target.skipping(strike.chance.choice((0.05, 0.5))):
@@ -403,6 +455,8 @@ _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "shut down": Nemesis._shut_down,
     "stored without an answer": Nemesis._store_without_answer,
     "skipped messages": Nemesis._skip,
+    "deaf holder": Nemesis._deafen,
+    "a kind of message": Nemesis._hold_a_kind,
     "older schema": Nemesis._older_schema,
     "newer schema": Nemesis._newer_schema,
 }

@@ -20,7 +20,7 @@ from tests.simulation.network import SERVICE_UNAVAILABLE, Message, matches
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.network import NatsServer, Network, Sub
+    from tests.simulation.network import NatsServer, Network, Sub, Wire
 
 BEAT: Final = 0.1
 """The seconds between two looks at who leads and which consumers are there."""
@@ -153,11 +153,13 @@ class JetStream:
         skipping: The share of messages that consumers count as delivered and do not deliver.
         elections: The number of elections.
         unannounced: The messages that were stored although nobody was told.
+        stored_for: Called with a message that is stored and the connections by which its sender hears of it.
     """
 
     def __init__(self, network: Network, servers: list[NatsServer]) -> None:
         self.losing_acks = self.skipping = 0.0
         self.elections = self.unannounced = 0
+        self.stored_for: Callable[[Message, list[Wire]], object] = lambda message, wires: None
         self._network = network
         self._world = network.world
         self._chance = Random(f"jetstream {self._world.seed}")
@@ -319,6 +321,8 @@ class JetStream:
         if name is not None:
             stream.ids[name] = seq
         self._world.note("", f"stored {subject} {seq} {name or ''}")
+        if parts[-1].reply:
+            self.stored_for(parts[0], [sub.client.wire for sub in server.subscribers(parts[-1].reply)])
         for consumer in list(self._consumers.values()):
             if consumer.stream is stream and self._works(consumer.server):
                 self._deliver(consumer)

@@ -63,6 +63,7 @@ class Registers(Subject):
     lanes = 4
     share = 0.4
     keys = ("kv/alpha", "kv/beta")
+    reads_along = True
 
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
@@ -111,6 +112,8 @@ class Registers(Subject):
         namespace = chance.choice(("alpha", "beta"))
         key = f"k{chance.randrange(self._keys)}:{int(self.run.world.now / AGE)}"
         verb = chance.choices(["get", "set", "incr", "delete"], [38, 30, 25, 7])[0]
+        if not self.run.may_write(lane):
+            verb = "get"
         fields: dict[str, Any] = {}
         if verb == "set":
             self._value += 1000
@@ -171,6 +174,7 @@ class Registers(Subject):
                 return _shown("ok", await kv.get(key))
             if verb == "delete":
                 return {"outcome": "ok", "found": await kv.delete(key, **checked), "deadline": None}
+            call = self.run.now()
             if operation.beside:
                 item = {"key": key, "value": operation.argument}
                 if operation.expected is not None:
@@ -183,7 +187,10 @@ class Registers(Subject):
                 return _shown("ok", first)
             assert operation.argument is not None
             write = kv.set if verb == "set" else kv.incr
-            return _shown("ok", await write(key, operation.argument, **checked))
+            written = await write(key, operation.argument, **checked)
+            if operation.request_id is None:
+                self.run.clocked.append(Clocked(call, self.run.now(), milliseconds(written.updated_at)))
+            return _shown("ok", written)
         except VersionConflict as conflict:
             if conflict.reason is not None:
                 return {"outcome": "refused", "code": "REUSED"}
@@ -277,10 +284,24 @@ class Registers(Subject):
                 whole = whole[: len(watch.changes)]
             if watch.changes != whole:
                 yield _difference(watch, whole)
+        for clocked in self.run.clocked:
+            yield from self._judged(clocked)
         for watch in self._replays:
             whole = [(one.version, one.op, one.key) for one in self.run.kept[f"kv/{watch.namespace}"].changes]
             if watch.changes != whole:
                 yield _difference(watch, whole)
+
+    def _judged(self, one: Clocked) -> Iterator[Finding]:
+        """While no clock has been set, the store's time is that of the clocks, or ahead after a power cut."""
+        if one.end > 1e9 * min(self.run.world.jumps, default=math.inf):
+            return
+        cuts = sum(1e9 * cut < one.end for cut in self.run.world.power_cuts)
+        ahead = one.at - (1000 * EPOCH + one.end / 1e6) - AHEAD * cuts
+        behind = 1000 * EPOCH + one.call / 1e6 - one.at
+        if max(ahead, behind) > CLOCKS_DIFFER + self.run.skew:
+            yield Finding(
+                "time", f"the store's time is {ahead:.0f} ms ahead, or {behind:.0f} ms behind: {one}"
+            )
 
 
 def _difference(watch: Watch, changes: list[tuple[int, str, str]]) -> Finding:
@@ -445,6 +466,15 @@ class Clocked(msgspec.Struct):
     at: int
 
 
+class Glance(msgspec.Struct):
+    """A look at an entry with a deadline, and nothing else."""
+
+    key: str
+    call: int
+    end: int
+    shown: bool
+
+
 class Deadlines(Subject):
     """An entry is there until its deadline and then gone, and the store's time never goes back."""
 
@@ -455,7 +485,8 @@ class Deadlines(Subject):
         super().__init__(run)
         self._looks: list[Deadline] = []
         self._times: list[Clocked] = []
-        self.seen = [self._looks, self._times]
+        self._glances: list[Glance] = []
+        self.seen = [self._looks, self._times, self._glances]
 
     async def act(self, lane: Lane) -> None:
         """Set an entry with a ttl and look at it around its deadline."""
@@ -471,6 +502,9 @@ class Deadlines(Subject):
         assert made.expires_at is not None
         expires_at = milliseconds(made.expires_at)
         gone = False
+        if chance.random() < 0.5:
+            await self._glance(kv, lane, key)
+            return
         for _ in range(5):
             await asyncio.sleep(chance.uniform(0, 0.7))
             try:
@@ -488,6 +522,15 @@ class Deadlines(Subject):
         if gone:
             await self._after(kv, key, made)
 
+    async def _glance(self, kv: KV, lane: Lane, key: str) -> None:
+        """Read an entry around its deadline and write nothing: only reads can tell what time it is."""
+        for _ in range(lane.chance.randint(10, 40)):
+            await asyncio.sleep(lane.chance.choice((0.02, 0.1, 0.3)))
+            call = self.run.now()
+            with contextlib.suppress(HoldfastError):
+                shown = await kv.get(key) is not None
+                self._glances.append(Glance(key, call, self.run.now(), shown))
+
     async def _after(self, kv: KV, key: str, made: Entry) -> None:
         """What has expired does not count for an increment."""
         try:
@@ -503,6 +546,7 @@ class Deadlines(Subject):
         entry = await kv.set(f"{lane.name} time", 0)
         clocked = Clocked(call, self.run.now(), milliseconds(entry.updated_at))
         self._times.append(clocked)
+        self.run.clocked.append(clocked)
         return clocked.at
 
     def findings(self) -> Iterator[Finding]:
@@ -515,8 +559,13 @@ class Deadlines(Subject):
                 yield Finding("expiry", f"gone {look.expires_at - look.after} ms early: {look}", (look.key,))
             if not look.same:
                 yield Finding("expiry", f"another entry: {look}", (look.key,))
-        for one in self._times:
-            yield from self._judged(one)
+        gone: dict[str, int] = {}
+        for glance in self._glances:  # those of a key are made one after the other
+            if not glance.shown:
+                gone.setdefault(glance.key, glance.end)
+            elif glance.key in gone:
+                text = f"gone at {gone[glance.key] / 1e6} ms, and there again: {glance}"
+                yield Finding("time", text, (glance.key,))
         latest = place = 0
         by_end = sorted(self._times, key=lambda one: one.end)
         for one in sorted(self._times, key=lambda one: one.call):
@@ -526,18 +575,6 @@ class Deadlines(Subject):
             if one.at < latest:
                 text = f"the store's time went back by {latest - one.at} ms at {one.call / 1e6} ms"
                 yield Finding("time", text)
-
-    def _judged(self, one: Clocked) -> Iterator[Finding]:
-        """While no clock has been set, the store's time is that of the clocks, or ahead after a power cut."""
-        if one.end > 1e9 * min(self.run.world.jumps, default=math.inf):
-            return
-        cuts = sum(1e9 * cut < one.end for cut in self.run.world.power_cuts)
-        ahead = one.at - (1000 * EPOCH + one.end / 1e6) - AHEAD * cuts
-        behind = 1000 * EPOCH + one.call / 1e6 - one.at
-        if max(ahead, behind) > CLOCKS_DIFFER + self.run.skew:
-            yield Finding(
-                "time", f"the store's time is {ahead:.0f} ms ahead, or {behind:.0f} ms behind: {one}"
-            )
 
 
 def milliseconds(at: datetime) -> int:
@@ -988,8 +1025,9 @@ class Tallies(Subject):
     """A counter that all add to gives no number twice, and nobody sees less than was shown before."""
 
     lanes = 2
-    share = 0.06
+    share = 0.15
     keys = ("kv/tallies",)
+    reads_along = True
 
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
@@ -1000,14 +1038,16 @@ class Tallies(Subject):
         self.seen = [self._added, self._shown]
 
     async def act(self, lane: Lane) -> None:
-        """Add and read in turn. Most of the time only one client adds, and another one some seconds later."""
+        """Add and read in turn, or in one lane of each client only read.
+
+        Most of the time only one client adds, and another one some seconds later.
+        """
         kv, chance = lane.store.kv("tallies"), lane.chance
         key = chance.choice(("one", "two"))
-        for _ in range(chance.randint(10, 30)):
-            await asyncio.sleep(chance.choice((0.0, 0.001, 0.02, 0.2)))
-            call, phase = self.run.now(), int(self.run.world.now / 1.5)
-            may_add = phase % 4 == 0 or phase % len(self.run.machines) == lane.client
-            adds = may_add and chance.random() < 0.4
+        alone = self.run.writer is not None
+        for _ in range(chance.randint(20, 60) if alone else chance.randint(10, 30)):
+            await asyncio.sleep(chance.choice((0.0, 0.001, 0.02, 0.05 if alone else 0.2)))
+            call, adds = self.run.now(), self._may_add(lane) and chance.random() < 0.4
             self.calls += 1
             try:
                 value = await (self._add(kv, chance, key) if adds else self._read(kv, chance, key))
@@ -1017,6 +1057,14 @@ class Tallies(Subject):
                 await asyncio.sleep(chance.choice((0.02, 0.2)))
             else:
                 self._shown.append(Shown(key, call, self.run.now(), value, adds))
+
+    def _may_add(self, lane: Lane) -> bool:
+        if lane.number:
+            return False
+        if self.run.writer is not None:
+            return self.run.may_write(lane)
+        phase = int(self.run.world.now / 1.5)
+        return phase % 4 == 0 or phase % len(self.run.machines) == lane.client
 
     async def _add(self, kv: KV, chance: Random, key: str) -> int:
         place = len(self._added[key])
@@ -1219,12 +1267,13 @@ class Sizes(Subject):
         name = f"full{lane.client}"
         kv, key = lane.store.kv(name), lane.name
         await lane.store.set_policy(f"kv/{name}", {})
-        await kv.set(key, "x" * 3_000)
-        await lane.store.set_policy(f"kv/{name}", {"quota_bytes": 1_000})
+        for number in range(2):
+            await kv.set(f"{key} {number}", "x" * 3_000)
         try:
-            await kv.set(key, "x")
+            await lane.store.set_policy(f"kv/{name}", {"quota_bytes": 1_000})
+            await kv.set(f"{key} 0", "x")
         except QuotaExceeded as refusal:
-            self.wrong("quota", f"a smaller value was refused: {refusal}", key)
+            self.wrong("quota", f"nothing becomes larger, and it was refused: {refusal}", key)
 
 
 KEYS: Final[tuple[type[Subject], ...]] = (

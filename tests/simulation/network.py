@@ -116,6 +116,8 @@ class Wire:
         self._under_way: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
         self._last = [0.0, 0.0]
         self.latency = network.chance.choice((0.000_1, 0.000_1, 0.000_5, 0.003))
+        self.behind = [0.0, 0.0]
+        """By how many seconds what the client sends is late, and what the server sends."""
         client.wires[number] = server.wires[number] = self
 
     def send(self, side: int, data: bytes) -> None:
@@ -138,6 +140,7 @@ class Wire:
             delay = chance.expovariate(1 / self.latency)
             if chance.random() < 0.002:
                 delay += chance.expovariate(10)
+            delay += self.behind[side]
             self._last[side] = max(self._world.now + delay, self._last[side] + 1e-7)
             self._under_way[side].append(piece)
             self._world.after(self.machines[1 - side], self._last[side] - self._world.now, self._arrive, side)
@@ -197,6 +200,8 @@ class Network:
     Attributes:
         passed: The messages that servers have taken so far.
         losing: The share of messages that servers drop.
+        held: By how many seconds messages of a kind are late, or None if they are lost. A kind is the first
+            words of a subject.
     """
 
     def __init__(self, world: World) -> None:
@@ -205,6 +210,7 @@ class Network:
         self.servers: dict[int, NatsServer] = {}
         self.passed = 0
         self.losing = 0.0
+        self.held: dict[str, float | None] = {}
         self._cuts: dict[tuple[int, int], int] = {}
         self._wires = 0
         self._alarms: list[tuple[int, Callable[[], object]]] = []
@@ -352,6 +358,11 @@ class Message(NamedTuple):
     head: int = 0
 
 
+def kind_of(subject: str) -> str:
+    """What a message is about: the first words of its subject."""
+    return ".".join(subject.split(".")[:3])
+
+
 def matches(pattern: list[str], tokens: list[str]) -> bool:
     """Whether a subject matches a pattern."""
     for place, word in enumerate(pattern):
@@ -458,6 +469,15 @@ class NatsServer:
             world.detail(self.machine.name, f"{message.subject} {text}")
         if any(hook(self, message) for hook in self.hooks):
             return
+        if network.held and (kind := kind_of(message.subject)) in network.held:
+            if (late := network.held[kind]) is not None:
+                world.after(self.machine, late, self._route, message, sender)
+            return
+        self._route(message, sender)
+
+    def _route(self, message: Message, sender: Client | None) -> None:
+        """Send a message to all who have subscribed to it."""
+        network, world = self.network, self.network.world
         to = list(self.subscribers(message.subject))
         if not to and message.reply and sender is not None:
             self.publish(Message(message.reply, "", SERVICE_UNAVAILABLE, len(SERVICE_UNAVAILABLE)))

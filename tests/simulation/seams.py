@@ -64,6 +64,7 @@ DRAWN: Final[tuple[tuple[str, tuple[str, ...], tuple[float, ...]], ...]] = (
     ("LEASE_MS", ("engines.cluster.shard",), (150, 3000)),
     ("RENEW_SECONDS", ("engines.cluster.lease", "engines.cluster.shard"), (0.05, 0.9)),
     ("ATTEMPT_SECONDS", ("engines.cluster.log",), (0.2,)),
+    ("HEADROOM", ("engines.cluster.messages", "engines.cluster.shard"), (1_046_000, 1_020_000)),
 )
 """Constants that a seed may change, the modules that have them, and their other values."""
 

@@ -38,6 +38,8 @@ class Lane(NamedTuple):
     client: int
     machine: Machine
     name: str
+    number: int
+    """Which of the lanes of its client that are about the same subject it is."""
     chance: Random
 
     @property
@@ -53,6 +55,7 @@ class Subject:
         lanes: How many lanes of each client are about it.
         share: How often all lanes together act, for each operation that a run is to have.
         keys: The namespaces of keys that it uses. Their journals, lists and counters must agree at the end.
+        reads_along: Whether its lanes read while another client alone may write. Those of others wait.
         only_alone: Whether its rules hold only where one service serves all clients.
         only_embedded: Whether it needs a client that has opened a file itself.
         calls: The calls that were made.
@@ -61,6 +64,7 @@ class Subject:
     lanes = 1
     share = 0.0
     keys: tuple[str, ...] = ()
+    reads_along = False
     only_alone = False
     only_embedded = False
 

@@ -14,6 +14,7 @@ from holdfast.engines.sql.layout import SCHEMA_REVISION, VERSION_TABLE
 from holdfast.engines.sql.migrate import downgrade_sqlite
 from holdfast.engines.sqlite import errors
 from holdfast.errors import (
+    DatabaseError,
     HoldfastError,
     InternalError,
     InvalidJson,
@@ -32,6 +33,7 @@ from tests.simulation.workload import Limits, Workload
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.simulation.network import Wire
     from tests.simulation.world import Host, Machine, World
 
 CHANGED: Final = "SELECT count(*), coalesce(sum(revision), 0) FROM holdfast_namespaces"
@@ -119,7 +121,7 @@ class Target:
 
     def _look_out_for_defects(self) -> None:
         """Whatever fails around it, a service has no defect of its own."""
-        for kind in (InternalError, *NEVER):
+        for kind in (InternalError, DatabaseError, *NEVER):
             self._never(kind)
         code_of = errors.primary_code
 
@@ -138,6 +140,8 @@ class Target:
 
         def wrong(error: HoldfastError, *args: Any, **fields: Any) -> None:
             made(error, *args, **fields)
+            if kind is DatabaseError and "can't be read" not in error.message:
+                return  # a disk that fails
             text = f"{self.world.here.name}: {error.message}\n{''.join(traceback.format_stack(limit=8))}"
             self.broken.append(Finding(name, text))
 
@@ -256,6 +260,10 @@ class Target:
 
     def step_down(self) -> None:
         """Let the leader of the log step down."""
+        raise NotImplementedError
+
+    async def holder(self, *, ends: bool) -> Wire:
+        """Wait until a node gets a lease, or gives it up, and return the connection by which it hears."""
         raise NotImplementedError
 
     def losing_acks(self, share: float) -> contextlib.AbstractContextManager[None]:

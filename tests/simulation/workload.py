@@ -19,7 +19,7 @@ import holdfast
 from holdfast.edges.settings.read import KEY_FILE
 from holdfast.errors import HoldfastError
 from tests.simulation.families import FAMILIES
-from tests.simulation.keys import KEYS, Registers
+from tests.simulation.keys import KEYS, Clocked, Registers
 from tests.simulation.subject import Finding, Lane, keys_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,19 @@ LATEST_WATCH: Final = 20.0
 """The seconds after which a watch must have shown everything. A client has to notice a dead connection."""
 SETTLED: Final = 5.0
 """The seconds after the last fault in which everything that has a deadline expires and is removed."""
+
+
+BUSY: Final = 2.0
+"""The seconds in which all clients write, before one of them writes alone."""
+ALONE: Final = 4.0
+"""The seconds in which a client writes alone, in worlds whose clients take turns."""
+TURNS: Final = 0.6
+"""The chance of a world that its clients take turns."""
+NOBODY: Final = -1
+UNREST: Final = 1.0
+"""For how many seconds after the death of a process others write as well."""
+INTRUDES: Final = 0.05
+"""How often a client writes although another one writes alone."""
 
 
 class Limits(NamedTuple):
@@ -106,11 +119,14 @@ class Workload:
         self.watches_waited = 0.0
         """The seconds that watches took to show what was written before the end."""
         self.kept: dict[str, Kept] = {}
+        self.clocked: list[Clocked] = []
+        """The times of the store that writes have shown."""
         self.faults: list[Finding] = []
         """What was found to be wrong at once. It ends the run."""
         self.urls = urls
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
+        self._takes_turns = Random(f"turns {world.seed}").random() < TURNS
         kinds = [kind for kind in (*KEYS, *FAMILIES) if chance.random() < CHOSEN or kind is Registers]
         if limits.only is not None:
             kinds = [
@@ -153,6 +169,20 @@ class Workload:
         """The world's time, in nanoseconds."""
         return int(self.world.now * 1e9)
 
+    @property
+    def writer(self) -> int | None:
+        """The client that alone may write now, or `NOBODY`; None while all may."""
+        turn, place = divmod(self.world.now, BUSY + ALONE)
+        if not self._takes_turns or place < BUSY:
+            return None
+        return (self.world.seed + int(turn)) % (len(self.machines) + 1) - 1
+
+    def may_write(self, lane: Lane) -> bool:
+        """Whether a lane may write now. While another client writes alone, a write of a third is rare."""
+        if self.writer in {None, lane.client}:
+            return True
+        return lane.chance.random() < (0.5 if self.world.now - self.world.crashed_at < UNREST else INTRUDES)
+
     def start(self, machine: Machine) -> None:
         """Start a client, or start it again after its process has died."""
         for subject in self.subjects:
@@ -189,13 +219,21 @@ class Workload:
     async def _lane(self, store: Store, client: int, name: str) -> None:
         machine = self.machines[client]
         chance = Random(f"{self.world.seed} {client} {name} {machine.life}")
-        lane = Lane(store, client, machine, f"{machine.name} {name}", chance)
+        number = int(name.rpartition(" ")[2])
+        lane = Lane(store, client, machine, f"{machine.name} {name}", number, chance)
         subject = self._by_lane[name]
         while self._left[client, name] > 0:
+            if not subject.reads_along:
+                await self._turn(client)
             await subject.act(lane)
             self._left[client, name] -= 1
             if chance.random() < 0.2:
                 await asyncio.sleep(chance.expovariate(1 / self._think))
+
+    async def _turn(self, client: int) -> None:
+        """Wait while another client writes alone."""
+        while self.writer not in {None, client}:  # noqa: ASYNC110 - virtual time is cheap
+            await asyncio.sleep(0.2)
 
     # The end
 

@@ -43,6 +43,8 @@ SLOW_SYNC: Final = 0.000_5
 SLOW_WRITE: Final = 0.000_02
 SLOW_STATEMENT: Final = 0.000_3
 """What a sync, a write and a statement of many rows take."""
+SLOW_WAKE: Final = 0.000_1
+"""What it takes until an event loop hears of a thread."""
 
 
 class Note(NamedTuple):
@@ -176,6 +178,8 @@ class Machine:
         self.halt: tuple[int, float] | None = None
         self.sync_cut: tuple[int, bool, bool] | None = None
         self.locks: set[int] = set()
+        self.told_at = 0.0
+        """When the event loop hears of the last thing that a thread has told it."""
         self.wires: dict[int, Wire] = {}
         self.stopping: Callable[[], object] | None = None
         self.after_crash: Callable[[], object] = lambda: None
@@ -245,6 +249,8 @@ class World(asyncio.AbstractEventLoop):
         """When a wall clock was set."""
         self.power_cuts: list[float] = []
         """When the power failed."""
+        self.crashed_at = -1000.0
+        """When a process died last."""
         self.stop_at = float("inf")
         self._timers: list[tuple[float, int, Handle]] = []
         self._sequence = 0
@@ -312,6 +318,7 @@ class World(asyncio.AbstractEventLoop):
         if not machine.up:
             return
         self.fault("power cut" if power else "kill", machine.name)
+        self.crashed_at = self.now
         if power:
             self.power_cuts.append(self.now)
             for one in self.machines:
@@ -357,7 +364,17 @@ class World(asyncio.AbstractEventLoop):
         self.here.ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        """Run something in the event loop, which learns of it a little later if a thread asks for that."""
+        machine = self.here
+        if current_thread() is None or self.chance.random() < 0.5:
+            delay = 0.0
+        else:
+            delay = self.chance.expovariate(1 / SLOW_WAKE) * (30 if self.chance.random() < 0.05 else 1)
+        machine.told_at = max(self.now + delay, machine.told_at + 1e-7)
+        return self._timer(machine, machine.told_at, callback, args, context)
 
     def call_later(  # type: ignore[override]
         self,
