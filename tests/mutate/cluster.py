@@ -18,6 +18,7 @@ from holdfast.engines.cluster import (
     messages,
     moves,
     operators,
+    shard,
     snapshots,
     write_queue,
 )
@@ -230,7 +231,8 @@ def the_half_of_a_group_that_is_stored_is_reported_as_failed(patch: Patches) -> 
                 raise result
         return outcome
 
-    patch.wrap(write_queue, "in_halves", wrong)
+    for module in (write_queue, shard):
+        patch.wrap(module, "in_halves", wrong)
 
 
 # Forwarded groups

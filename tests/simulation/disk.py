@@ -146,6 +146,7 @@ class Disk:
             microseconds. Others may run meanwhile. Returns True if the operation must fail.
         room: The bytes by which the files of a disk may still grow.
         failing_writes: The writes of a machine until one fails.
+        broken: The machines whose writes all fail.
         failing_syncs: What to call when the next sync of a machine has failed.
     """
 
@@ -155,6 +156,7 @@ class Disk:
         self.step: Callable[[str, int, int], bool] = _never
         self.room: dict[int, int] = {}
         self.failing_writes: dict[int, int] = {}
+        self.broken: set[int] = set()
         self.failing_syncs: dict[int, Callable[[], object]] = {}
         self.random = Random(0)
         self.fates = Random(0)
@@ -316,7 +318,7 @@ class Disk:
         inode, machine = file.inode, file.machine
         room, host = self.room, inode.host
         self.hash = zlib.crc32(data, self.hash ^ offset)
-        if self._begin("write", file, count):
+        if self._begin("write", file, count) or machine in self.broken:
             return IOERR_WRITE
         if (left := self.failing_writes.get(machine, 0)) > 0:
             self.failing_writes[machine] = left - 1

@@ -695,7 +695,7 @@ class Backups(Subject):
             await asyncio.sleep(0.2)
 
     async def _look_at(self, copy: Store, sure: list[tuple[str, int | None]]) -> None:
-        for namespace in (*self.run.registers.keys, "kv/batches"):
+        for namespace in self.run.lasting:
             kept, odd = await self.run.look_at_copy(copy, namespace)
             if odd:
                 self.wrong("backup", f"a backup is not whole: {odd[0].text}")

@@ -327,9 +327,15 @@ class Nemesis:
         except TimeoutError:
             world.disk.failing_syncs.pop(strike.service.number, None)
             return
+        number = strike.service.number
+        if chance.random() < 0.5:  # from then on the disk takes nothing
+            world.disk.broken.add(number)
+        await asyncio.sleep(chance.expovariate(chance.choice((1000, 100, 10))))
         if chance.random() < 0.7:
-            await asyncio.sleep(chance.expovariate(chance.choice((3000, 1000, 30))))
-            await self._down(strike.service, strike.back, power=chance.random() < 0.2)
+            self._world.crash(strike.service, power=chance.random() < 0.2)
+        world.disk.broken.discard(number)
+        await asyncio.sleep(strike.back)
+        self._target.start(strike.service)
 
     async def _kill_at_sync(self, strike: Strike) -> None:
         """Let the power fail, or the process die, right before or after a sync."""

@@ -478,6 +478,7 @@ class Glance(msgspec.Struct):
 class Deadlines(Subject):
     """An entry is there until its deadline and then gone, and the store's time never goes back."""
 
+    expires = True
     share = 0.05
     keys = ("kv/deadlines",)
 
@@ -682,6 +683,7 @@ class Crowds(Subject):
     Each client has a namespace with a policy of its own.
     """
 
+    expires = True
     share = 0.03
     POLICIES: Final[tuple[dict[str, Any], ...]] = ({"audit": True}, {"trash": True}, {})
 
@@ -777,6 +779,7 @@ async def trashed(store: Store, namespace: str) -> set[str]:
 class Quotas(Subject):
     """A quota counts what lives, and refuses only what would exceed it. Each client has a namespace."""
 
+    expires = True
     share = 0.03
     QUOTA: Final = 10
     TTL: Final = 1

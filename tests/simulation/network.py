@@ -111,6 +111,7 @@ class Wire:
         self.broken = False
         self.cut_after: int | None = None
         """The bytes after which the connection breaks."""
+        self._is_cut = False
         self._network = network
         self._world = network.world
         self._under_way: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
@@ -122,13 +123,13 @@ class Wire:
 
     def send(self, side: int, data: bytes) -> None:
         """Bring bytes to the other end, perhaps in two pieces."""
-        if self.broken or not data:
+        if self.broken or self._is_cut or not data:
             return
         if self.cut_after is not None:
             self.cut_after -= len(data)
             if self.cut_after <= 0:
                 self._deliver(side, data[: len(data) + self.cut_after])
-                self.cut_after = None
+                self.cut_after, self._is_cut = None, True
                 self._world.after(self.machines[1 - side], self.latency, self.reset)
                 return
         self._deliver(side, data)

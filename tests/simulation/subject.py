@@ -56,6 +56,7 @@ class Subject:
         share: How often all lanes together act, for each operation that a run is to have.
         keys: The namespaces of keys that it uses. Their journals, lists and counters must agree at the end.
         reads_along: Whether its lanes read while another client alone may write. Those of others wait.
+        expires: Whether it has entries with deadlines, so that journal and list may differ for a moment.
         only_alone: Whether its rules hold only where one service serves all clients.
         only_embedded: Whether it needs a client that has opened a file itself.
         calls: The calls that were made.
@@ -65,6 +66,7 @@ class Subject:
     share = 0.0
     keys: tuple[str, ...] = ()
     reads_along = False
+    expires = False
     only_alone = False
     only_embedded = False
 

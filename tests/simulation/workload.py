@@ -257,6 +257,11 @@ class Workload:
         """All namespaces of keys."""
         return [namespace for subject in self.subjects for namespace in subject.keys]
 
+    @property
+    def lasting(self) -> list[str]:
+        """The namespaces whose entries have no deadlines."""
+        return [name for subject in self.subjects if not subject.expires for name in subject.keys]
+
     async def look_at_copy(self, store: Store, namespace: str) -> tuple[Kept, list[Finding]]:
         """What a copy of the store has in a namespace, and what of it does not agree."""
         kept = Kept()
