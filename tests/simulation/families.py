@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from tests.simulation.workload import Workload
 
 
+PATIENT: Final = 30.0
+"""The seconds within which a lock must be free in the end. Others still wait for it, and hold it in turn."""
+
+
 class Documents(Subject):
     """What is deleted can be restored once, as it was, for as long as the trash keeps it; all is audited."""
 
@@ -484,6 +488,14 @@ class Locks(Subject):
             except HoldfastError:
                 pass
             await asyncio.sleep(lane.chance.choice((0.01, 0.1, 0.6, 1.5)))
+
+    async def last_look(self, store: Store) -> None:
+        """Take the lock: whoever held it or waited for it has gone or goes on."""
+        lock = store.kv("locks").lock("job", ttl=2)
+        if not await lock.acquire(timeout=PATIENT):
+            self.wrong("lock", f"nobody can take the lock within {PATIENT} s", "job")
+        elif not await lock.release():
+            self.wrong("lock", "the lock was lost at once", "job")
 
     def findings(self) -> Iterator[Finding]:
         """A token twice, two holders at a time, or a former holder that wrote."""

@@ -169,6 +169,8 @@ class JetStream:
         self._number = 0
         self._term = 0
         self._leader: NatsServer | None = servers[0]
+        self._last: dict[tuple[int, int], float] = {}
+        """When the last message gets from one server to another."""
         self._leaderless_since = 0.0
         self._election_at = 0.0
         for server in servers:
@@ -254,10 +256,13 @@ class JetStream:
         return False
 
     def _to_leader(self, server: NatsServer, message: Message, do: Callable[..., None]) -> None:
-        """Bring a message to the leader. Without one it is lost, or refused once that is known."""
+        """Bring a message to the leader, after those before it. Without one it is lost, or refused later."""
         leader, world = self._leader, self._world
         if leader is not None and self._reaches(server, leader):
-            world.after(leader.machine, self._chance.expovariate(HOP), do, server, message)
+            way = server.port, leader.port
+            at = max(world.now + self._chance.expovariate(HOP), self._last.get(way, 0.0) + 1e-7)
+            self._last[way] = at
+            world.after(leader.machine, at - world.now, do, server, message)
         elif leader is None and world.now - self._leaderless_since > 1.0 and message.reply:
             if message.subject.startswith(API):
                 self._reply(server, message, UNAVAILABLE)

@@ -198,7 +198,7 @@ class Workload:
                 async with holdfast.open(url, sweep_interval=2.0, audit_key=key) as store:
                     await self._work(store, client)
             except HoldfastError as error:
-                self.world.note(machine.name, f"the store can't be used: {error.code}")
+                self.world.note(machine.name, f"the store can't be used: {error.code} {error.message}")
                 await asyncio.sleep(0.5)
             except Exception:
                 self.faults.append(Finding("client failed", traceback.format_exc()))
