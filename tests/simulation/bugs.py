@@ -157,6 +157,26 @@ GAPS: Final = {
     "the_names_of_forwarded_groups_overflow_a_head": "limits of the size of headers",
 }
 """What is not part of any world, by the bugs that only this would find."""
+UNNOTICED: Final = {
+    "an_attempt_without_an_answer_keeps_the_lease": (
+        "Others keep off from when they received the message before, or this one if it is stored. Both is "
+        "later than what the older lease counts from. If this message grants no lease, the older one ended "
+        "before it was sent."
+    ),
+    "a_node_that_has_stopped_answers_from_its_file": (
+        "Until the lease ends nobody else writes, and what this node has acknowledged is in its file. A "
+        "message of another node ends the lease before it is applied, also if applying it fails."
+    ),
+    "the_holder_tells_less_than_the_asker_has_read": (
+        "A reader asks again until the reply names what it has read. So it asks more often, "
+        "and shows the same."
+    ),
+    "a_barrier_is_lost_beside_other_groups": (
+        "A renewal that is lost costs the next reader a message. A node that settles a forwarded group and "
+        "holds the lease has written since it sent the group, so that the other node refuses the group."
+    ),
+}
+"""Why nobody can notice some bugs, which tests of parts of the library find."""
 KEPT: Final = Path("tests/simulation/hunts.jsonl")
 """What docs/explanation/trust.md shows of the bugs."""
 NEVER: Final = 3
@@ -287,8 +307,9 @@ def look_for_bugs(arguments: argparse.Namespace, ops: Mapping[str, int]) -> int:
         hunt = Hunt(runner, arguments, ops)
         for bug, target, gap in _chosen(arguments, bugs):
             if target is None:
-                print(f"not simulated: {gap:<40} {bug.name}")
-                found = Hunted(bug.name, gap=gap)
+                proof = UNNOTICED.get(bug.name, "")
+                print(f"{'not noticed: ' if proof else 'not simulated: '}{gap:<40} {bug.name}")
+                found = Hunted(bug.name, gap="" if proof else gap, proof=proof)
             else:
                 found = hunt.look_for(bug, target)
                 missed += not found.kind
@@ -334,6 +355,7 @@ class Hunted(msgspec.Struct, omit_defaults=True):
 
     Attributes:
         gap: What is not simulated, or what a search without success has shown.
+        proof: Why nobody can notice the bug.
         plan: What of the seeds was run, if not all.
     """
 
@@ -343,6 +365,7 @@ class Hunted(msgspec.Struct, omit_defaults=True):
     seed: int = 0
     kind: str = ""
     gap: str = ""
+    proof: str = ""
     ops: int = 0
     plan: str = ""
 
@@ -400,7 +423,7 @@ def _chosen(arguments: argparse.Namespace, bugs: Mapping[str, Bug]) -> Iterator[
         target = ELSEWHERE.get(bug.name) or WHERE.get(subject)
         if arguments.bugs and bug.name not in arguments.bugs:
             continue
-        gap = GAPS.get(bug.name) or (None if target else MODULES[subject])
+        gap = UNNOTICED.get(bug.name) or GAPS.get(bug.name) or (None if target else MODULES[subject])
         if gap is not None:
             yield bug, None, gap
         elif arguments.target in {None, target}:
