@@ -813,6 +813,9 @@ class Quotas(Subject):
                     raise refused[0]
                 made = [one for one in results if not isinstance(one, HoldfastError)]
                 ends = [milliseconds(one.expires_at) for one in made if one.expires_at is not None]
+                if not ends:
+                    self.wrong("quota", f"all of {count} were refused, and nothing lives", round_)
+                    return
                 last = max(ends)
                 # Parts of a call may be made so long after each other that the first ones have expired.
                 at_once = last - min(ends) < self.TTL * 1000
