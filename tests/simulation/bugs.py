@@ -179,7 +179,7 @@ UNNOTICED: Final = {
 """Why nobody can notice some bugs, which tests of parts of the library find."""
 KEPT: Final = Path("tests/simulation/hunts.jsonl")
 """What docs/explanation/trust.md shows of the bugs."""
-NEVER: Final = 3
+NEVER: Final = 50
 """The seeds after which a bug is given up whose code has never run."""
 
 
