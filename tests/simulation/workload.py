@@ -175,7 +175,7 @@ class Workload:
         turn, place = divmod(self.world.now, BUSY + ALONE)
         if not self._takes_turns or place < BUSY:
             return None
-        return (self.world.seed + int(turn)) % (len(self.machines) + 1) - 1
+        return NOBODY + (self.world.seed + int(turn)) % (len(self.machines) + 1)
 
     def may_write(self, lane: Lane) -> bool:
         """Whether a lane may write now. While another client writes alone, a write of a third is rare."""
