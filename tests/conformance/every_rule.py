@@ -13,7 +13,7 @@ from holdfast.testing.conformance import Conformance, MakeStore
 from tests.conformance import test_http, test_remote, test_sqlite
 from tests.conformance.behind import kept_at
 from tests.conformance.database import empty
-from tests.conformance.test_sqlite import ThreeProcesses, processes
+from tests.conformance.test_processes import ThreeProcesses, processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
