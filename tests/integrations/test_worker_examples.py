@@ -162,22 +162,34 @@ async def test_two_langgraph_workers(tmp_path: Path) -> None:
     """Two workers write each report once. If one is killed, the other goes on after its last step."""
     store, program = tmp_path / "agents.db", str(EXAMPLES / "langgraph_worker.py")
     pipe = {"stdout": asyncio.subprocess.PIPE}
+    printed: dict[str, list[str]] = {"ada": [], "grace": []}
+
+    async def first_written(name: str, worker: Process) -> str:
+        assert worker.stdout is not None
+        while not (said := (await worker.stdout.readline()).decode()).startswith(f"{name}: write "):
+            assert said
+            printed[name].append(said.strip())
+        return said.split()[-1]
+
     async with (
         asyncio.timeout(4 * PATIENCE),
         running(program, "ada", store=store, **pipe) as ada,
         running(program, "grace", store=store, **pipe) as grace,
     ):
-        assert ada.stdout is not None
-        begun = ""
-        while not begun.startswith("ada: write "):
-            begun = (await ada.stdout.readline()).decode()
-        ada.kill()
-        assert begun
-        printed = (await grace.communicate())[0].decode().splitlines()
-        assert grace.returncode == 0
-    title = begun.split()[-1]
-    assert f"grace: write {title}" in printed
-    assert f"grace: research {title}" not in printed
+        workers = {"ada": ada, "grace": grace}
+        watched = {asyncio.create_task(first_written(name, worker)): name for name, worker in workers.items()}
+        [first, *_], others = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        killed = workers.pop(watched[first])
+        killed.kill()
+        title = await first
+        [(name, other)] = workers.items()
+        for task in others:
+            task.cancel()
+        await asyncio.wait(watched)
+        printed[name] += (await other.communicate())[0].decode().splitlines()
+        assert other.returncode == 0
+    assert f"{name}: write {title}" in printed[name]
+    assert f"{name}: research {title}" not in printed[name]
     async with holdfast.open(store) as opened:
         saver = HoldfastSaver(opened)
         for number in range(1, 7):
