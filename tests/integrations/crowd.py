@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 async def crowd(ground: Ground, names: Sequence[str], work: Callable[[Store, str], Awaitable[None]]) -> None:
     """Let a process for each name do some work, a function of a test module, all at once."""
+    near = ground.kind != "sqlite"  # SQLite remembers files that it has had open, and a fork closes them
     processes = [
         await ForkedProcess.start(
             *("tests.integrations.crowd", work.__module__, work.__name__, ground.url, name),
             told=True,
+            near=near,
         )
         for name in names
     ]
