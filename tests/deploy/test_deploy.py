@@ -138,6 +138,7 @@ def test_the_image_takes_nothing_without_its_hash() -> None:
         assert "--no-build-isolation" in words or "--only-binary" in words or "--no-index" in words
 
 
+@pytest.mark.timeout(600)
 def test_the_recipe_of_the_image_works(uv: Uv, tmp_path: Path) -> None:
     """Where a registry answers, the recipe makes a program that runs, and a wrong hash ends it."""
     places = {"/opt/": f"{tmp_path}/opt/", "/tmp/wheels": f"{tmp_path}/wheels"}
