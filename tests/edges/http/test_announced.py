@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 import string
@@ -28,6 +29,7 @@ AWAY = ("rescue",)
 """A verb that would write files."""
 WHOLE = document()
 REFERENCE = re.compile('"#/components/schemas/([^"]+)"')
+SURROGATE = re.compile("[\ud800-\udfff]")
 TABLE = "events"
 """The table that all requests about tables name."""
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
@@ -96,11 +98,7 @@ class Drawing:
     def _text(self, schema: dict[str, Any]) -> st.SearchStrategy[str]:
         if schema.get("format") == "date-time":
             return st.sampled_from(["2031-05-01T12:30:00Z", "1999-12-31T23:59:59.5+02:00"])
-        least, most = schema.get("minLength", 0), schema.get("maxLength", 300)
-        texts = st.from_regex(schema["pattern"], fullmatch=True) if "pattern" in schema else WORDS
-        longest = texts.map(lambda text: (text or "x") * (most // max(len(text), 1)))
-        drawn = texts | longest if "pattern" in schema else texts
-        return drawn.filter(lambda text: least <= len(text) <= most and _sound(text, schema.get("pattern")))
+        return _texts(schema.get("pattern"), schema.get("minLength", 0), schema.get("maxLength", 300))
 
     def _list(self, schema: dict[str, Any]) -> st.SearchStrategy[list[Any]]:
         first = [self.of(one) for one in schema.get("prefixItems", ())]
@@ -137,9 +135,18 @@ class Drawing:
         return drawn.filter(lambda members: len(members) >= least) if least else drawn
 
 
+@functools.cache
+def _texts(pattern: str | None, least: int, most: int) -> st.SearchStrategy[str]:
+    """Return the one strategy for texts of a pattern and a length: making one takes longer than a request."""
+    texts = WORDS if pattern is None else st.from_regex(pattern, fullmatch=True)
+    longest = texts.map(lambda text: (text or "x") * (most // max(len(text), 1)))
+    drawn = texts if pattern is None else texts | longest
+    return drawn.filter(lambda text: least <= len(text) <= most and _sound(text, pattern))
+
+
 def _sound(text: str, pattern: str | None) -> bool:
     """Whether JSON Schema, whose $ allows no line break after it, takes a text, and UTF-8 has it."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if SURROGATE.search(text):
         return False
     return pattern is None or (not text.endswith("\n") and re.search(pattern, text) is not None)
 
