@@ -96,6 +96,7 @@ def test_commands_find_the_server_that_accepts_writes(pair: Pair, capsys: pytest
     """Commands find the server that accepts writes, also those of the schema, and show no password."""
     secret = pair.url.partition("@")[0].rpartition(":")[2]
     for command, url in (
+        ("migrate up", "--db"),
         ("migrate down base --yes", "--db"),
         ("migrate up", "--db"),
         ("migrate check", "--db"),
