@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
+from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite.log import FRAME, ROOM, YOUNG, LogRoom
 
 if TYPE_CHECKING:
@@ -141,3 +142,17 @@ def test_room_comes_in_steps(tmp_path: Path) -> None:
     assert size_after(65) == (65 + 4 + 65) * FRAME
     assert size_after(1_000) == 1_004 * FRAME + ROOM
     room.close()
+
+
+async def test_a_file_in_the_place_of_the_log_is_left_alone(path: Path, tmp_path: Path) -> None:
+    """A file that somebody puts where the log was is not taken for the log."""
+    async with holdfast.open(path, reap=False) as store:
+        await store.kv("p").set("k", 1)
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        log_of(path).rename(tmp_path / "log")
+        log_of(path).write_bytes(b"somebody else's")
+        assert engine._writer.room is not None
+        engine._writer.room._extend(1_000_000, 2_000_000)
+        assert log_of(path).read_bytes() == b"somebody else's"
+        (tmp_path / "log").rename(log_of(path))

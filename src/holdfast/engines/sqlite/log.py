@@ -89,12 +89,14 @@ class LogRoom:
     it does in a log that it has begun anew, where older commits follow.
 
     Args:
-        path: The log.
+        path: The log, which SQLite has open. What may be put in its place later is left alone.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
+        with contextlib.suppress(OSError):
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def provide(self, header: bytes, pages: int) -> None:
         """Extend the log if a commit of this many pages would. Only within a write transaction.
@@ -110,10 +112,7 @@ class LogRoom:
 
     def _extend(self, needed: int, size: int) -> None:
         """Extend the log to a size if it is shorter than what is needed."""
-        if self._file is None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        end = os.fstat(self._file).st_size
-        if end < needed:
+        if self._file is not None and (end := os.fstat(self._file).st_size) < needed:
             os.pwrite(self._file, bytes(size - end), end)
 
     def close(self) -> None:
