@@ -157,14 +157,17 @@ async def test_a_refused_subject_is_permission_denied(nats_server_with: StartSer
         assert await store.kv("trivia").incr("n") is not None
 
 
-async def test_a_service_that_starts_and_dies_within_a_call_denies_nothing(nats_server: NatsServer) -> None:
-    """A service that is heard once and gone before the request comes again is unavailable."""
+@pytest.mark.parametrize("answers", [1, 2])
+async def test_a_service_that_starts_and_dies_within_a_call_denies_nothing(
+    nats_server: NatsServer, answers: int
+) -> None:
+    """A service that is heard once or twice, and not right before and after the request, is unavailable."""
     async with library_client(nats_server.url) as client, holdfast.open(nats_server.url) as store:
 
         async def answer(message: Msg) -> None:
             await message.respond(b'{"success": true, "ready": true}')
 
-        await client.subscribe("db.ready", cb=answer, max_msgs=1)
+        await client.subscribe("db.ready", cb=answer, max_msgs=answers)
         await client.flush()
         async with asyncio.timeout(PATIENCE):
             with refusal(Unavailable, says="no Holdfast service answers at db.kv.trivia.get"):

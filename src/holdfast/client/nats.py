@@ -114,11 +114,14 @@ class NatsTransport(ServiceTime):
         seconds: float,
         late: Late,
         repeat: bool = False,
-        served: bool = False,
         fields: str | None = None,
         trace: Trace | UnsetType = UNSET,
     ) -> Message:
         """Send a request and wait for the reply.
+
+        A request that was not delivered is sent once more if a service answers elsewhere, since one may have
+        started meanwhile. The second time it goes between two questions whether a service is there. If both
+        are answered, a service was there for the request as well, and the server keeps this user from it.
 
         Args:
             subject: The subject of the request.
@@ -126,7 +129,6 @@ class NatsTransport(ServiceTime):
             seconds: The timeout.
             late: Makes the error to raise if the reply does not arrive in time.
             repeat: Whether the request may be resent after a lost connection. Never set it for a write.
-            served: Whether a service is known to run, so that a missing responder means a denied subject.
             fields: The fields of the request, if its body is bytes.
             trace: The trace that the request belongs to.
 
@@ -135,6 +137,45 @@ class NatsTransport(ServiceTime):
             Unavailable: There is no connection, or no service.
             ValueTooLarge: The payload is larger than the server accepts.
             OutcomeUnknown: The connection was lost before the reply to a write arrived.
+        """
+        attempt = partial(
+            self._attempt, subject, payload, seconds, late=late, repeat=repeat, fields=fields, trace=trace
+        )
+        look = partial(self._require_service, subject, seconds)
+        try:
+            return await attempt()
+        except _Unheard:
+            await look()
+        # They are sent in this order, one right after the other.
+        before = asyncio.create_task(look())
+        request = asyncio.create_task(attempt())
+        after = asyncio.create_task(look())
+        try:
+            return await request
+        except _Unheard:
+            await before
+            await after
+        finally:
+            for task in (before, request, after):
+                task.cancel()
+            await asyncio.gather(before, request, after, return_exceptions=True)
+        raise PermissionDenied(_DENIED.format(subject))
+
+    async def _attempt(
+        self,
+        subject: str,
+        payload: bytes,
+        seconds: float,
+        *,
+        late: Late,
+        repeat: bool = False,
+        fields: str | None = None,
+        trace: Trace | UnsetType = UNSET,
+    ) -> Message:
+        """Send a request once and wait for the reply; see `ask`.
+
+        Raises:
+            _Unheard: It was not delivered to anyone.
         """
         if self._denied is not None:
             raise PermissionDenied(self._denied)
@@ -158,25 +199,9 @@ class NatsTransport(ServiceTime):
             if not self._client.send(subject, payload, reply=f"{self._inbox}.{token}", head=head):
                 raise Unavailable(f"the request could not be sent to {self._address.shown}")
             return await pending.reply
-        except _Unheard:
-            pass
         finally:
             alarm.cancel()
             del self._pending[token]
-        await self._require_service(subject, seconds)
-        if served:  # a service answers before and after a request that nobody has heard
-            raise PermissionDenied(_DENIED.format(subject))
-        # The request was not delivered, so it is safe to resend: a service may have started meanwhile.
-        return await self.ask(
-            subject,
-            payload,
-            seconds=seconds,
-            late=late,
-            repeat=repeat,
-            served=True,
-            fields=fields,
-            trace=trace,
-        )
 
     async def _require_service(self, subject: str, seconds: float) -> None:
         """Make sure that a service answers at a subject that this user may certainly use.
@@ -189,8 +214,8 @@ class NatsTransport(ServiceTime):
         if subject == sure:
             raise nobody()
         try:
-            await self.ask(sure, b"", seconds=seconds, late=nobody)
-        except (PermissionDenied, Unavailable):
+            await self._attempt(sure, b"", seconds, late=nobody)
+        except (_Unheard, PermissionDenied, Unavailable):
             raise nobody() from None
 
     def listen(self, subject: str, heard: Callable[[Message], None]) -> Subscription:
