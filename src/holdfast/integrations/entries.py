@@ -107,7 +107,6 @@ async def compare_and_set(
     *,
     default: Any,
     ttl: int | None,
-    assume_absent: bool = False,
     **provenance: Any,
 ) -> Entry:
     """Set a key to a value computed from its current one, repeating this if another writer is faster.
@@ -120,13 +119,12 @@ async def compare_and_set(
         change: Takes the value and returns the new one. It may be called often, and raise to change nothing.
         default: The value that `change` gets if there is no entry.
         ttl: Seconds until the new entry expires; None for never.
-        assume_absent: Begin as if there were no entry, which saves a read if there is none.
         **provenance: `writer`, `spec_ref`, `fence` and `timeout`; see `KV`.
 
     Raises:
         VersionConflict: Other writers were faster a thousand times in a row.
     """
-    entry, lost = None if assume_absent else await kv.get(key), 0
+    entry, lost = await kv.get(key), 0
     while True:
         value = change(default if entry is None else entry.value)
         try:

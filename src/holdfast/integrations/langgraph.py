@@ -500,10 +500,7 @@ class Checkpoints:
 
         empty = _WRITES.wrapped({"writes": []}, *place, task)
         fence = self._fence(place[0])
-        # A task has written nothing before, as a rule.
-        entry = await compare_and_set(
-            self._kv, key, merged, default=empty, ttl=None, assume_absent=True, **fence
-        )
+        entry = await compare_and_set(self._kv, key, merged, default=empty, ttl=None, **fence)
         writes: list[dict[str, Any]] = _writes_in(key, entry.value)["writes"]
         return writes
 
