@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.edges.served_store import opened
 from holdfast.edges.settings.read import read_config
+from holdfast.engines.sqlite import examiner
 from tests.edges.running import Up
 
 if TYPE_CHECKING:
@@ -53,6 +55,40 @@ async def test_a_corrupt_store_is_not_served(path: Path) -> None:
     assert f"{path} is corrupt: " in complaint
     assert f"holdfast doctor --deep --url {path}" in complaint
     assert "backup" in complaint
+
+
+class Unreadable(sqlite3.Connection):
+    """A connection to a file of which the disk can't read a page during a check."""
+
+    reports = True
+    """Whether the check goes on and reports the page, as it does with all but the first."""
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        """Fail in a check alone."""
+        if "_check" not in sql:
+            return super().execute(sql, *parameters)
+        if self.reports:
+            row = "*** in database main ***\nPage 35: unable to get the page. error code=266"
+            return super().execute("SELECT ?", [row])
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode, error.sqlite_errorname = 266, "SQLITE_IOERR_READ"
+        raise error
+
+
+@pytest.mark.parametrize("reports", [False, True])
+async def test_a_disk_that_fails_is_no_corruption(
+    path: Path, monkeypatch: pytest.MonkeyPatch, reports: bool
+) -> None:
+    """If a page can't be read during the check, the service does not start, but calls nothing corrupt."""
+    monkeypatch.setattr(Unreadable, "reports", reports)
+    monkeypatch.setattr(
+        examiner,
+        "connect_for_later",
+        lambda path: sqlite3.connect(path, factory=Unreadable, isolation_level=None, check_same_thread=False),
+    )
+    with pytest.raises(holdfast.DatabaseError, match="SQLITE_IOERR") as raised:
+        await _open(path)
+    assert "corrupt" not in raised.value.message
 
 
 async def test_the_check_can_be_turned_off(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engine import Scan
+from holdfast.engine import JournalQuery, Scan
 from holdfast.engine.raw import Section
 from holdfast.engines.sqlite import SqliteEngine, raw, reads
 from holdfast.engines.sqlite import sql as statements
@@ -22,7 +23,7 @@ from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
 from holdfast.rows import KV
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 HOLDER = """
@@ -244,6 +245,38 @@ def test_driver_errors_are_told_apart_by_code(code: int, expected: type[Exceptio
     ours = translated(error, "store.db")
     assert type(ours) is expected
     assert "secret" not in ours.message
+
+
+class FailingDisk(sqlite3.Connection):
+    """A connection whose disk fails in each transaction, which ends it."""
+
+    def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        """Fail in a transaction."""
+        if not self.in_transaction or sql == "COMMIT":
+            return super().execute(sql, *parameters)
+        super().execute("ROLLBACK")
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        raise error
+
+    def cursor(self, *_: Any) -> Any:
+        """Return something that fails as the connection does."""
+        return self
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda connection: reads.totals(connection, 0, None),
+        lambda connection: reads.journal(connection, JournalQuery(namespace="kv/p", since=0, limit=1), None),
+    ],
+)
+def test_a_read_that_the_disk_fails_says_so(read: Callable[[sqlite3.Connection], object]) -> None:
+    """An error of the disk that ends a transaction is reported as such, not as a mistake of the store."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None, factory=FailingDisk)) as disk:
+        with pytest.raises(sqlite3.OperationalError) as raised:
+            read(disk)
+        assert raised.value.sqlite_errorcode == sqlite3.SQLITE_IOERR
 
 
 async def test_an_error_during_commit_is_outcome_unknown(path: Path) -> None:

@@ -28,7 +28,8 @@ LOCKS: Final = 8
 """The locks of a write-ahead log's index."""
 
 OK, BUSY, IOERR, NOTFOUND, FULL, CANTOPEN = 0, 5, 10, 12, 13, 14
-IOERR_SHORT_READ, IOERR_WRITE, IOERR_FSYNC, IOERR_DELETE_NOENT = (
+IOERR_READ, IOERR_SHORT_READ, IOERR_WRITE, IOERR_FSYNC, IOERR_DELETE_NOENT = (
+    10 | 1 << 8,
     10 | 2 << 8,
     10 | 3 << 8,
     10 | 4 << 8,
@@ -145,6 +146,7 @@ class Disk:
         step: Called before a write, a sync, a truncation and a sleep, with the machine and the bytes or
             microseconds. Others may run meanwhile. Returns True if the operation must fail.
         room: The bytes by which the files of a disk may still grow.
+        failing_reads: Whether the next reads of a file fail, by its path, the last of them first.
         failing_writes: The writes of a machine until one fails.
         broken: The machines whose writes all fail.
         failing_syncs: What to call when the next sync of a machine has failed.
@@ -155,6 +157,7 @@ class Disk:
         self.hosts: dict[int, int] = {}
         self.step: Callable[[str, int, int], bool] = _never
         self.room: dict[int, int] = {}
+        self.failing_reads: dict[str, list[bool]] = {}
         self.failing_writes: dict[int, int] = {}
         self.broken: set[int] = set()
         self.failing_syncs: dict[int, Callable[[], object]] = {}
@@ -174,6 +177,7 @@ class Disk:
         self.random, self.fates = Random(f"sqlite {seed}"), Random(f"disk {seed}")
         self._inodes.clear()
         self.room.clear()
+        self.failing_reads.clear()
         self.failing_writes.clear()
         self.failing_syncs.clear()
         self.hash = self.operations = self.syncs = self.lost_sectors = 0
@@ -194,6 +198,10 @@ class Disk:
         if not inode.open:
             self._kept_regions.append(inode.regions)
             inode.regions = []
+
+    def files(self, host: int) -> list[str]:
+        """The paths of the files on a disk."""
+        return [path for path, inode in self._inodes.items() if inode.host == host]
 
     def sync_now(self) -> None:
         """Do the sync that is under way."""
@@ -305,6 +313,9 @@ class Disk:
         file = self._file(at)
         if file.dead:
             return IOERR
+        failing = self.failing_reads.get(file.inode.path)
+        if failing and failing.pop():
+            return IOERR_READ
         data = bytes(file.inode.content[offset : offset + count])
         ctypes.memmove(to, data, len(data))
         if len(data) < count:

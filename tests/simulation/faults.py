@@ -34,7 +34,7 @@ COMMON: Final = (
     *("kill", "power cut", "cut while writing", "cut while writing", "kill in a turn", "stop"),
     *("pause", "pause client", "pause server", "reset", "reset all", "server", "partition", "one way"),
     *("lost messages", "clock jump", "full disk", "slow disk", "write error", "sync error", "kill client"),
-    *("slow link", "kill at a sync", "cut in a message", "pause while writing"),
+    *("read error", "slow link", "kill at a sync", "cut in a message", "pause while writing"),
 )
 ALONE: Final = ("older schema", "newer schema", "shut down")
 CLUSTER: Final = (
@@ -316,6 +316,17 @@ class Nemesis:
         self._world.fault(strike.kind, strike.service.name)
         self._world.disk.failing_writes[strike.service.number] = strike.chance.randint(1, 12)
 
+    async def _fail_reads(self, strike: Strike) -> None:
+        """Let a few reads of a file fail, one after the other, some reads from now."""
+        chance, disk = strike.chance, self._world.disk
+        if not (paths := disk.files(strike.service.host.number)):
+            return
+        path = chance.choice(paths)
+        self._world.fault(strike.kind, strike.service.name, path)
+        disk.failing_reads[path] = [True] * chance.randint(1, 6) + [False] * chance.choice((0, 3, 30))
+        await asyncio.sleep(chance.uniform(0.1, 2.0))
+        disk.failing_reads.pop(path, None)
+
     async def _fail_sync(self, strike: Strike) -> None:
         chance = strike.chance
         self._world.fault(strike.kind, strike.service.name)
@@ -452,6 +463,7 @@ _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "slow disk": Nemesis._slow_disk,
     "write error": Nemesis._fail_write,
     "sync error": Nemesis._fail_sync,
+    "read error": Nemesis._fail_reads,
     "step down": Nemesis._step_down,
     "lost acks": Nemesis._lose_acks,
     "slow link": Nemesis._slow_link,

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,8 @@ STEPS: Final = 1_000
 """The number of steps of SQLite's virtual machine between two checks of the time limit."""
 FINDINGS: Final = 20
 """The maximum number of reported findings."""
+_CODE: Final = re.compile(r"error code=(\d+)")
+"""How SQLite's own checks report a page that they could not get."""
 
 
 class Examiner:
@@ -118,15 +121,40 @@ def _examined(connection: sqlite3.Connection, seconds: float | None) -> Checkup:
     name, check = ("a quick look at pages", "quick_check") if seconds else ("all pages", "integrity_check")
     try:
         with _interrupted_after(connection, seconds):
-            found = [str(row[0]) for row in connection.execute(f"PRAGMA {check}({FINDINGS})").fetchall()]
+            troubles = _checked(connection, f"{check}({FINDINGS})")
     except sqlite3.Error as error:
         if primary_code(error) == sqlite3.SQLITE_INTERRUPT:
             return Checkup(checked=name, complete=False)
-        return Checkup(checked=name, troubles=["SQLite can't read a page that it needs"])
-    troubles = [] if found == ["ok"] else found
+        return Checkup(checked=name, troubles=[_unreadable(error)])
     if seconds is None and not troubles:
         troubles = _strays(connection)
     return Checkup(checked=name, troubles=troubles)
+
+
+def _checked(connection: sqlite3.Connection, check: str) -> list[str]:
+    """Run one of SQLite's own checks and return what it reports.
+
+    Raises:
+        sqlite3.Error: The disk failed. Whatever the check says of other pages then means nothing.
+    """
+    found = [str(row[0]) for row in connection.execute(f"PRAGMA {check}").fetchall()]
+    for code in map(int, _CODE.findall("\n".join(found))):
+        if code & 0xFF == sqlite3.SQLITE_IOERR:
+            error = sqlite3.OperationalError("a page could not be read")
+            error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE_IOERR"
+            raise error
+    return [] if found == ["ok"] else found
+
+
+def _unreadable(error: sqlite3.Error) -> str:
+    """Describe damage that stopped a check.
+
+    Raises:
+        sqlite3.Error: It is no damage: the disk failed, and the file may be as it should be.
+    """
+    if primary_code(error) == sqlite3.SQLITE_IOERR:
+        raise error
+    return "SQLite can't read a page that it needs"
 
 
 def _strays(connection: sqlite3.Connection) -> list[str]:
@@ -235,12 +263,12 @@ def _filled(source: sqlite3.Connection, unfinished: Path, target: Path, go_on: C
 def _looked_at(copy: sqlite3.Connection) -> tuple[int, int, str | None]:
     """Return a copy's numbers of namespaces and entries, and any damage, which the original has too."""
     try:
-        [found] = copy.execute("PRAGMA quick_check(1)").fetchone()
+        troubles = _checked(copy, "quick_check(1)")
         [namespaces] = copy.execute("SELECT count(*) FROM holdfast_namespaces").fetchone()
         [entries] = copy.execute("SELECT count(*) FROM plugin_kv_storage").fetchone()
-    except sqlite3.DatabaseError:
-        return 0, 0, "SQLite can't read a page that it needs"
-    return namespaces, entries, None if found == "ok" else str(found)
+    except sqlite3.DatabaseError as error:
+        return 0, 0, _unreadable(error)
+    return namespaces, entries, troubles[0] if troubles else None
 
 
 def _name(unfinished: Path, target: Path) -> None:

@@ -268,7 +268,8 @@ def journal(connection: sqlite3.Connection, query: JournalQuery, epoch: str | No
         if epoch is None:
             [epoch] = connection.execute(statements.EPOCH).fetchone()
     finally:
-        connection.execute("COMMIT")
+        if connection.in_transaction:  # some errors of the disk end it
+            connection.execute("COMMIT")
     return JournalPage(
         records=records,
         complete=complete,
@@ -346,7 +347,8 @@ def totals(connection: sqlite3.Connection, now: int, namespace: str | None) -> l
         rows = connection.execute(rows_sql, owner).fetchall()
         due = connection.execute(due_sql, [now, *map(plugin_column, owner)]).fetchall()
     finally:
-        connection.execute("COMMIT")
+        if connection.in_transaction:  # some errors of the disk end it
+            connection.execute("COMMIT")
     overdue = {namespace_of(name): (count, size) for name, count, size in due}
     return [
         Totals(
