@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.handles.kv import KV
     from holdfast.handles.recipes.lock import Lock
     from holdfast.handles.tables import Tables as TableHandle
+    from holdfast.operators.tokens import NewToken
     from tests.simulation.workload import Workload
 
 
@@ -519,24 +521,48 @@ class Locks(Subject):
 
 
 class Tokens(Subject):
-    """A token is valid from when it was made until it is revoked."""
+    """A token is valid from when it was made until it is revoked or expires, at every process of the store.
+
+    Programs that have opened the store themselves look a token up as the doors do that ask for one.
+    """
 
     share = 0.02
 
+    def __init__(self, run: Workload) -> None:
+        super().__init__(run)
+        self._over: list[NewToken] = []
+        """The tokens that are certain not to be valid any more."""
+
     async def act(self, lane: Lane) -> None:
-        """Make a token, look for it, revoke it, look again."""
-        tokens = lane.store.tokens()
+        """Make a token, look for it, let it end, and look for it and for one that has ended before."""
         self.calls += 4
         try:
-            made = (await tokens.create(plugin="alpha")).about
-            there = made.id in {one.id for one in await tokens.list()}
-            if not there:
-                self.wrong("token", f"{made.id} was made and is not valid", made.id)
-            await tokens.revoke(made.id)
-            if made.id in {one.id for one in await tokens.list()}:
-                self.wrong("token", f"{made.id} was revoked and is valid", made.id)
+            made = await lane.store.tokens().create(
+                plugin="alpha", ttl=1 if lane.chance.random() < 0.3 else None
+            )
+            if made.about.expires_at is None:
+                if not await self._is_valid(lane, made):
+                    self.wrong("token", f"{made.about.id} was made and is not valid", made.about.id)
+                await lane.store.tokens().revoke(made.about.id)
+            else:
+                await asyncio.sleep(1.05 + self.run.skew / 1000)
+                now = (await lane.store.kv("tokens").set("time", 0)).updated_at
+                if now < made.about.expires_at + timedelta(milliseconds=self.run.skew):
+                    return
+            self._over.append(made)
+            for one in (made, lane.chance.choice(self._over)):
+                if await self._is_valid(lane, one):
+                    self.wrong(
+                        "token", f"{one.about.id} was revoked or has expired, and is valid", one.about.id
+                    )
         except HoldfastError:
             await asyncio.sleep(0.1)
+
+    async def _is_valid(self, lane: Lane, token: NewToken) -> bool:
+        tokens = lane.store.tokens()
+        if self.run.urls[lane.client].startswith("nats:"):
+            return token.about.id in {one.id for one in await tokens.list()}
+        return await tokens.find(token.token) is not None
 
 
 class Retries(Subject):
