@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from holdfast.engines.cluster import snapshots
+from holdfast.engines.cluster.log import trim
 from tests.simulation import faults
 from tests.simulation.jetstream import JetStream, headers_of
 from tests.simulation.network import HOST
@@ -48,11 +51,25 @@ class Cluster(Target):
         self._embedded = 2 if Random(f"nodes {world.seed}").random() < 0.5 else 0
         """How many of the clients are nodes themselves."""
         self.nodes = 3 - self._embedded
+        self._snapshot_every = self._draw_snapshots(Random(f"snapshots {world.seed}"))
         super().__init__(world, folder, limits)
         self._jetstream = JetStream(self.network, self.servers)
         self._jetstream.stored_for = self._stored
         self._awaited: dict[bool, asyncio.Future[Wire]] = {}
         self._last_holder = ""
+
+    def _draw_snapshots(self, chance: Random) -> int:
+        """Let nodes of two thirds of the worlds make snapshots all the time.
+
+        Returns:
+            After how many messages of the log they do.
+        """
+        every = chance.choice((20, 50, 0))
+        if every:
+            snapshots.LOOK_SECONDS = 0.5  # type: ignore[misc]
+            snapshots.FAR = chance.choice((30, 20_000))  # type: ignore[misc]
+            snapshots.trim = partial(trim, margin=30)  # type: ignore[attr-defined]
+        return every
 
     @property
     def writers(self) -> list[Machine]:
@@ -68,7 +85,10 @@ class Cluster(Target):
     def store_url(self, machine: Machine) -> str:
         """What a service serves."""
         servers = ",".join(f"{HOST}:{server.port}" for server in self.servers)
-        return f"cluster://{servers}/store?data={self.folder}/{machine.name}&allow_lazy_sync=true&timeout=5"
+        return (
+            f"cluster://{servers}/store?data={self.folder}/{machine.name}&allow_lazy_sync=true&timeout=5"
+            f"&snapshot_every={self._snapshot_every}"
+        )
 
     def folders(self, host: Host) -> list[Path]:
         """Where a machine has its files. The audit's key is no one's: all nodes have got it."""

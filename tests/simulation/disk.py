@@ -203,6 +203,23 @@ class Disk:
         """The paths of the files on a disk."""
         return [path for path, inode in self._inodes.items() if inode.host == host]
 
+    def read(self, path: str) -> bytes:
+        """Bring a file to the medium, and return all of it."""
+        inode = self._inodes[path]
+        inode.sync()
+        return bytes(inode.content)
+
+    def put(self, path: str, content: bytes) -> None:
+        """Put a file in a place, on the medium as well."""
+        inode = self._inodes[path] = Inode(path, self.hosts.get(self.here, self.here))
+        inode.content, inode.medium = bytearray(content), bytearray(content)
+
+    def rename(self, path: str, new: str) -> None:
+        """Give a file another name, on the medium as well, if it is there."""
+        if (inode := self._inodes.pop(path, None)) is not None:
+            inode.path = new
+            self._inodes[new] = inode
+
     def sync_now(self) -> None:
         """Do the sync that is under way."""
         assert self._syncing is not None

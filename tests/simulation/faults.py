@@ -40,7 +40,7 @@ ALONE: Final = ("older schema", "newer schema", "shut down")
 CLUSTER: Final = (
     *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
     *("stored without an answer", "skipped messages", "deaf holder", "deaf holder", "deaf holder"),
-    *("a kind of message", "a kind of message"),
+    *("a kind of message", "a kind of message", "away", "away"),
 )
 
 
@@ -146,6 +146,15 @@ class Nemesis:
 
     async def _kill(self, strike: Strike) -> None:
         await self._down(strike.service, strike.back, power=strike.kind == "power cut")
+
+    async def _be_away(self, strike: Strike) -> None:
+        """Let a machine be off for so long that the log may be trimmed past it."""
+        machine, start = strike.service, strike.service.after_crash
+        machine.after_crash = lambda: None  # nothing starts it earlier
+        self._world.crash(machine, power=True)
+        machine.after_crash = start
+        await asyncio.sleep(strike.chance.choice((4.0, 12.0)))
+        self._target.start(machine)
 
     async def _kill_client(self, strike: Strike) -> None:
         await self._down(strike.client, strike.back)
@@ -322,7 +331,7 @@ class Nemesis:
         if not (paths := disk.files(strike.service.host.number)):
             return
         path = chance.choice(paths)
-        self._world.fault(strike.kind, strike.service.name, path)
+        self._world.fault(strike.kind, strike.service.name, path.rpartition("/")[2])
         disk.failing_reads[path] = [True] * chance.randint(1, 6) + [False] * chance.choice((0, 3, 30))
         await asyncio.sleep(chance.uniform(0.1, 2.0))
         disk.failing_reads.pop(path, None)
@@ -443,6 +452,7 @@ class Nemesis:
 _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "kill": Nemesis._kill,
     "power cut": Nemesis._kill,
+    "away": Nemesis._be_away,
     "kill client": Nemesis._kill_client,
     "server": Nemesis._kill_server,
     "all servers": Nemesis._kill_server,

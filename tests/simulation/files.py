@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.engines.cluster import snapshots
 from holdfast.engines.sql import migrate
-from holdfast.engines.sqlite import bells, sharing
+from holdfast.engines.sqlite import bells, examiner, sharing
 from holdfast.engines.sqlite.log import LogHeader, LogRoom
 
 if TYPE_CHECKING:
@@ -133,6 +134,22 @@ def share_files(world: World) -> None:
     def extend(room: LogRoom, needed: int, size: int) -> None:
         world.disk.extend(str(room._path), needed, size)
 
+    def name(unfinished: Path, target: Path) -> None:
+        """Name a copy that SQLite has made, for programs that read it as a file and for SQLite."""
+        named(unfinished, target)
+        world.fault("made copy", world.here.name)
+        target.write_bytes(world.disk.read(str(unfinished)))
+        world.disk.rename(str(unfinished), str(target))
+
+    def replace_file(path: Path, new: Path) -> None:
+        for suffix in ("", "-wal"):
+            world.disk.rename(f"{path}{suffix}", f"{path}.replaced{suffix}")
+        world.disk.put(str(path), new.read_bytes())
+        world.fault("installed snapshot", world.here.name)
+        replaced(path, new)
+
+    named, replaced = examiner._name, snapshots.replace_file
+    examiner._name, snapshots.replace_file = name, replace_file
     LogHeader.of = header_of  # type: ignore[assignment, method-assign]
     LogRoom._extend = extend  # type: ignore[assignment, method-assign]
     os.pwrite, os.utime = pwrite, utime  # type: ignore[assignment]
