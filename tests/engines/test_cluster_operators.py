@@ -232,7 +232,10 @@ async def test_a_new_node_begins_with_the_newest_snapshot(nodes: Nodes, operator
     one = await nodes.open(1)
     await one.blobs("trivia").put("big", b"x" * 300_000)
     await _fill(one, 20)
+    left = nodes.folder / "1" / ".shard-0.db.copy.1"
+    left.write_text("half of a copy")
     assert (await operator.snapshot(seconds=20)).trimmed > 0
+    assert not left.exists(), "what a killed process has left takes up room for ever"
     await _fill(one, 20)
     done = await operator.snapshot(seconds=20)
     assert [note.shard for note in done.snapshots] == [0]

@@ -95,6 +95,14 @@ async def test_a_copy_overwrites_no_file(store: holdfast.Store, path: Path, tmp_
         }
 
 
+async def test_a_killed_copy_keeps_no_later_one_from_being_made(store: holdfast.Store, path: Path) -> None:
+    """A process that has the id of one that was killed in a copy, as in a container, can copy."""
+    (path.parent / f".copy.db.{os.getpid()}").write_text("half of a copy")
+    async with store:
+        await store.kv("p").set("k", 1)
+        assert (await store.rescue("copy.db")).trouble is None
+
+
 @pytest.mark.parametrize("links", [True, False])
 async def test_a_file_that_appears_meanwhile_is_not_overwritten(
     store: holdfast.Store, path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool

@@ -363,7 +363,8 @@ class SnapshotMaker:
 
     async def _made(self, shard: Shard) -> SnapshotNote:
         copy = shard.replica.path.absolute().with_name(f"{shard.replica.path.name}.copy")
-        await seams.aside(copy.unlink, missing_ok=True)
+        for file in (copy, *copy.parent.glob(f".{copy.name}.*")):  # what a killed process has left
+            await seams.aside(file.unlink, missing_ok=True)
         try:
             rescued = await shard.replica.file.rescue(str(copy))
             if rescued.trouble is not None:

@@ -221,7 +221,8 @@ def _copied(source: sqlite3.Connection, target: Path, go_on: Callable[[], None])
         ValidationError: The file can't be created, or exists by now.
         StorageFull: The disk has no room for it.
     """
-    unfinished = target.with_name(f".{target.name}.{seams.pid()}")
+    # A process that was killed in a copy may have had the id of this one: a container's is always the same.
+    unfinished = target.with_name(f".{target.name}.{seams.token(4)}")
     with _our_errors(target):
         os.close(private.create(unfinished))
         try:
