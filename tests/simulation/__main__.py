@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import sys
 from collections import Counter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.simulation.simulation import Result
+    from tests.simulation.subject import Finding
 
 USUAL: Final = 20
 """The seeds of each target, if none are asked for."""
@@ -165,7 +167,15 @@ def _explain(runner: Runner, job: Job, result: Result) -> None:
     faults = len(plan.faults) if plan.faults is not None else len(result.struck)
     print(f"  seed {job.seed}: {finding.kind}: {finding.text}")
     print(f"    shrunk to {faults} faults, {plan.ops or job.ops} operations in {shrinker.tries} runs")
-    print(f"    replay: ./dev simulate --target {job.target} --seed {job.seed} --plan {plan}", flush=True)
+    print(f"    replay: {_replaying(job, plan, finding)}", flush=True)
+
+
+def _replaying(job: Job, plan: Plan, finding: Finding) -> str:
+    """The command that runs a seed again and stops in the debugger before the turn of a finding."""
+    words = [f"./dev simulate --target {job.target} --seed {job.seed} --ops {job.ops}"]
+    words += [f"--plan {plan}"] if str(plan) else []
+    words += [] if finding.at is None else [f"--stop-at {math.floor(finding.at * 1e6) / 1e6:.6f}"]
+    return " ".join(words)
 
 
 def _repeated(runner: Runner, case: str, way: str) -> int:

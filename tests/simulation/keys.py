@@ -267,9 +267,9 @@ class Registers(Subject):
         for violation in verdict.violations:
             operation = violation.operation
             about = (operation.key, operation.request_id or "")
-            yield Finding("not linearizable", str(violation), about)
+            yield Finding("not linearizable", str(violation), about, _end(operation))
         for late in verdict.late:
-            yield Finding("executed late", str(late), (late.operation.key,))
+            yield Finding("executed late", str(late), (late.operation.key,), _end(late.operation))
         journals = {
             namespace: {one.version: one.key for one in self.run.kept[f"kv/{namespace}"].changes}
             for namespace in ("alpha", "beta")
@@ -277,7 +277,8 @@ class Registers(Subject):
         for one in self.history:
             written = one.outcome == "ok" and one.verb in {"set", "incr"}
             if written and journals[one.namespace].get(one.version or 0) != one.key:
-                yield Finding("journal", f"acknowledged, but not in the journal: {one}", (one.key,))
+                text = f"acknowledged, but not in the journal: {one}"
+                yield Finding("journal", text, (one.key,), _end(one))
         for watch in self.watches:
             whole = [(one.version, one.op, one.key) for one in self.run.kept[f"kv/{watch.namespace}"].changes]
             if watch.life != self.run.machines[watch.client].life:
@@ -302,6 +303,11 @@ class Registers(Subject):
             yield Finding(
                 "time", f"the store's time is {ahead:.0f} ms ahead, or {behind:.0f} ms behind: {one}"
             )
+
+
+def _end(operation: Operation) -> float | None:
+    """The virtual second in which an operation ended, if it did."""
+    return None if operation.end is None else operation.end / 1e9
 
 
 def _difference(watch: Watch, changes: list[tuple[int, str, str]]) -> Finding:

@@ -136,18 +136,15 @@ def _run(result: Result, world: World, target: Target, plan: Plan) -> None:
     if not found and not workload.over and not workload.faults:
         found.append(Finding("no end", f"the run has not ended after {world.now:.0f} s"))
     found += [] if found else workload.findings()
-    found += [Finding("error in a callback", text) for text in world.errors]
     found += [
-        Finding(
-            "stall", f"the event loop of {one.machine} stood still for {one.seconds:.3f} s in {one.callback}"
-        )
-        for one in world.stalls
+        Finding("error in a callback", f"{one.machine}: {one.text}", at=one.time) for one in world.errors
     ]
+    found += [Finding("stall", str(one), at=one.time) for one in world.stalls]
     found += [] if found else target.compare()
     digest = hashlib.sha256(f"{world.hash} {world.disk.hash} {world.turns}".encode())
     digest.update(msgspec.json.encode([workload.kept, *(subject.seen for subject in workload.subjects)]))
     result.hash = digest.hexdigest()[:16]
-    result.findings = found
+    result.findings = [one._replace(at=world.turned_at) if one.at is None else one for one in found]
     result.operations = workload.operations
     for one in workload.registers.history:
         result.outcomes[one.outcome] = result.outcomes.get(one.outcome, 0) + 1

@@ -24,11 +24,13 @@ class Finding(NamedTuple):
         kind: The promise that was broken. Shrinking keeps to one kind.
         text: What was seen.
         about: The keys, versions and request ids that matter, for the page that shows it.
+        at: The virtual second in which it was seen; None for the last turn of the run.
     """
 
     kind: str
     text: str
     about: tuple[str, ...] = ()
+    at: float | None = None
 
 
 class Lane(NamedTuple):

@@ -61,6 +61,7 @@ class Stall(NamedTuple):
     machine: str
     seconds: float
     callback: str
+    time: float
 
     def __str__(self) -> str:
         return f"the event loop of {self.machine} stood still for {self.seconds:.3f} s in {self.callback}"
@@ -240,10 +241,12 @@ class World(asyncio.AbstractEventLoop):
         self.here = self.outside
         self.hash = 0
         self.turns = 0
+        self.turned_at = 0.0
+        """When the last turn began."""
         self.tracing = tracing
         self.notes: list[Note] = []
         self.faults: Counter[str] = Counter()
-        self.errors: list[str] = []
+        self.errors: list[Note] = []
         self.stalls: list[Stall] = []
         self.jumps: list[float] = []
         """When a wall clock was set."""
@@ -447,7 +450,7 @@ class World(asyncio.AbstractEventLoop):
         self._failed(f"{context.get('message')}: {context.get('exception')!r}")
 
     def _failed(self, text: str) -> None:
-        self.errors.append(f"{self.here.name}: {text}")
+        self.errors.append(Note(self.turned_at, self.here.name, text))
         self.note(self.here.name, f"ERROR {text.splitlines()[0]}")
 
     async def create_connection(  # type: ignore[override]
@@ -574,6 +577,7 @@ class World(asyncio.AbstractEventLoop):
         """One round of the event loop of a machine over what is ready."""
         if self.now >= self.stop_at:
             breakpoint()
+        self.turned_at = self.now
         self.move_to(machine)
         ready, life = machine.ready, machine.life
         self.hash = zlib.crc32(b"%d %d %.9f" % (machine.number, len(ready), self.now), self.hash)
@@ -590,7 +594,7 @@ class World(asyncio.AbstractEventLoop):
                 self._failed(traceback.format_exc())
             if self.now - began > STALL_SECONDS:
                 name = getattr(handle.callback, "__qualname__", repr(handle.callback))
-                self.stalls.append(Stall(machine.name, self.now - began, name))
+                self.stalls.append(Stall(machine.name, self.now - began, name, self.turned_at))
                 self.note(machine.name, f"stood still for {self.now - began:.3f} s")
             if machine.doom is not None:
                 machine.doom -= 1
