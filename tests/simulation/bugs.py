@@ -73,7 +73,6 @@ ELSEWHERE: Final = {
 PROMPT: Final = "how prompt something is"
 LOADS: Final = "loads, moves and copies of stores"
 FILES: Final = "files that vanish or are replaced"
-SNAPSHOTS: Final = "snapshots of a cluster"
 QUEUES: Final = "who is first in a queue"
 DEFECTS: Final = "defects of the service itself"
 QUOTAS: Final = "quotas of bytes that a journal fills"
@@ -122,18 +121,7 @@ GAPS: Final = {
     "a_quota_does_not_see_what_the_journal_holds": QUOTAS,
     "a_forwarded_refusal_forgets_by_how_much_a_quota_was_exceeded": QUOTAS,
     "the_namespace_of_a_fence_is_not_locked": "PostgreSQL",
-    "the_log_is_trimmed_past_the_slowest_node": SNAPSHOTS,
-    "the_log_is_trimmed_though_a_shard_has_no_snapshot": SNAPSHOTS,
-    "the_log_is_trimmed_up_to_the_newest_snapshot": SNAPSHOTS,
-    "the_log_is_trimmed_by_one_message_too_many": SNAPSHOTS,
-    "a_snapshot_claims_what_was_written_meanwhile": SNAPSHOTS,
-    "snapshots_that_are_not_kept_stay_in_the_stream": SNAPSHOTS,
-    "two_nodes_lose_each_others_snapshots": SNAPSHOTS,
-    "the_log_of_a_replaced_file_stays_beside_the_snapshot": SNAPSHOTS,
-    "a_snapshot_hides_that_a_forwarded_group_is_stored": SNAPSHOTS,
-    "a_forwarded_group_from_before_a_snapshot_is_taken": SNAPSHOTS,
-    "a_replaced_replica_does_not_know_what_its_file_shows": SNAPSHOTS,
-    "a_node_answers_while_its_replica_is_replaced": SNAPSHOTS,
+    "the_log_of_a_replaced_file_stays_beside_the_snapshot": FILES,
     "a_loaded_item_does_not_move_the_head_of_its_log": LOADS,
     "a_load_takes_the_version_back": LOADS,
     "a_load_brings_back_what_has_expired": LOADS,
