@@ -53,6 +53,19 @@ def create(path: Path | str) -> int:
     )
 
 
+def sync(path: Path) -> None:
+    """Return once a file, or the names in a folder, survive a power cut.
+
+    Raises:
+        OSError: The disk failed, or it is full.
+    """
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
 def opened(path: Path, flags: int) -> int:
     """Open a file, and create it if it does not exist. Access by other users is removed.
 

@@ -332,11 +332,7 @@ def _write(path: Path, content: Iterable[bytes], *, new: bool = False) -> None:
         os.fsync(file.fileno())
     if not new or not _linked(unfinished, path):
         unfinished.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    private.sync(path.parent)
 
 
 def _linked(unfinished: Path, path: Path) -> bool:

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import errno
+import os
+from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.edges.cli.output import file_trouble, shown_key
+from holdfast.edges.cli.output import file_trouble, shown_key, whole_file
 from holdfast.errors import StorageFull, ValidationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_file_that_was_written_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a file is reported as written, the disk has its name as well, also after a killed attempt."""
+    path, synced, sync = tmp_path / "backup", set[int](), os.fsync
+
+    def noted(file: int) -> None:
+        if os.path.exists(path):
+            synced.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    (tmp_path / f".backup.{os.getpid()}").write_text("half of it")
+    with whole_file(path) as file:
+        file.write(b"all of it")
+    assert path.read_bytes() == b"all of it"
+    assert synced == {tmp_path.stat().st_ino}
 
 
 def test_a_full_disk_is_told_from_a_wrong_name() -> None:

@@ -344,12 +344,13 @@ def require_free(name: str | Path | None, *, force: bool, field: str = "out") ->
 
 @contextlib.contextmanager
 def whole_file(path: Path, *, field: str = "out", force: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file that gets its name once it is complete, and that only its owner can read.
+    """Open a file that gets its name once it is complete and durable, and that only its owner can read.
 
     Raises:
         ValidationError: The file can't be written, or it exists and `force` is not set.
     """
-    unfinished = path.parent / f".{path.name}.{seams.pid()}"
+    # A process that was killed in this may have had the id of this one: a container's is always the same.
+    unfinished = path.parent / f".{path.name}.{seams.token(4)}"
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -359,6 +360,7 @@ def whole_file(path: Path, *, field: str = "out", force: bool = True) -> Iterato
             os.fsync(file.fileno())
         require_free(path, force=force, field=field)
         unfinished.replace(path)
+        private.sync(path.parent)
     except OSError as error:
         raise file_trouble(error, path, field=field) from None
     finally:

@@ -227,9 +227,9 @@ def _copied(source: sqlite3.Connection, target: Path, go_on: Callable[[], None])
         os.close(private.create(unfinished))
         try:
             found = _filled(source, unfinished, target, go_on)
-            _sync(unfinished)
+            private.sync(unfinished)
             _name(unfinished, target)
-            _sync(target.parent)
+            private.sync(target.parent)
         finally:
             for suffix in ("", "-wal", "-shm"):
                 with contextlib.suppress(OSError):
@@ -293,14 +293,6 @@ def _is_name(text: str) -> bool:
 def _require_free(target: Path) -> None:
     if os.path.lexists(target):
         raise ValidationError(f"{target} already exists: name a file that does not", field="path")
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 @contextlib.contextmanager
