@@ -23,7 +23,7 @@ from tests.simulation.runs import Job, Runner, Shrinker
 from tests.simulation.simulation import PLAN, TARGETS, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.simulation.simulation import Result
     from tests.simulation.subject import Finding
@@ -36,11 +36,19 @@ MOST_SHRUNK: Final = 10
 """The seeds with findings that are made smaller."""
 OPS: Final = {"sqlite": 360, "processes": 300, "cluster": 150}
 CASES: Final = {
-    "a large call runs beside a group of its namespace": "sqlite 1 ops=8 keys=1 only=bursts",
-    "a node without NATS spins": "cluster 10 ops=8 clients=1 keys=1 subjects=2",
-    "a service that stops denies its callers": "sqlite 2 ops=30 clients=2 only=tallies",
+    "a_large_call_runs_beside_a_group_of_its_namespace": (
+        "sqlite 1 ops=8 clients=1 keys=1 subjects=1 only=bursts"
+    ),
+    "readers_ask_without_a_pause": "cluster 1 faults=30 ops=8 clients=1 keys=1 subjects=2",
+    "a_service_that_stops_denies": "sqlite 4 faults=1 ops=8 clients=2 keys=1 subjects=1 only=tallies",
+    "a_node_starts_with_an_error_of_sqlite": (
+        "cluster 15 faults=6,9,11,13 ops=8 clients=2 keys=1 subjects=1"
+    ),
+    "a_transaction_that_an_error_has_ended_is_committed": (
+        "processes 11 faults=25 ops=8 clients=2 keys=1 subjects=2"
+    ),
 }
-"""Runs that find a bug if it is planted again: the target, the seed and the plan."""
+"""The bugs that the simulation found, and runs that find them again if planted: target, seed, plan."""
 RECORDS: Final = Path(".dev/simulation")
 KEPT: Final = Path("tests/simulation/nights.jsonl")
 """The runs that docs/explanation/trust.md shows."""
@@ -112,7 +120,7 @@ def main() -> int:
         return look_for_bugs(arguments, OPS)
     with Runner(arguments.jobs) as runner:
         if arguments.cases:
-            return max(_repeated(runner, case, way) for case, way in CASES.items())
+            return _run_cases(runner)
         if arguments.seed is not None:
             return _replay(runner, arguments, targets[0])
         tallies = [Tally(target) for target in targets]
@@ -178,13 +186,33 @@ def _replaying(job: Job, plan: Plan, finding: Finding) -> str:
     return " ".join(words)
 
 
-def _repeated(runner: Runner, case: str, way: str) -> int:
-    """Run a case twice; 1 if it finds anything, or takes another way the second time."""
+def _run_cases(runner: Runner) -> int:
+    """Run what has found a bug before it was mended; 1 if anything is wrong."""
+    # late: the bugs import most of the library and pytest
+    from tests.simulation.bugs import planted
+
+    wrong = 0
+    for case, way in CASES.items():
+        trouble = _repeated(runner, planted(case), way)
+        print(f"{case}: {trouble or 'nothing'}", flush=True)
+        wrong += bool(trouble)
+    return int(wrong > 0)
+
+
+def _repeated(runner: Runner, plant: Callable[[], None], way: str) -> str:
+    """Run a case twice and then with its bug; what is wrong with it, if it does not find the bug alone."""
     target, seed, *plan = way.split()
     job = Job(target, int(seed), Plan.parse(plan), OPS[target])
     one, other = runner.one(job), runner.one(job)
-    print(f"{case}: {'another way' if one.hash != other.hash else one.findings or 'nothing'}", flush=True)
-    return int(bool(one.findings) or one.hash != other.hash)
+    if one.findings:
+        return str(one.findings[0])
+    if one.hash != other.hash:
+        return "a second run took another way"
+    planted = runner.one(job._replace(before=plant))
+    if not planted.findings:
+        return "the bug is not found any more"
+    print(f"  found if planted: {_replaying(job, job.plan, planted.findings[0])}")
+    return ""
 
 
 def _replay(runner: Runner, arguments: argparse.Namespace, target: str) -> int:
@@ -221,7 +249,7 @@ def _arguments() -> argparse.Namespace:
     add("--plan", nargs="+", metavar="NAME=VALUE", help=f"run only this of a seed: {PLAN}")
     add("--stop-at", type=float, default=float("inf"), help="stop that seed in the debugger at this second")
     add("--record", action="store_true", help=f"add what the run came to to {KEPT}, or hunts.jsonl")
-    add("--cases", action="store_true", help="run what has found a bug before it was mended, twice")
+    add("--cases", action="store_true", help="run what once found a bug twice, and then with that bug")
     add("--twice", action="store_true", help="run every seed twice and compare")
     add("--again", type=int, default=EVERY, metavar="N", help=f"run one seed of N twice; {EVERY}")
     add(

@@ -6,8 +6,11 @@ does not do, or that the judge does not look at.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import re
+import sqlite3
 import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +20,10 @@ import msgspec
 from holdfast import seams
 from holdfast.audit import keyring
 from holdfast.decide import decision
+from holdfast.edges.nats import service
+from holdfast.engines.cluster import replica
 from holdfast.engines.cluster.shard import Reads
-from holdfast.engines.sqlite import SqliteEngine, raw
+from holdfast.engines.sqlite import SqliteEngine, examiner, raw, reads
 from holdfast.engines.sqlite import engine as sqlite_engine
 from holdfast.engines.sqlite import setup as sqlite_setup
 from holdfast.engines.sqlite.writer import WriteInterrupted, Writer
@@ -30,7 +35,9 @@ from tests.simulation.simulation import Plan
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from holdfast.bus.connection import Connection, Subscription
 
 SEEDS: Final = 20
 """The seeds in which a bug is looked for, if nothing is said."""
@@ -48,6 +55,9 @@ ELSEWHERE: Final = {
     "the_time_of_a_namespace_goes_back_with_the_clock": "cluster",
     "a_run_is_made_twice_in_a_group": "cluster",
     "readers_ask_without_a_pause": "cluster",
+    "a_node_starts_with_an_error_of_sqlite": "cluster",
+    "a_transaction_that_an_error_has_ended_is_committed": "processes",
+    "a_full_disk_at_the_end_of_a_restore_is_an_error_of_sqlite": "processes",
     **dict.fromkeys(
         (
             "a_reader_does_not_ask_whether_others_have_written",
@@ -261,7 +271,62 @@ def a_backup_is_read_at_many_instants(patch: Patches) -> None:
     patch.wrap(raw, "_begun", wrong)
 
 
+def a_full_disk_at_the_end_of_a_restore_is_an_error_of_sqlite(patch: Patches) -> None:
+    """A restore for which the disk has no room ends with an error that says so."""
+
+    def wrong(end_load: Any, writer: Writer) -> None:
+        writer._finish(0)
+
+    patch.wrap(Writer, "end_load", wrong)
+
+
+def a_disk_that_fails_counts_as_a_corrupt_store(patch: Patches) -> None:
+    """Only a damaged store is called corrupt."""
+    patch.set(examiner, "_CODE", re.compile("(?!)"))
+    patch.set(examiner, "_unreadable", lambda error: "SQLite can't read a page that it needs")
+
+
+def a_transaction_that_an_error_has_ended_is_committed(patch: Patches) -> None:
+    """A read that the disk fails reports the error of the disk."""
+
+    def wrong(read: Any, connection: sqlite3.Connection, *args: Any) -> Any:
+        try:
+            return read(connection, *args)
+        except sqlite3.Error:
+            connection.execute("COMMIT")
+            raise
+
+    patch.wrap(reads, "journal", wrong)
+    patch.wrap(reads, "totals", wrong)
+
+
+def a_node_starts_with_an_error_of_sqlite(patch: Patches) -> None:
+    """A node whose file can't be opened says which file that is."""
+    patch.set(replica, "translated", lambda error, where: error)
+
+
+def a_service_that_stops_denies(patch: Patches) -> None:
+    """A service that stops is not there any more for those who ask before they call."""
+
+    async def leave(client: Connection, subscriptions: Sequence[Subscription]) -> None:
+        for one in subscriptions:
+            await client.drain(one)
+
+    async def wrong(
+        drain: Any, subscriptions: Mapping[Connection, Sequence[Subscription]]
+    ) -> set[Connection]:
+        await asyncio.gather(*(leave(client, some) for client, some in subscriptions.items()))
+        return set()
+
+    patch.wrap(service, "_drain", wrong)
+
+
 OWN: Final = (
+    a_full_disk_at_the_end_of_a_restore_is_an_error_of_sqlite,
+    a_disk_that_fails_counts_as_a_corrupt_store,
+    a_transaction_that_an_error_has_ended_is_committed,
+    a_node_starts_with_an_error_of_sqlite,
+    a_service_that_stops_denies,
     a_backup_is_read_at_many_instants,
     the_key_of_the_audit_is_not_synced,
     a_large_call_runs_beside_a_group_of_its_namespace,
@@ -279,13 +344,22 @@ def _with(function: Callable[..., Any], **fixed: Any) -> Callable[..., Any]:
     return lambda *args, **fields: function(*args, **{**fields, **fixed})
 
 
+def planted(name: str) -> Callable[[], None]:
+    """What plants a bug."""
+    return _planted(_known()[name])
+
+
+def _known() -> dict[str, Bug]:
+    own = {plant.__name__: Bug(plant.__name__, plant.__doc__ or "", plant, ()) for plant in OWN}
+    return {**own, **all_bugs()}
+
+
 def look_for_bugs(arguments: argparse.Namespace, ops: Mapping[str, int]) -> int:
     """Plant bugs and print the seeds until each is found; 1 if one is not found.
 
     A seed counts only if nothing is found in it without the bug.
     """
-    own = {plant.__name__: Bug(plant.__name__, plant.__doc__ or "", plant, ()) for plant in OWN}
-    bugs = {**own, **all_bugs()}
+    bugs = _known()
     if unknown := set(arguments.bugs) - set(bugs):
         print(f"unknown bugs: {', '.join(sorted(unknown))}")
         return 2

@@ -52,9 +52,15 @@ def test_the_promises_hold_in_every_world() -> None:
 
 @pytest.mark.timeout(600)
 def test_a_bug_that_was_found_once_does_not_come_back() -> None:
-    """Runs that found a bug before it was mended find nothing, and take the same way twice."""
-    said = simulate("--cases")
-    assert said.count(": nothing\n") == len(said.splitlines())
+    """Runs that found a bug find nothing, take the same way twice, and find the bug if it is there again.
+
+    Then they print a command that stops where it was found.
+    """
+    said = simulate("--cases").splitlines()
+    assert sum(line.endswith(": nothing") for line in said) == len(said) / 2
+    assert all("--stop-at" in line for line in said if line.startswith("  found if planted: ./dev simulate"))
+    words = said[0].partition("./dev simulate ")[2].split()
+    assert "(Pdb)" in simulate(*words, typed="q\n", expected=1)
 
 
 @pytest.mark.timeout(600)
