@@ -77,6 +77,22 @@ def test_a_last_part_alone_has_a_place_that_can_be_compared() -> None:
     assert entry.place == LogPlace(8, "new")
 
 
+@pytest.mark.parametrize("lost", [[0], [1], [2], [1, 2], [0, 1, 2]])
+def test_a_message_that_lacks_a_part_is_not_taken_for_whole(lost: list[int]) -> None:
+    """A part that a consumer skips leaves a gap: a replica asks again, and applies nothing of the rest."""
+    parts = delivered(proposed(b"x" * 4 * ROOM))
+    [entry] = assembled([part for place, part in enumerate(parts) if place not in lost])
+    assert (entry.place, entry.data) == (LogPlace(10, "new"), b"")
+    assert entry.base.seq == 9  # more than a replica has that lacks this message
+
+
+def test_parts_of_two_messages_are_not_put_together() -> None:
+    """The end of a message does not complete another one whose end was skipped."""
+    one, other = proposed(b"x" * 4 * ROOM, id="one"), proposed(b"y" * 4 * ROOM, id="other")
+    [entry] = assembled([*delivered(one)[:2], *delivered(other, first=11)[2:]])
+    assert (entry.place, entry.data, entry.base.seq) == (LogPlace(14, "other"), b"", 13)
+
+
 def test_a_message_that_fits_no_batch_is_refused() -> None:
     """A write that changes more than the log takes at once says so, before anything is sent."""
     assert len(proposed(b"x" * ROOM * MOST_PARTS).parts(PAYLOAD)) == MOST_PARTS

@@ -164,8 +164,9 @@ class Assembler:
     def add(self, message: Message) -> Logged | None:
         """Take the next message. Return the entry that it completes, or None.
 
-        The last part of an outcome whose first parts were not delivered completes an entry without data,
-        whose place can still be compared.
+        A consumer may skip messages. The last part of an outcome that lacks another part completes an entry
+        without data, whose place can still be compared, and whose base is the message before that part: a
+        replica that has applied less lacks that.
         """
         part = message.header(_PART)
         if part is None:
@@ -173,12 +174,26 @@ class Assembler:
         number, _, count = part.partition("/")
         if number == "1":
             self._head, self._pieces = message, []
+        elif not self._goes_on(message, int(number)):
+            self._head = None
         self._pieces.append(message.data)
         if number != count:
             return None
-        head, data = self._head or message, b"".join(self._pieces)
+        head, data = self._head, b"".join(self._pieces)
         self._head, self._pieces = None, []
-        return _entry(head, message, data)
+        if head is not None:
+            return _entry(head, message, data)
+        before = LogPlace(sequence_of(message) - 1, "")
+        return msgspec.structs.replace(_entry(message, message, b""), base=before)
+
+    def _goes_on(self, message: Message, number: int) -> bool:
+        """Return whether a part comes right after those that are here, of the same outcome."""
+        head = self._head
+        return (
+            head is not None
+            and number == len(self._pieces) + 1
+            and head.header(_PART_ID) == message.header(_PART_ID)
+        )
 
 
 def base_in(head: bytes) -> int:
