@@ -21,6 +21,7 @@ from bench.namespaces import namespaces
 from bench.one_file import one_file
 from bench.over_http import http
 from bench.over_nats import fairness, matrix, noise, open_loop, over_nats
+from bench.services import services
 from bench.sizes import sizes
 from bench.steps import steps
 from bench.upkeep import cleanup, cleanup_small, items, tables
@@ -59,6 +60,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         startup,
         footprint,
         footprint_small,
+        services,
         sizes,
         steps,
         where,

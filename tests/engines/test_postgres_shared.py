@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.engines.postgres import PostgresEngine, shared
-from holdfast.errors import QuotaExceeded, VersionConflict
+from holdfast.errors import QuotaExceeded, Timeout, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -189,3 +189,79 @@ async def test_a_failover_clears_what_is_remembered_of_namespaces(
     monkeypatch.undo()
     await asyncio.gather(*(kv.set("k", 0) for kv in plugins(store)))
     assert await versions_after_another_life() == {101}, "the memories are used on the server they are of"
+
+
+@pytest.fixture
+async def rival(pg_store_url: str, store: holdfast.Store) -> AsyncIterator[holdfast.Store]:
+    """Another store that writes to the same namespaces, which both have noticed."""
+    async with holdfast.open(pg_store_url, reap=False) as rival:
+        for _ in range(2):
+            for one in (rival, store):
+                await asyncio.gather(*(kv.set("first", 0) for kv in plugins(one)))
+        yield rival
+
+
+async def test_namespaces_that_two_stores_write_to_share_transactions(
+    store: holdfast.Store, rival: holdfast.Store, carried: list[int | None]
+) -> None:
+    """Two services with the same busy plugins take turns with groups of all of them, and lose nothing."""
+    for _ in range(3):
+        for one in (store, rival):
+            found = await asyncio.gather(*(kv.incr("n") for kv in plugins(one)))
+            assert len({entry.value for entry in found}) == 1
+    assert carried == [PLUGINS] * 6
+    await asyncio.gather(*(kv.incr("n") for _ in range(5) for one in (store, rival) for kv in plugins(one)))
+    assert [(await kv.get("n")).value for kv in plugins(store)] == [16] * PLUGINS  # type: ignore[union-attr]
+
+
+async def test_a_refused_group_of_contended_namespaces_leaves_no_lock(
+    store: holdfast.Store, rival: holdfast.Store, carried: list[int | None]
+) -> None:
+    """A group whose commands are all refused ends its transaction: the other store writes at once."""
+    refused = await asyncio.gather(
+        *(kv.set("first", 1, expected_version=99) for kv in plugins(store)), return_exceptions=True
+    )
+    assert {type(refusal) for refusal in refused} == {VersionConflict}
+    await asyncio.gather(*(kv.set("first", 2) for kv in plugins(rival)))
+    assert carried == [PLUGINS] * 2
+    assert [(await kv.get("first")).value for kv in plugins(store)] == [2] * PLUGINS  # type: ignore[union-attr]
+
+
+async def test_contended_namespaces_commit_nothing_past_a_deadline(
+    store: holdfast.Store, rival: holdfast.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deadline that passes between decision and commit refuses its command; the others are written."""
+    save = shared.SharedGroup._save
+
+    async def late(self: Any, *args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        assert not options["commits"]
+        await asyncio.sleep(1.1)
+        return await save(self, *args, **options)
+
+    monkeypatch.setattr(shared.SharedGroup, "_save", late)
+    hurried, *patient = plugins(store)
+    calls = [hurried.set("k", 1, timeout=1), *(kv.set("k", 1) for kv in patient)]
+    first, *others = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(first, Timeout)
+    assert not [other for other in others if isinstance(other, BaseException)]
+    assert [await kv.get("k") is not None for kv in plugins(rival)] == [False] + [True] * (PLUGINS - 1)
+
+
+async def test_a_contended_namespace_that_stays_locked_delays_the_others_only_for_a_moment(
+    pg_store_url: str, store: holdfast.Store, rival: holdfast.Store, carried: list[int | None]
+) -> None:
+    """A process that stops within its turn delays namespaces that it does not hold for a moment only."""
+    assert rival
+    holder = await asyncpg.connect(pg_store_url)
+    try:
+        await holder.execute("BEGIN; SELECT 1 FROM holdfast_namespaces WHERE name = 'kv/plugin-0' FOR UPDATE")
+        held, *free = (asyncio.create_task(kv.set("k", 1, timeout=5)) for kv in plugins(store))
+        await asyncio.gather(*free)
+        await asyncio.gather(*(kv.set("k", 2) for kv in plugins(store)[1:]))
+        assert not held.done()
+        await holder.execute("COMMIT")
+        await held
+    finally:
+        await holder.close()
+    assert carried == [None, PLUGINS - 1], "the one that is locked is no longer waited for"

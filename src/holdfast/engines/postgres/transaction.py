@@ -39,7 +39,7 @@ from holdfast.model import Policy
 from holdfast.rows import KV, PARTS, Address, Namespace, Overdue, Row
 from holdfast.work import too_much_loaded
 
-_PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
+PLAIN: Final = re.compile(r"[a-z0-9_/-]+")
 _ROW_END: Final = 1 + len(ROW)
 FEW_ROWS: Final = 16
 """The number of rows that are loaded without checking their size first: together they can't be too large."""
@@ -85,7 +85,7 @@ class Marks:
 
     def together(self, namespace: str) -> bool:
         """Return whether a group of the namespace may share a transaction with those of others."""
-        return namespace in self._left and namespace not in self._shared and namespace not in self._apart
+        return namespace in self._left and namespace not in self._apart
 
     def keep_apart(self, namespaces: Iterable[str]) -> None:
         """Record that groups of these namespaces load more than those that share a transaction."""
@@ -123,7 +123,7 @@ class Marks:
         self._left.pop(namespace, None)
 
 
-class _Late(Exception):
+class Late(Exception):
     """A deadline passed on the server before the commit. Nothing was written."""
 
 
@@ -173,7 +173,7 @@ class Group:
         while late < _ATTEMPTS:
             try:
                 return await self._attempt(connection, marks)
-            except _Late:
+            except Late:
                 late += 1
             except asyncpg.LockNotAvailableError:  # see `save_sql.ENTRY_WAIT_MS`
                 if seams.monotonic() >= give_up:
@@ -275,7 +275,7 @@ class Group:
         try:
             left = await connection.fetch(save(*made.parts), *made.parameters)
         except asyncpg.DivisionByZeroError:
-            raise _Late from None
+            raise Late from None
         except DRIVER_ERRORS as error:
             if commits and may_have_committed(error):
                 raise unknown() from error
@@ -286,7 +286,7 @@ class Group:
 
     async def _lock(self, connection: Connection, *, known: bool) -> None:
         """Begin and lock the namespace, in one message if its name needs no escaping."""
-        if _PLAIN.fullmatch(self.namespace):
+        if PLAIN.fullmatch(self.namespace):
             name = f"'{self.namespace}'"
             add = () if known else (sql.add_namespace(name, str(self._now())),)
             # Nobody locks these two in the other order: fences of keys name locks of their own namespace. A
@@ -423,7 +423,7 @@ async def commit(connection: Connection, until: int | None = None) -> None:
         done = await connection.execute("COMMIT" if until is None else sql.commit_until(until))
     except asyncpg.DivisionByZeroError:
         await connection.execute("ROLLBACK")
-        raise _Late from None
+        raise Late from None
     except DRIVER_ERRORS as error:
         raise unknown() from error
     require_replicated(connection)
