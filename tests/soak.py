@@ -25,7 +25,7 @@ CAMPAIGNS: Final = {
         500,
     ),
     "shared": (
-        ["tests/robustness/test_shared_file.py", "--timeout=0", "-s"],
+        ["tests/robustness/test_shared_store.py", "--timeout=0", "-s"],
         {"HOLDFAST_SHARED_ROUNDS": "{rounds}"},
         100,
     ),

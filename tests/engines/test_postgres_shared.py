@@ -248,11 +248,11 @@ async def test_contended_namespaces_commit_nothing_past_a_deadline(
     assert [await kv.get("k") is not None for kv in plugins(rival)] == [False] + [True] * (PLUGINS - 1)
 
 
+@pytest.mark.usefixtures("rival")
 async def test_a_contended_namespace_that_stays_locked_delays_the_others_only_for_a_moment(
-    pg_store_url: str, store: holdfast.Store, rival: holdfast.Store, carried: list[int | None]
+    pg_store_url: str, store: holdfast.Store, carried: list[int | None]
 ) -> None:
     """A process that stops within its turn delays namespaces that it does not hold for a moment only."""
-    assert rival
     holder = await asyncpg.connect(pg_store_url)
     try:
         await holder.execute("BEGIN; SELECT 1 FROM holdfast_namespaces WHERE name = 'kv/plugin-0' FOR UPDATE")

@@ -1,8 +1,8 @@
 """A process that writes without pause and says what was acknowledged, to be killed at any moment.
 
 A line on standard output means that the call had returned before. With `append` it appends to a log instead
-of writing keys of its own. With the planted bug `early` the engine answers before it commits, which is what
-the test that kills this process must notice.
+of writing keys of its own, with `spread` it writes them to several namespaces in turn. With the planted bug
+`early` the engine answers before it commits, which is what the test that kills this process must notice.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ WRITERS = 16
 
 LOG = "log"
 """The log that processes append to."""
+SPREAD = [f"crash-{number}" for number in range(12)]
+"""The plugins among which keys are spread."""
 
 
-async def write(path: str, life: str, *, appends: bool) -> None:
+def plugin_of(key: str) -> str:
+    """Return the plugin of a key that is spread."""
+    *_, number, count = key.split(":")
+    return SPREAD[(int(number) + int(count)) % len(SPREAD)]
+
+
+async def write(path: str, life: str, *, appends: bool, spreads: bool) -> None:
     """Write new keys or items until killed."""
     async with holdfast.open(path) as store:
         kv = store.kv("crash")
@@ -42,6 +50,8 @@ async def write(path: str, life: str, *, appends: bool) -> None:
                 try:
                     if appends:
                         entry = await kv.append(LOG, key)
+                    elif spreads:
+                        entry = await store.kv(plugin_of(key)).set(key, value, expected_version=0)
                     else:
                         entry = await kv.set(key, value, expected_version=0)
                 except holdfast.Busy:  # another process is stopped in its turn: nothing was written
@@ -78,4 +88,5 @@ async def acknowledge_early(
 if __name__ == "__main__":
     if "early" in sys.argv[3:]:
         SqliteEngine.transact = acknowledge_early  # type: ignore[method-assign]
-    asyncio.run(write(sys.argv[1], sys.argv[2], appends="append" in sys.argv[3:]))
+    words = sys.argv[3:]
+    asyncio.run(write(sys.argv[1], sys.argv[2], appends="append" in words, spreads="spread" in words))

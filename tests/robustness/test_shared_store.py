@@ -1,4 +1,4 @@
-"""Several processes write to one SQLite file while some of them are killed and stopped."""
+"""Several processes write to one store while some of them are killed and stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from tests.robustness.test_kill import lost
-from tests.robustness.writing_process import LOG
+from tests.robustness.writing_process import LOG, SPREAD, plugin_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ PATIENCE = 60.0 if ROUNDS <= 3 else 600.0
 class Writer:
     """A `writing_process`, and what it has said."""
 
-    def __init__(self, path: Path, life: str, *words: str) -> None:
+    def __init__(self, path: Path | str, life: str, *words: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.robustness.writing_process", str(path), life, *words],
             stdout=subprocess.PIPE,
@@ -75,6 +75,35 @@ async def test_every_acknowledged_write_survives_kills_and_stops(tmp_path: Path)
         acknowledged |= said
     assert await lost(path, acknowledged) == {}
     assert len(set(acknowledged.values())) == len(acknowledged)
+    assert len(acknowledged) >= ROUNDS * LINES
+    print(f"{ROUNDS} rounds, {len(acknowledged)} acknowledged writes, none lost")
+
+
+async def test_namespaces_that_processes_share_on_postgresql_lose_nothing_to_kills_and_stops(
+    pg_store_url: str,
+) -> None:
+    """What a process was told is there, once, in each of the namespaces whose transactions it shares."""
+    chance = random.Random(17)
+    acknowledged: dict[str, int] = {}
+    for number in range(ROUNDS):
+        writers = [Writer(pg_store_url, f"{number}-{process}", "spread") for process in range(PROCESSES)]
+        _disturb(writers, chance)
+        for writer in writers:
+            writer.kill()
+            acknowledged |= writer.acknowledged
+    async with holdfast.open(pg_store_url, reap=False) as store:
+        for plugin in SPREAD:
+            kv = store.kv(plugin)
+            # Every key is new, so each version belongs to one of them.
+            page = await kv.list(limit=10_000, values=True)
+            versions = {entry.key: entry.version for entry in page.entries or ()}
+            while page.cursor is not None:
+                page = await kv.list(limit=10_000, values=True, cursor=page.cursor)
+                versions |= {entry.key: entry.version for entry in page.entries or ()}
+            assert sorted(versions.values()) == list(range(1, len(versions) + 1))
+            told = {key: version for key, version in acknowledged.items() if plugin_of(key) == plugin}
+            assert told.items() <= versions.items()
+            assert (await store.stats(f"kv/{plugin}")).keys == len(versions)
     assert len(acknowledged) >= ROUNDS * LINES
     print(f"{ROUNDS} rounds, {len(acknowledged)} acknowledged writes, none lost")
 
