@@ -442,7 +442,7 @@ class Carriers:
 
     Only plain changes of keys share a group. A lane with anything else, or with a command that has to wait,
     is drained alone, and so are all lanes of a group whose namespaces the engine can't put into one
-    transaction: no namespace waits for another because of what another does.
+    transaction: no namespace waits for more than a moment because of what another does.
     """
 
     def __init__(self, owner: Batcher, sharer: Sharer) -> None:
