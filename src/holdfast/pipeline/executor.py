@@ -24,7 +24,16 @@ from holdfast.commands import Command, Many, Result, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.decide.draft import TOO_LATE
 from holdfast.engine import CannotShareTransaction, DurableStorage, Engine, JournalQuery, Swept
-from holdfast.errors import Defect, HoldfastError, InternalError, QuotaExceeded, Timeout, TooExpensive
+from holdfast.errors import (
+    Defect,
+    HoldfastError,
+    InternalError,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Timeout,
+    TooExpensive,
+    Unavailable,
+)
 from holdfast.pace import MANY_ROWS, TURNS_AFTER_SLICE, turns
 from holdfast.pipeline.batcher import GroupDone
 from holdfast.pipeline.outage import Outage
@@ -204,7 +213,11 @@ class Executor:
         return together
 
     async def _after_sweeping(self, commands: list[Command], outcome: Outcome) -> Outcome:
-        """Remove expired entries where a quota refused, then execute the refused commands once more."""
+        """Remove expired entries where a quota refused, then execute the refused commands once more.
+
+        Whether a quota refuses is known only after a sweep that worked. So where a sweep failed, its error
+        takes the place of the refusal.
+        """
         refused = {
             position: _refused(result) for position, result in enumerate(outcome.results) if _refused(result)
         }
@@ -213,33 +226,39 @@ class Executor:
         for position in refused:
             excess[commands[position].namespace] += _excess(outcome.results[position])
         freed = False
+        failed: dict[str, HoldfastError] = {}
         for name in sorted(excess):
-            swept = await self._swept(name, excess[name])
-            journal += swept.journal
-            freed |= swept.freed
-        for position, parts in refused.items() if freed else ():
-            again = await self._one_by_one([_anew(commands[position], parts)], None)
-            results[position] = _merged(results[position], parts, again.results[0])
-            journal += again.journal
+            try:
+                swept = await self._swept(name, excess[name])
+            except HoldfastError as error:
+                _log.warning("sweeping %s for its quota failed: %s", name, error.message)
+                failed[name] = _not_made(error)
+            else:
+                journal += swept.journal
+                freed |= swept.freed
+        for position, parts in refused.items():
+            command = commands[position]
+            if command.namespace in failed:
+                results[position] = _merged(results[position], parts, failed[command.namespace])
+            elif freed:
+                again = await self._one_by_one([_anew(command, parts)], None)
+                results[position] = _merged(results[position], parts, again.results[0])
+                journal += again.journal
         return msgspec.structs.replace(outcome, results=results, journal=journal, expired=True)
 
     async def _swept(self, namespace: str, excess: int) -> Swept:
-        """Sweep a namespace for its quota. If that fails, the quota's refusal stands.
+        """Sweep a namespace for its quota.
 
         Another process may have made the room in between, so a sweep that finds nothing decides nothing then.
         """
         try:
-            try:
+            swept = await self._sweep(namespace, excess)
+        except Unsettled:
+            with await self._settle():
                 swept = await self._sweep(namespace, excess)
-            except Unsettled:
-                with await self._settle():
-                    swept = await self._sweep(namespace, excess)
-            if self._engine.capabilities.multi_process:
-                swept = msgspec.structs.replace(swept, freed=True)
-            return swept
-        except HoldfastError as error:
-            _log.warning("sweeping %s for its quota failed: %s", namespace, error.message)
-            return Swept(journal=[], freed=False)
+        if self._engine.capabilities.multi_process:
+            swept = msgspec.structs.replace(swept, freed=True)
+        return swept
 
 
 @cache
@@ -271,6 +290,14 @@ def _excess(result: Any) -> int:
     """Return the number of bytes by which a command, or its parts together, would have exceeded a quota."""
     parts = (result,) if isinstance(result, HoldfastError) else result.items
     return sum(part.excess for part in parts if isinstance(part, QuotaExceeded))
+
+
+def _not_made(error: HoldfastError) -> HoldfastError:
+    """Return the error of a write that was not made because the sweep for its quota failed with this one.
+
+    It may be unknown whether the sweep was committed; that the write was not is certain.
+    """
+    return Unavailable(error.message) if isinstance(error, OutcomeUnknown) else error
 
 
 def _anew(command: Command, positions: Sequence[int]) -> Command:
