@@ -35,17 +35,19 @@ class Engine:
     set: float
     database_get: float
     database_set: float
-    services: int
-    """The most services that can share the writes of one store."""
+    least: int
+    """The fewest services of one store."""
+    most: int
+    """The most services that share the gets of one store. They take turns with its sets."""
 
 
 ENGINES = (
-    Engine("SQLite", 25, 75, 0, 0, services=1),
-    Engine("PostgreSQL", 29, 45, 7, 22, services=64),
-    Engine("cluster of three", 25, 80, 0, 35, services=1),
+    Engine("SQLite", 25, 75, 0, 0, least=1, most=1),
+    Engine("PostgreSQL", 29, 45, 7, 22, least=1, most=64),
+    Engine("cluster of three", 25, 80, 0, 35, least=3, most=3),
 )
-"""A cluster decides all writes on one node at a time, and spreads reads over its nodes. Its database is the
-log of the NATS servers. Its figures are estimates; the others were measured."""
+"""The nodes of a cluster share the gets that may be a little behind. Its database is the log of the NATS
+servers. Its figures are estimates; the others were measured, with one service."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,10 @@ class Need:
     @property
     def layout(self) -> str:
         """The smallest layout that carries the load."""
-        shared = f"{self.services} service{'s' if self.services > 1 else ''}"
+        each = ceil(self.services / self.stores)
+        shared = f"{each} service{'s' if each > 1 else ''}"
         if self.stores > 1:
-            return f"{self.stores} stores, each with some of the namespaces"
+            return f"{self.stores} stores, each with some of the plugins and {shared}"
         return f"one store, {shared}"
 
 
@@ -83,13 +86,9 @@ def need(engine: Engine, load: Load) -> Need:
     reading = load.gets * (DOOR + engine.get) / 1e6
     writing = load.sets * (DOOR + engine.set) / 1e6
     beside = (load.gets * (BUS + engine.database_get) + load.sets * (BUS + engine.database_set)) / 1e6
-    services = max(1, ceil((reading + writing) / SHARE))
-    if engine.services == 1 and engine.name != "SQLite":
-        stores = max(1, ceil(max(writing, (reading + writing) / 3) / SHARE))
-        services = max(3, services)
-    else:
-        stores = ceil(services / engine.services)
-    return Need(engine, (reading + writing + beside) / SHARE, services, stores)
+    services = ceil((reading + writing) / SHARE)
+    stores = max(1, ceil(writing / SHARE), ceil(services / engine.most))
+    return Need(engine, (reading + writing + beside) / SHARE, max(stores * engine.least, services), stores)
 
 
 def disk(load: Load) -> tuple[float, float]:

@@ -28,11 +28,19 @@ def test_a_small_load_needs_one_service() -> None:
 
 
 def test_a_large_load_is_spread_by_what_bounds_the_engine() -> None:
-    """PostgreSQL takes more services; a file and a cluster write in one place, so stores are split."""
-    large = needs(100_000, 20_000)
-    assert large["PostgreSQL"].stores == 1
-    assert large["PostgreSQL"].services > 10
-    assert large["SQLite"].stores > large["cluster of three"].stores > 1
+    """Services share the gets of a store and take turns with its sets, so more sets need more stores."""
+    reading = needs(100_000, 500)
+    assert reading["PostgreSQL"].stores == 1
+    assert reading["PostgreSQL"].services > 10
+    assert reading["SQLite"].stores > reading["cluster of three"].stores > 1
+    writing = needs(500, 20_000)
+    assert writing["PostgreSQL"].stores > 1
+    assert writing["SQLite"].layout == "5 stores, each with some of the plugins and 1 service"
+
+
+def test_a_cluster_has_three_nodes_however_little_there_is_to_do() -> None:
+    """Three nodes are the fewest of which one may fail."""
+    assert needs(1, 1)["cluster of three"].layout == "one store, 3 services"
 
 
 def test_the_page_says_what_the_tool_says() -> None:
