@@ -81,23 +81,21 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     def left_by(self) -> str | None:
         """Return the process that still has a removed file open; None if there is no such file or process."""
         # late: it takes 6 ms, and a service has no file
+        from holdfast.engines.sqlite.files import beside
         from holdfast.engines.sqlite.sharing import StoreLock
 
         if self.file is None or self.file.exists():
             return None
-        lock = StoreLock(self.file.with_name(f"{self.file.name}.lock"))
+        lock = StoreLock(beside(self.file, ".lock"))
         return lock.holder() if lock.taken else None
 
     def served_at(self) -> str | None:
         """Return the address at which a process of this machine serves the file; None if there is none."""
         # late: it takes 6 ms, and a service has no file
+        from holdfast.engines.sqlite.files import beside
         from holdfast.engines.sqlite.sharing import StoreLock
 
-        return (
-            None
-            if self.file is None
-            else StoreLock(self.file.with_name(f"{self.file.name}.lock")).served_at()
-        )
+        return None if self.file is None else StoreLock(beside(self.file, ".lock")).served_at()
 
     async def moved_to(self) -> str | None:
         """Return the place to which the store has moved; None if it is here."""
@@ -276,9 +274,10 @@ def writing(path: Path) -> Iterator[None]:
         Unavailable: Another process holds it.
     """
     # late: it takes 6 ms, and a service has no file
+    from holdfast.engines.sqlite.files import beside
     from holdfast.engines.sqlite.sharing import StoreLock
 
-    lock = StoreLock(path.with_name(f"{path.name}.lock"))
+    lock = StoreLock(beside(path, ".lock"))
     if not lock.acquire():
         raise Unavailable(f"{path} is open in {lock.holder()}: stop it and try again")
     try:

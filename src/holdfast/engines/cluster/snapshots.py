@@ -42,6 +42,7 @@ from holdfast.engines.cluster.messages import HEADROOM, LogPlace, base_in
 from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.reports import SnapshotNote, node_reports
 from holdfast.engines.cluster.shard import Shard
+from holdfast.engines.sqlite.files import beside
 from holdfast.engines.sqlite.sharing import StoreLock
 from holdfast.errors import Busy, DatabaseError, HoldfastError, StorageFull, Unavailable
 
@@ -289,7 +290,7 @@ class SnapshotInstaller:
 
     async def _replace(self, note: SnapshotNote, path: Path) -> None:
         fetched = path.with_name(f"{path.name}.fetched")
-        lock = StoreLock(path.with_name(f"{path.name}.lock"))
+        lock = StoreLock(beside(path, ".lock"))
         if not lock.acquire():
             raise Unavailable(f"{path} is being written to by {lock.holder()}")
         try:

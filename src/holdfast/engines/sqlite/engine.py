@@ -50,7 +50,7 @@ from holdfast.engines.sqlite.cache import CACHE_BYTES, RowCache
 from holdfast.engines.sqlite.decider import Decider, Transaction, load_rows, without_loop
 from holdfast.engines.sqlite.errors import LOCKED, primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
-from holdfast.engines.sqlite.files import Ballast, Presence, require_local
+from holdfast.engines.sqlite.files import Ballast, Presence, beside, require_local
 from holdfast.engines.sqlite.log import LogHeader, LogRoom, Span
 from holdfast.engines.sqlite.raw import SqliteLoader, SqliteSnapshot
 from holdfast.engines.sqlite.reads import ReaderThread, ThreadConnections
@@ -115,7 +115,9 @@ class SqliteEngine:
         self._path = _private_folder() / "store.db" if path is None else path
         self._where = str(self._path)
         self.keys: FileKeyring | Keyring = (
-            FileKeyring(self._beside(".audit-key"), make=True) if keys is None else keys
+            FileKeyring(self._path.with_name(f"{self._path.name}.audit-key"), make=True)
+            if keys is None
+            else keys
         )
         self.defaults: Policy | None = None
         self._kept_keys: list[str] = []
@@ -221,7 +223,7 @@ class SqliteEngine:
         await seams.aside(self._close)
 
     def _beside(self, suffix: str) -> Path:
-        return self._path.with_name(self._path.name + suffix)
+        return beside(self._path, suffix)
 
     def _open(self) -> None:
         if self._temporary:

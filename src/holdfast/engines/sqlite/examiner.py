@@ -202,7 +202,10 @@ def _new_file(name: str, store: Path) -> Path:
             f"path must be the name of a file, of 1 to {MAX_PATH:,} characters", field="path"
         )
     target = Path(os.path.normpath(store.absolute().parent / name))
-    if target in {store.absolute().with_name(f"{store.name}{suffix}") for suffix in _OWN}:
+    names = (str(store.absolute()), os.path.realpath(store))
+    if not {name + suffix for name in names for suffix in _OWN}.isdisjoint(
+        (str(target), os.path.realpath(target))
+    ):
         raise ValidationError(
             f"{target} is the name of a file of the running store: copy to another name, stop the service, "
             "and then move the copy there",

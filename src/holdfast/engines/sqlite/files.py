@@ -139,8 +139,8 @@ class Presence:
         The paths are made absolute because the working folder may change. The log is beside the target of a
         symbolic link.
         """
-        beside = [os.path.realpath(self._where) + suffix for suffix in _SUFFIXES]
-        found = [(os.fsencode(path), _identity(path)) for path in (os.path.abspath(self._where), *beside)]
+        others = [os.path.realpath(self._where) + suffix for suffix in _SUFFIXES]
+        found = [(os.fsencode(path), _identity(path)) for path in (os.path.abspath(self._where), *others)]
         self._known = [(path, identity) for path, identity in found if identity is not None]
 
     def require(self) -> None:
@@ -275,13 +275,24 @@ def _identity(path: str) -> tuple[int, ...] | None:
         return None
 
 
+def beside(path: Path, suffix: str) -> Path:
+    """Return the path of a file that belongs to a database.
+
+    If the database is a symbolic link, SQLite keeps its log beside the file that the link leads to. The locks
+    are there too, so that whoever opens that file by another name finds them.
+    """
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    return path.with_name(path.name + suffix)
+
+
 def require_local(path: Path) -> None:
     """Refuse a file on a network file system, or warn where that is not certain.
 
     Raises:
         Unsupported: Other machines may have the file open, and what both write would destroy it.
     """
-    kind = _file_system(path.parent)
+    kind = _file_system(beside(path, "").parent)
     if kind in NETWORK:
         raise Unsupported(
             f"{path} is on a network file system ({kind}), where processes of several machines don't see "

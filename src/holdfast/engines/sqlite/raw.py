@@ -22,6 +22,7 @@ from holdfast import seams
 from holdfast.engine.raw import CHANGED, Position, Positioned, Section, StoreInfo
 from holdfast.engines.sql import layout, sections
 from holdfast.engines.sqlite.errors import translated
+from holdfast.engines.sqlite.files import beside
 from holdfast.engines.sqlite.setup import connect
 from holdfast.engines.sqlite.sharing import Turn
 from holdfast.engines.sqlite.sql import ADD_FACT, DROP_FACT, INSIDE
@@ -209,7 +210,7 @@ async def close_to_writes(path: Path, reason: str | None, instead_of: str | None
 
 
 def _close_to_writes(path: Path, reason: str | None, instead_of: str | None) -> None:
-    turn = Turn(path.with_name(f"{path.name}.turn"))
+    turn = Turn(beside(path, ".turn"))
     with (
         turn.within(_CLOSING_SECONDS),
         contextlib.closing(

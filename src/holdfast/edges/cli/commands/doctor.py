@@ -43,6 +43,7 @@ from holdfast.engines.cluster.servers import RISK, require_sync
 from holdfast.engines.sql.adopting import TABLE
 from holdfast.engines.sql.layout import SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
+from holdfast.engines.sqlite.files import beside
 from holdfast.engines.sqlite.setup import OLDEST_SQLITE
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
 from holdfast.extras import DISTRIBUTION
@@ -139,7 +140,8 @@ async def _findings(
     yield check_libraries()
     schema = _schema(url)
     if schema is not None and schema.file is not None:
-        folder = next(parent for parent in schema.file.absolute().parents if parent.is_dir())
+        file = beside(schema.file.absolute(), "")
+        folder = next(parent for parent in file.parents if parent.is_dir())
         yield check_disk(folder)
         yield check_sync(folder)
         if schema.file.exists():
@@ -235,9 +237,10 @@ def _syncs(folder: Path) -> list[float]:
 def _files(store: Path) -> Finding:
     """Check that only the owner can access the folder and the files of a store. None of them is opened."""
     owner = os.geteuid() or store.stat().st_uid  # root checks the stores of other users
+    store = beside(store.absolute(), "")
     troubles = [
         trouble
-        for path in (store.absolute().parent, *(store.with_name(store.name + suffix) for suffix in SUFFIXES))
+        for path in (store.parent, *(beside(store, suffix) for suffix in SUFFIXES))
         for trouble in _exposed(path, owner)
     ]
     if not troubles:
