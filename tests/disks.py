@@ -37,12 +37,11 @@ def mounted(folder: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def fill(path: Path) -> None:
-    """Take all the room that is left."""
-    with path.open("wb") as file:
+def fill(path: Path, block: int = 65_536) -> None:
+    """Take all the room that is left, in blocks of this many bytes."""
+    with path.open("wb", buffering=0) as file:
         try:
             while True:
-                file.write(b"\0" * 65_536)
-                file.flush()
+                file.write(b"\0" * block)
         except OSError:
-            os.truncate(path, path.stat().st_size // 65_536 * 65_536)
+            os.truncate(path, path.stat().st_size // block * block)

@@ -89,6 +89,48 @@ async def test_ballast_is_reserved_again_when_there_is_room(small_disk: Path) ->
         assert ballast.exists()
 
 
+@pytest.mark.parametrize("first", ["get", "set"])
+async def test_a_store_opens_on_a_full_disk(small_disk: Path, first: str) -> None:
+    """The ballast is also for opening: what is there can be read and deleted after a restart, several times.
+
+    A program that reads first opens the file for reading, and begins to write to it later.
+    """
+    path, filler = small_disk / "store.db", small_disk / "filler"
+    async with holdfast.open(path, reap=False) as store:
+        for number in range(6):
+            await store.kv("p").set(f"k{number}", "x" * 60_000)
+    fill(filler, 4096)
+    for _ in range(2):
+        store = holdfast.open(path, reap=False)
+        if first == "get":
+            store._engine.open_read_only()  # type: ignore[attr-defined]
+        async with store:
+            kv = store.kv("p")
+            assert await kv.get("k0") is not None
+            if first == "get":
+                await store.ready()
+            await _set_until_refused(kv, {}, "y" * 60_000)
+    async with holdfast.open(path, reap=False) as store:
+        assert await store.kv("p").delete("k0") is True
+        assert await store.kv("p").get("k0") is None
+    filler.unlink()
+    async with holdfast.open(path, reap=False) as store:
+        assert await store.kv("p").get("k5") is not None
+        assert path.with_name("store.db.ballast").stat().st_blocks * 512 >= 2 * BALLAST_STEP
+
+
+async def test_a_full_disk_without_a_ballast_is_named(small_disk: Path) -> None:
+    """A store that can't be opened because the disk is full says so, and not that the disk failed."""
+    path = small_disk / "store.db"
+    async with holdfast.open(path, reap=False) as store:
+        await store.kv("p").set("k", 1)
+    path.with_name("store.db.ballast").unlink()
+    fill(small_disk / "filler", 4096)
+    with pytest.raises(holdfast.StorageFull, match="is full"):
+        async with holdfast.open(path, reap=False):
+            pass
+
+
 async def _set_until_refused(kv: holdfast.KV, kept: dict[str, int], value: str) -> holdfast.StorageFull:
     """Fill the disk; `kept` gets the version of each key that was taken."""
     for number in range(DISK_MIB * 60):

@@ -48,7 +48,7 @@ from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.bells import NamespaceBells
 from holdfast.engines.sqlite.cache import CACHE_BYTES, RowCache
 from holdfast.engines.sqlite.decider import Decider, Transaction, load_rows, without_loop
-from holdfast.engines.sqlite.errors import LOCKED, primary_code, translated
+from holdfast.engines.sqlite.errors import LOCKED, is_full, primary_code, translated
 from holdfast.engines.sqlite.examiner import Examiner
 from holdfast.engines.sqlite.files import Ballast, Presence, beside, require_local
 from holdfast.engines.sqlite.log import LogHeader, LogRoom, Span
@@ -231,10 +231,7 @@ class SqliteEngine:
         elif not self._path.parent.is_dir():
             raise Unavailable(f"the folder of {self._where} does not exist")
         try:
-            require_own(self._path)
-            self._require_usable()
-            if not self._read_only:
-                self._join()
+            self._with_room(self._enter)
             self._inline = connect(self._path, patience=0)
             self._patient = connect(self._path, patience=5)
             require_current(self._patient, self._where, self._lock.holder)
@@ -248,6 +245,21 @@ class SqliteEngine:
             self._cache.follow(self._header)
         except sqlite3.Error as error:
             raise translated(error, self._where) from error
+
+    def _enter(self) -> None:
+        require_own(self._path)
+        self._require_usable()
+        if not self._read_only:
+            self._join()
+
+    def _with_room(self, step: Callable[[], T]) -> T:
+        """Take a step of opening the file. As long as the disk is full, free some ballast and try again."""
+        while True:
+            try:
+                return step()
+            except sqlite3.Error as error:
+                if not is_full(error) or not self._ballast.shrink():
+                    raise
 
     def _join(self) -> bool:
         """Take the store's lock and open the connection that writes; create or migrate the file if alone.
@@ -287,7 +299,11 @@ class SqliteEngine:
         if alone:
             connection = prepare(self._path, sync=self._sync, epoch=self._first_epoch)
             if self._turn is not None:
-                connection.execute(statements.OPENED, [seams.token(8)])
+                try:
+                    connection.execute(statements.OPENED, [seams.token(8)])
+                except BaseException:
+                    connection.close()
+                    raise
         else:
             connection = connect_writer(self._path, sync=self._sync)
         if self._turn is not None:
@@ -312,7 +328,7 @@ class SqliteEngine:
             return
         self._presence.look()  # otherwise it might write to one file and read another
         try:
-            if not self._join():
+            if not self._with_room(self._join):
                 raise Unavailable(f"{self._where} can't be written to: its folder can't be written to")
             self._presence.look()
         except sqlite3.Error as error:

@@ -23,13 +23,19 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def is_full(error: sqlite3.Error) -> bool:
+    """Return whether the disk has no room, be it for the index of the log, which has a code of its own."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return code == sqlite3.SQLITE_IOERR_SHMSIZE or primary_code(error) == sqlite3.SQLITE_FULL
+
+
 def translated(error: sqlite3.Error, where: str) -> HoldfastError:
     """Return our error for an error of the database at `where` before a commit."""
     if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER:
         return Unavailable(f"{where} accepts no writes: {error}")
+    if is_full(error):
+        return StorageFull(f"the disk of {where} is full: make room to write again; deleting still works")
     match primary_code(error):
-        case sqlite3.SQLITE_FULL:
-            return StorageFull(f"the disk of {where} is full: make room to write again; deleting still works")
         case code if code in LOCKED:
             return Busy(f"{where} is locked by another program")
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:

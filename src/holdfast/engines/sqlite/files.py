@@ -18,6 +18,9 @@ from holdfast.errors import DatabaseError, HoldfastError, OutcomeUnknown, Unavai
 BALLAST_STEP: Final = 1024 * 1024
 """The bytes by which the ballast grows."""
 
+OPENING_BYTES: Final = 256 * 1024
+"""The bytes of the ballast that are freed at once to open a store. The index of the log takes 32 KiB."""
+
 CHECK_SECONDS: Final = 0.1
 """The seconds after which the files are also checked before a write, so that nothing of it is written."""
 
@@ -89,14 +92,29 @@ class Ballast:
             os.close(file)
 
     def _grown(self, file: int, wanted: int) -> bool:
+        before = os.fstat(file).st_size  # a part may have been freed to open the store
         try:
             os.posix_fallocate(file, 0, wanted)
         except OSError:
             with contextlib.suppress(OSError):  # don't keep a partial reservation
-                os.ftruncate(file, self._size)
+                os.ftruncate(file, before)
             return False
         self._size = wanted
         return True
+
+    def shrink(self) -> bool:
+        """Free what it takes to open a store, and keep the rest for deletes. Return whether there was any."""
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            before = os.fstat(file).st_size
+            self._size = max(0, before - OPENING_BYTES)
+            os.ftruncate(file, self._size)
+        finally:
+            os.close(file)
+        return before > 0
 
     def drop(self) -> bool:
         """Free the reserved space. Return whether there was any."""
