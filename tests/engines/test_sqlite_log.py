@@ -61,6 +61,57 @@ async def test_a_log_that_begins_anew_keeps_its_size(path: Path, monkeypatch: py
         assert log_of(path).stat().st_size < 4 * 64 * FRAME
 
 
+@pytest.fixture(params=[512, 1024, 16_384, 65_536])
+def other_path(request: pytest.FixtureRequest, path: Path) -> Path:
+    """A file whose pages have another size, since another program has made it."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA page_size = {request.param}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE theirs (number INTEGER PRIMARY KEY)")
+    return path
+
+
+def frame_of(path: Path) -> int:
+    """What a page takes in the log of a file."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        [size] = connection.execute("PRAGMA page_size").fetchone()
+    return int(size) + 24
+
+
+async def test_room_goes_by_the_size_of_pages(other_path: Path) -> None:
+    """A log has room for the pages that its file has, and no more of it than another one."""
+    frame = frame_of(other_path)
+    async with holdfast.open(other_path, reap=False) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        assert engine._header is not None
+        kv, log = store.kv("p"), log_of(other_path)
+        extended = before = most = 0
+        for number in range(COMMITS // 4):
+            await kv.set(f"k{number}", number)
+            if number > 40:
+                extended += log.stat().st_size != before
+            before = log.stat().st_size
+            most = max(most, int.from_bytes(engine._header.read()[16:20], sys.byteorder) * frame)
+            assert most <= before <= most + 32 * max(frame, FRAME) + ROOM
+    assert extended < COMMITS / 20
+
+
+async def test_a_log_of_large_pages_stays_as_small(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log is checkpointed by its size, whatever the size of pages, and the ballast is as large."""
+    monkeypatch.setattr("holdfast.engines.sqlite.writer.CHECKPOINT_PAGES", 512)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size = 65536")
+        connection.execute("PRAGMA journal_mode = WAL")
+    async with holdfast.open(path, reap=False) as store:
+        kv = store.kv("p")
+        for number in range(COMMITS // 4):
+            await kv.set(f"k{number}", number)
+            if number == 4:
+                assert path.with_name("store.db.ballast").stat().st_size > log_of(path).stat().st_size
+        assert log_of(path).stat().st_size < 2 * 512 * FRAME
+
+
 @pytest.mark.parametrize("size", [10, 30_000])
 async def test_a_killed_process_leaves_every_commit_before_the_zeros(path: Path, size: int) -> None:
     """SQLite finds the end of the last commit, though zeros follow it, and goes on from there."""
@@ -133,7 +184,9 @@ def test_room_comes_in_steps(tmp_path: Path) -> None:
     room = LogRoom(file)
 
     def size_after(frames: int) -> int:
-        room.provide(bytes(16) + frames.to_bytes(4, sys.byteorder) + bytes(28), 4)
+        room.provide(
+            bytes(14) + (4096).to_bytes(2, sys.byteorder) + frames.to_bytes(4, sys.byteorder) + bytes(28), 4
+        )
         return file.stat().st_size
 
     assert size_after(31) == 0

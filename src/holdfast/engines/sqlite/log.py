@@ -17,7 +17,10 @@ from holdfast import seams
 Span: TypeAlias = tuple[bytes, bytes]
 """The header within a transaction and after its commit."""
 
-FRAME: Final = 24 + 4096
+PAGE: Final = 4096
+"""The bytes of a page, unless another program has made the file. Estimates count pages of this size."""
+FRAME_HEAD: Final = 24
+FRAME: Final = FRAME_HEAD + PAGE
 """The bytes that a page takes in the log."""
 YOUNG: Final = 32 * FRAME
 """The size up to which a log gets no room: a program that creates a store and writes little does without."""
@@ -28,6 +31,7 @@ MOST_PAGES: Final = 32
 
 _HEADER: Final = slice(0, 48)
 _COMMITS: Final = slice(8, 12)
+_PAGE: Final = slice(14, 16)
 _FRAMES: Final = slice(16, 20)
 
 
@@ -99,14 +103,17 @@ class LogRoom:
             self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def provide(self, header: bytes, pages: int) -> None:
-        """Extend the log if a commit of this many pages would. Only within a write transaction.
+        """Extend the log if a commit of this many pages would, by the size that pages have in this file.
+
+        Only within a write transaction.
 
         The lock of the transaction keeps all others from writing to the log. An error, such as a full disk,
         changes nothing: the commit extends the log, or is refused.
         """
-        used = int.from_bytes(header[_FRAMES], sys.byteorder) * FRAME
+        page = _page_in(header)
+        used = int.from_bytes(header[_FRAMES], sys.byteorder) * (FRAME_HEAD + page)
         if used >= YOUNG and pages <= MOST_PAGES:
-            needed = used + pages * FRAME
+            needed = used + pages * max(1, PAGE // page) * (FRAME_HEAD + page)
             with contextlib.suppress(OSError):
                 self._extend(needed, needed + min(used, ROOM))
 
@@ -120,6 +127,12 @@ class LogRoom:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _page_in(header: bytes) -> int:
+    """Return the size of a page, 512 to 65,536. The last bit of the field stands for the largest size."""
+    size = int.from_bytes(header[_PAGE], sys.byteorder)
+    return (size & 0xFE00) + ((size & 1) << 16)
 
 
 def commits(header: bytes) -> int:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import seams
 from holdfast.engines.sqlite.errors import primary_code, translated
-from holdfast.engines.sqlite.log import LogHeader, LogRoom, Span
+from holdfast.engines.sqlite.log import PAGE, LogHeader, LogRoom, Span
 from holdfast.engines.sqlite.sharing import Turn
 from holdfast.engines.sqlite.sql import Statement
 from holdfast.errors import Busy, OutcomeUnknown
@@ -28,9 +28,8 @@ from holdfast.errors import Busy, OutcomeUnknown
 T = TypeVar("T")
 
 CHECKPOINT_PAGES: Final = 8192
-"""The estimated number of pages in the write-ahead log at which it is checkpointed between two commits,
-whichever processes have added them. The estimate is high: entries that share pages take about half of it,
-16 MB."""
+"""The size of the log, in pages of 4 KiB, at which it is checkpointed between two commits, whoever has
+written them. It is an estimate, and high: entries that share pages take about half of it, 16 MB."""
 IDLE_SECONDS: Final = 0.25
 """The idle time after which the log is checkpointed, whatever its size."""
 GIVES_WAY: Final = 2
@@ -136,6 +135,7 @@ class Writer:
         self.room: LogRoom | None = None
         """The room at the end of the log, if commits are synced."""
         self._before: bytes | None = None
+        self._page = PAGE
         self._log_pages = 0
         self._checkpointed = True
         self._ending = False
@@ -211,6 +211,7 @@ class Writer:
             self._connection.close()
         self._connection = connection
         self.data_version = _version_of(connection)
+        [self._page] = connection.execute("PRAGMA page_size").fetchone()
 
     def commit(
         self,
@@ -529,7 +530,8 @@ class Writer:
             self._turn.close()
 
     def _fits(self) -> bool:
-        return self._log_pages <= CHECKPOINT_PAGES and self._cover(self._log_pages * 4096)
+        size = self._log_pages * max(PAGE, self._page)
+        return size <= CHECKPOINT_PAGES * PAGE and self._cover(size)
 
     def _next(self) -> Callable[[], bool] | None:
         """Return the next job, which returns whether it is done, or None at the end."""
