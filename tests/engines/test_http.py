@@ -104,6 +104,22 @@ async def test_a_lost_connection_leaves_a_write_unknown() -> None:
     assert len(heard) == 1
 
 
+async def test_a_write_that_was_never_sent_was_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits in vain for a connection is told that nothing was done, and not that nobody knows."""
+    async with answering() as (url, heard), holdfast.open(f"{url}?timeout=0.1") as store:
+
+        async def never(*given: Any) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(http.HttpConnection, "to", never)
+        ends = await asyncio.gather(
+            *(store.kv("p").set(f"k{number}", 1) for number in range(2)), return_exceptions=True
+        )
+        assert [type(end) for end in ends] == [holdfast.Unavailable] * 2
+        assert all("could not be sent within 0.1 s: nothing was done" in str(end) for end in ends)
+        assert not heard
+
+
 async def test_a_read_is_sent_again() -> None:
     """A read that a lost connection left unanswered is sent again within its timeout."""
     found = response(200, b'{"exists":false}')

@@ -60,6 +60,43 @@ async def test_a_lost_connection_fails_a_write_in_flight_at_once(
         engine.gate.set()
 
 
+async def test_a_write_that_was_still_to_be_sent_was_not_made(nats_server: NatsServer, wire: Middle) -> None:
+    """When the connection is lost before a request has left the process, the write was certainly not made."""
+    async with serving(nats_server.url), holdfast.open(f"{wire.url}?timeout=600") as store:
+        kv = store.kv("trivia")
+        await kv.set("k", 0)
+        transport = store.caller.transport  # type: ignore[union-attr]
+        session = transport._client._session
+        session.pause_writing()  # as if the server did not read
+        calls = [asyncio.ensure_future(call) for call in (kv.set("k", 1), kv.incr("n"))]
+        await until(lambda: len(transport._pending) == 2)
+        wire.cut()
+        async with asyncio.timeout(PATIENCE):
+            for call in calls:
+                with refusal(Unavailable, says="was sent: nothing was done"):
+                    await call
+        await until(lambda: transport._client.is_connected)
+        entry = await kv.get("k")
+        assert entry is not None
+        assert entry.value == 0
+        assert await kv.get("n") is None
+
+
+async def test_a_write_that_nobody_heard_was_not_made(wire: Middle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the connection is lost while the client looks for a service, the write was not made all the same."""
+    attempt = NatsTransport._attempt
+
+    async def lost(transport: NatsTransport, subject: str, *given: Any, **more: Any) -> Any:
+        if subject == "db.ready":
+            wire.cut()
+        return await attempt(transport, subject, *given, **more)
+
+    monkeypatch.setattr(NatsTransport, "_attempt", lost)
+    async with holdfast.open(f"{wire.url}?timeout=600") as store, asyncio.timeout(PATIENCE):
+        with refusal(Unavailable, says="no Holdfast service answers"):
+            await store.kv("trivia").set("k", 1)
+
+
 async def test_a_lost_connection_does_not_resend_a_write(nats_server: NatsServer, wire: Middle) -> None:
     """Whether it was done or not, a write reaches the service once."""
     heard: list[str] = []

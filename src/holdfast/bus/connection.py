@@ -21,7 +21,7 @@ from typing import Final
 from holdfast import seams
 from holdfast.bus.errors import BusError, LoginRefused, Lost, NoResponders, Untrusted
 from holdfast.bus.login import Login, Server, server_at, servers_beside
-from holdfast.bus.protocol import USUAL_PAYLOAD, Message, pub, sub, unsub
+from holdfast.bus.protocol import USUAL_PAYLOAD, Message, pub, reply_of, sub, unsub
 from holdfast.bus.session import Session, Take
 
 OVERLAP_SECONDS: Final = 1.0
@@ -168,6 +168,8 @@ class Connection:
         self.max_payload: int = USUAL_PAYLOAD
         self.bus: str = ""
         """The name of the last cluster that was connected, or else the id of the server; empty if unknown."""
+        self.unsent: set[str] = set()
+        """The subjects for replies of what was still to be sent when the connection was lost."""
         self.is_closed: bool = False
 
     @property
@@ -314,6 +316,7 @@ class Connection:
         self._unreadable += session.unreadable
         self._session = None
         if not self.is_closed:
+            self.unsent = {reply_of(command) for command in session.dropped}
             self._on_disconnected()
             self._seek()
 

@@ -230,3 +230,9 @@ def pub(subject: str, payload: bytes, *, reply: str = "", head: bytes = b"") -> 
     if not head:
         return b"PUB %b %d\r\n%b\r\n" % (where.encode(), len(payload), payload)
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (where.encode(), len(head), len(head) + len(payload), head, payload)
+
+
+def reply_of(command: bytes) -> str:
+    """Return the subject for the reply in a command; empty if it asks for none."""
+    verb, *words = command.partition(b"\r\n")[0].decode().split(" ")
+    return words[1] if len(words) == {"PUB": 3, "HPUB": 4}.get(verb) else ""

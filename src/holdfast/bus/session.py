@@ -168,6 +168,8 @@ class Session(asyncio.BufferedProtocol):
         self._undelivered: list[Event] = []
         # Sending.
         self._unsent: list[bytes] = []
+        self.dropped: list[bytes] = []
+        """What was still to be sent when the session ended. It was not sent and never will be."""
         self._unsent_bytes = 0
         self._pushing = False
         self._hurry = False
@@ -286,7 +288,7 @@ class Session(asyncio.BufferedProtocol):
             if answered is not None and not answered.done():
                 answered.set_result(False)
         self._pongs.clear()
-        self._unsent.clear()
+        self.dropped, self._unsent = self._unsent, []
         self._owner.ended(self)
 
     # Sending.

@@ -137,14 +137,18 @@ class Broken(Exception):
     """The connection ended, or what came over it is not HTTP."""
 
 
-class HttpRequest(NamedTuple):
-    """A request. `told` is the header line for a body that is not JSON but bytes, `more` are other lines."""
+class HttpRequest(msgspec.Struct):
+    """A request. `told` is the header line for a body that is not JSON but bytes, `more` are other lines.
+
+    `sent` says whether any of it may have left this process.
+    """
 
     method: str
     path: str
     body: bytes | None = None
     told: str = ""
     more: str = ""
+    sent: bool = False
 
 
 class HttpReply(NamedTuple):
@@ -418,14 +422,18 @@ class HttpTransport(ServiceTime):
         """Send a request and return the response; see `ask`."""
         if self._closed:
             raise Unavailable(f"there is no connection to {self._address.shown}")
+        asked = HttpRequest(method, path, payload, _headed(fields), _lines(trace))
         self._under_way += 1
         self._quiet.clear()
         try:
             async with asyncio.timeout(seconds):
-                return await self._attempts(
-                    HttpRequest(method, path, payload, _headed(fields), _lines(trace)), repeat=repeat
-                )
+                return await self._attempts(asked, repeat=repeat)
         except TimeoutError:
+            if not asked.sent:
+                raise Unavailable(
+                    f"the request to {self._address.shown} could not be sent within {seconds:g} s: "
+                    "nothing was done"
+                ) from None
             raise late() from None
         finally:
             self._under_way -= 1
@@ -458,6 +466,7 @@ class HttpTransport(ServiceTime):
                 self._make_room()
                 way.connection = await self._connected()
             sent = seams.ticks()
+            asked.sent = True
             answer = way.connection.ask(asked)
             await way.connection.drained()
         reply = await answer

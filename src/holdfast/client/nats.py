@@ -3,8 +3,8 @@
 A request that was not sent raises `Unavailable`. A request that the server refused raises
 `PermissionDenied`, even if the server only reports no responders although a service answers other users. A
 request whose reply does not arrive in time raises the error that its caller chose. When the connection is
-lost, a sent write raises `OutcomeUnknown` at once and is never resent; a read is resent after reconnecting,
-within its own timeout.
+lost, a sent write raises `OutcomeUnknown` at once and is never resent, and one that was still to be sent
+raises `Unavailable`; a read is resent after reconnecting, within its own timeout.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class NatsTransport(ServiceTime):
             raise nobody()
         try:
             await self._attempt(sure, b"", seconds, late=nobody)
-        except (_Unheard, PermissionDenied, Unavailable):
+        except (_Unheard, OutcomeUnknown, PermissionDenied, Unavailable):
             raise nobody() from None
 
     def listen(self, subject: str, heard: Callable[[Message], None]) -> Subscription:
@@ -249,12 +249,14 @@ class NatsTransport(ServiceTime):
         pending.reply.set_result(message)
 
     def _on_disconnected(self) -> None:
-        for pending in self._pending.values():
+        for token, pending in self._pending.items():
             if pending.again is None and not pending.reply.done():
+                lost = "the connection to NATS was lost before"
                 pending.reply.set_exception(
-                    OutcomeUnknown(
-                        f"the connection to NATS was lost before a reply from {pending.subject} came: "
-                        "it may or may not have been done"
+                    Unavailable(f"{lost} a request to {pending.subject} was sent: nothing was done")
+                    if f"{self._inbox}.{token}" in self._client.unsent
+                    else OutcomeUnknown(
+                        f"{lost} a reply from {pending.subject} came: it may or may not have been done"
                     )
                 )
 
