@@ -18,6 +18,10 @@ FOLDER: Final = 0o700
 FILE: Final = 0o600
 OTHERS: Final = 0o077
 """The mode bits that give other users access."""
+_NOT_SYNCED: Final = frozenset(
+    {errno.EACCES, errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+)
+"""The errors of systems that can't sync a folder."""
 LINK: Final = "it is a symbolic link, and only a plain file is used here: remove the link"
 
 
@@ -56,14 +60,21 @@ def create(path: Path | str) -> int:
 def sync(path: Path) -> None:
     """Return once a file, or the names in a folder, survive a power cut.
 
+    Some file systems sync no folders, and a folder that this user may write to but not read can't be opened
+    for that. Its names are then as safe as the system makes them.
+
     Raises:
         OSError: The disk failed, or it is full.
     """
-    file = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError as error:
+        if error.errno not in _NOT_SYNCED or not path.is_dir():
+            raise
 
 
 def opened(path: Path, flags: int) -> int:
