@@ -16,9 +16,10 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.decide import Outcome
-from holdfast.engines.sql.layout import PARTS, plugin_column
+from holdfast.engines.sql.layout import plugin_column
 from holdfast.rows import KV, OVERHEAD, Address, Namespace, Record, Row, Run
 from holdfast.rows import PARTS as PART_SPACES
 
@@ -31,13 +32,8 @@ _ENVELOPE: Final = "version, created_at, updated_at, last_writer, request_id, ex
 KV_COLUMNS: Final = f"plugin_name, key, value_json, {_ENVELOPE}"
 ROW_COLUMNS: Final = f"namespace, space, key, value, {_ENVELOPE}"
 PART_COLUMNS: Final = "namespace, space, key, value, version, created_at, updated_at, last_writer, data"
-JOURNAL_COLUMNS: Final = (
-    "namespace, version, op, key, at, last_writer, request_id, purpose, lag_ms, expired_version, detail"
-)
-NAMESPACE_COLUMNS: Final = (
-    "name, revision, keys, bytes, requests, journal_floor, created_at, changed_at, "
-    f"{', '.join(PARTS)}, policy"
-)
+JOURNAL_COLUMNS: Final = ", ".join(Record.__struct_fields__)
+NAMESPACE_COLUMNS: Final = ", ".join(Namespace.__struct_fields__)
 
 _BESIDE: Final = (
     "length(last_writer) + coalesce(length(request_id), 0) + coalesce(length(semantics), 0) "
@@ -166,8 +162,11 @@ def part_row(values: Sequence[Any]) -> Row:
     )
 
 
-def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, list[Any]]]:
+def chunks(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, Sequence[Any]]]:
     """Split rows into chunks of standard lengths. Yield each length with the parameters of its rows."""
+    if len(rows) == 1:
+        yield 1, rows[0]
+        return
     start = 0
     while start < len(rows):
         length = min(MAX_ROWS, _filled(len(rows) - start))
@@ -343,6 +342,7 @@ def _load_namespaces(length: int) -> str:
 # Saving.
 
 _NOTHING_MORE: Final = (None,) * 4
+_USUAL_OF_RECORD: Final = len(Record.__struct_fields__) - len(_NOTHING_MORE)
 _RUN: Final = (
     f"INSERT INTO holdfast_journal ({JOURNAL_COLUMNS}) "
     "SELECT ?, ? + row_number() OVER (), 'expired', key, ?, last_writer, NULL, NULL, "
@@ -363,9 +363,11 @@ def save(outcome: Outcome) -> list[Statement]:
     others: list[tuple[Any, ...]] = []
     parts: list[tuple[Any, ...]] = []
     gone: list[Address] = []
+    removes = bool(outcome.runs)
     for at, new in outcome.rows.items():
         if new is None:
             gone.append(at)
+            removes = removes or at.space == KV
         elif at.space == KV:
             puts.append((plugin_column(at.namespace), at.key, *_columns(new)))
         elif new.data is None:
@@ -373,7 +375,6 @@ def save(outcome: Outcome) -> list[Statement]:
         else:
             parts.append((at.namespace, at.space, bound(at.key), *_columns(new)[:5], new.data))
     plan: list[Statement] = []
-    removes = bool(outcome.runs) or any(at.space == KV for at in gone)
     if removes:
         plan.append((ADD_FACT, INSIDE))
     if outcome.runs:
@@ -455,53 +456,20 @@ def _puts(rows: list[tuple[Any, ...]], text: Callable[[int, int], str]) -> list[
 
 
 def _columns(new: Row) -> tuple[Any, ...]:
-    usual = (
-        new.value,
-        new.version,
-        new.created_at,
-        new.updated_at,
-        new.last_writer,
-        new.request_id,
-    )
+    usual = (new.value, new.version, new.created_at, new.updated_at, new.last_writer, new.request_id)
     if new.semantics is not None or new.spec_ref is not None:
         return *usual, new.expires_at, new.semantics, new.spec_ref
     return usual if new.expires_at is None else (*usual, new.expires_at)
 
 
 def _record_columns(record: Record) -> tuple[Any, ...]:
-    usual = (
-        record.namespace,
-        record.version,
-        record.op,
-        record.key,
-        record.at,
-        record.last_writer,
-        record.request_id,
-    )
-    seldom = (record.purpose, record.lag_ms, record.expired_version, record.detail)
-    return usual if seldom == _NOTHING_MORE else usual + seldom
+    columns = astuple(record)
+    return columns[:_USUAL_OF_RECORD] if columns[_USUAL_OF_RECORD:] == _NOTHING_MORE else columns
 
 
 def _namespace_columns(namespace: Namespace) -> tuple[Any, ...]:
-    usual = (
-        namespace.name,
-        namespace.revision,
-        namespace.keys,
-        namespace.bytes,
-        namespace.requests,
-        namespace.journal_floor,
-        namespace.created_at,
-        namespace.changed_at,
-        namespace.envelope_bytes,
-        namespace.trash_bytes,
-        namespace.journal_bytes,
-        namespace.letter_bytes,
-        namespace.request_bytes,
-        namespace.index_bytes,
-        namespace.other_bytes,
-        namespace.audit_bytes,
-    )
-    return usual if namespace.policy is None else (*usual, namespace.policy)
+    columns = astuple(namespace)
+    return columns[:-1] if namespace.policy is None else columns
 
 
 @cache
