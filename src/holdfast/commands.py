@@ -81,6 +81,8 @@ EMBEDDED: Final = "embedded"
 """The principal of a program that has opened the store itself."""
 HOLDFAST: Final = "holdfast"
 """The principal of changes that the store makes by itself, such as expiring an entry."""
+Touched: TypeAlias = tuple[str, str | None]
+"""A namespace and a key that a command may change; no key for the namespace as a whole."""
 LEAST_COST: Final = 256
 """Fixed cost of a command, in addition to its content."""
 
@@ -204,6 +206,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag=True):
     def removes(self) -> bool:
         """True if this only removes, so that it is allowed when there is no room."""
         return False
+
+    @property
+    def touched(self) -> Sequence[Touched]:
+        """What this may change: keys of entries, with None for the namespace as a whole.
+
+        Upkeep changes nothing that a reader can see, so reads do not wait for it.
+        """
+        return ()
 
 
 @verb("get", help="Return an entry.", reply=EntryReply)
@@ -346,6 +356,11 @@ class WriteCommand(Command, frozen=True, kw_only=True, gc=False):
     origin: Origin
 
     @property
+    def touched(self) -> Sequence[Touched]:
+        """The namespace."""
+        return ((self.namespace, None),)
+
+    @property
     def asked(self) -> "WriteCommand":
         """This command as its request id is remembered, without deadline, principal and trace."""
         return msgspec.structs.replace(self, origin=self.origin.asked)
@@ -372,6 +387,11 @@ class KeyChange(WriteCommand, frozen=True, kw_only=True, gc=False):
     expected: Annotated[
         int | None, Says(rule=rules.version, wire="expected_version", form=ExpectedVersion)
     ] = None
+
+    @property
+    def touched(self) -> Sequence[Touched]:
+        """The key."""
+        return (self.namespace, None), (self.namespace, self.key)
 
 
 @verb(
@@ -676,6 +696,12 @@ class Batch(WriteCommand, frozen=True, kw_only=True):
         """True if this only removes."""
         return all(write.removes for write in self.writes)
 
+    @property
+    def touched(self) -> Sequence[Touched]:
+        """The keys of the writes."""
+        changes = [write for write in self.writes if isinstance(write, KeyChange)]
+        return [(self.namespace, None), *((self.namespace, change.key) for change in changes)]
+
 
 def _items(items: tuple[Set, ...]) -> list[dict[str, Any]]:
     return [item.declared.fields_of(item) for item in items]
@@ -748,6 +774,11 @@ class Many(WriteCommand, frozen=True, kw_only=True):
         """True if this only removes."""
         return all(item.removes for item in self.items)
 
+    @property
+    def touched(self) -> Sequence[Touched]:
+        """The keys of the items."""
+        return [(self.namespace, None), *((self.namespace, item.key) for item in self.items)]
+
 
 @verb(
     "delete_prefix",
@@ -799,6 +830,11 @@ class Load(WriteCommand, frozen=True, kw_only=True):
     def rows(self) -> int:
         """Number of rows that this concerns."""
         return len(self.entries)
+
+    @property
+    def touched(self) -> Sequence[Touched]:
+        """The keys of the entries."""
+        return [(self.namespace, None), *((self.namespace, key) for key, _ in self.entries)]
 
 
 class SetPolicy(WriteCommand, frozen=True, kw_only=True, gc=False):
@@ -937,22 +973,3 @@ class Removed(Result, frozen=True, tag=True, gc=False):
     """The number of rows that upkeep removed."""
 
     count: int
-
-
-def written_keys(command: Command) -> Iterator[str]:
-    """Yield the keys of entries that a caller's command may change."""
-    match command:
-        case KeyChange():
-            yield command.key
-        case Batch():
-            for write in command.writes:
-                if isinstance(write, KeyChange):
-                    yield write.key
-        case Many():
-            for item in command.items:
-                yield item.key
-        case Load():
-            for key, _ in command.entries:
-                yield key
-        case _:
-            pass

@@ -141,7 +141,7 @@ def test_decide_looks_at_the_clock_and_not_at_the_last_change() -> None:
 
 def test_only_changes_can_be_late() -> None:
     """Upkeep and reads that take their turn among the writes have no deadline."""
-    assert too_late([Get(namespace="kv/p", key="a")], 2**60) == {}
+    assert too_late([Get(namespace="kv/p", key="a")], lambda: 2**60) == {}
 
 
 class _Locked:

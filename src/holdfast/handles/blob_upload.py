@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
@@ -117,7 +117,7 @@ _AGAIN: Final = (Transient, OutcomeUnknown)
 class BlobWriter(Protocol):
     """The part of a store that an upload uses."""
 
-    async def call(self, command: WriteCommand) -> Result:
+    def call(self, command: WriteCommand) -> Awaitable[Result]:
         """Execute a command."""
         ...
 

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import UnsetType
 
 from holdfast import families, seams, tracing
-from holdfast.commands import Command, KeyChange, Result, SetPolicy, WriteCommand, written_keys
+from holdfast.commands import Command, Result, SetPolicy, Touched, WriteCommand
 from holdfast.engine import CannotShareTransaction, Sharer
 from holdfast.errors import HoldfastError, InternalError, Unavailable
 from holdfast.pace import ALONE, CARRIERS, LANES_WORTH_A_GROUP, MAX_GROUP, SHARED_GROUP, gather
@@ -60,7 +60,7 @@ class PendingCommand(msgspec.Struct, frozen=True):
 
     command: Command | None
     tell: Callable[[Any], None]
-    touched: Sequence[tuple[str, str | None]] = ()
+    touched: Sequence[Touched] = ()
     after: Collection[asyncio.Future[None]] = ()
     cost: int = 0
 
@@ -197,8 +197,8 @@ class Reading:
 
     def __init__(
         self,
-        reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]],
-        addresses: Sequence[tuple[str, str | None]],
+        reads: defaultdict[Touched, set[asyncio.Future[None]]],
+        addresses: Sequence[Touched],
     ) -> None:
         self._reads = reads
         self._addresses = addresses
@@ -243,8 +243,8 @@ class Batcher:
         self._lane_per_namespace = lane_per_namespace
         self._lanes: dict[str, _Lane] = {}
         self._drains: set[asyncio.Task[None]] = set()
-        self._unsettled: dict[tuple[str, str | None], int] = {}
-        self._reads: defaultdict[tuple[str, str | None], set[asyncio.Future[None]]] = defaultdict(set)
+        self._unsettled: dict[Touched, int] = {}
+        self._reads: defaultdict[Touched, set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
         self._lone = 0
         self.most = MAX_GROUP
@@ -279,7 +279,7 @@ class Batcher:
             raise Unavailable("the store is closed")
         if tracing.spans is not None:
             command, tell = _traced(tracing.spans, command, tell)
-        touched, unsettled = touched_by(command), self._unsettled
+        touched, unsettled = command.touched, self._unsettled
         for address in touched:
             unsettled[address] = unsettled.get(address, 0) + 1
         after = self._reads_of(touched) if self._reads else ()
@@ -311,7 +311,7 @@ class Batcher:
         addresses = [(namespace, None)] if keys is None else [(namespace, key) for key in keys]
         return Reading(self._reads, addresses)
 
-    def _reads_of(self, touched: Iterable[tuple[str, str | None]]) -> set[asyncio.Future[None]]:
+    def _reads_of(self, touched: Iterable[Touched]) -> set[asyncio.Future[None]]:
         """Return the running reads that could see a change of these addresses."""
         return {read for address in touched for read in self._reads.get(address, ())}
 
@@ -333,10 +333,14 @@ class Batcher:
         return lane
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run work in a task that closing waits for."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._drains.add(task)
-        task.add_done_callback(self._drains.discard)
+        """Run work in a task that closing waits for. The work calls `ended` at its end."""
+        self._drains.add(asyncio.get_running_loop().create_task(work, name=name))
+
+    def ended(self) -> None:
+        """Forget the running task, which ends now. A callback of it would cost a lone caller more."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._drains.discard(task)
 
     def drain_alone(self, lane: _Lane) -> None:
         """Execute what a lane holds in groups of its own."""
@@ -351,21 +355,24 @@ class Batcher:
         return self.turns if not self._lone or pending > 1 else 0
 
     async def _drain(self, lane: _Lane) -> None:
-        while lane.waiting or lane.away:
-            if before := self.turns_before(len(lane.waiting)):
-                await gather(before)
-            lone = seams.BUGGIFY and seams.maybe("batcher.group_of_one")
-            group = lane.take(1 if lone else self.most)
-            if lane.expensive:
-                self._begin_expensive(lane, group)
-            if not group:
-                if lane.waiting or lane.away:  # an expensive command may have ended while this gathered
-                    await lane.wait()
-                continue
-            await self.carry(group)
-            if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
-                return
-        self.drop(lane)
+        try:
+            while lane.waiting or lane.away:
+                if before := self.turns_before(len(lane.waiting)):
+                    await gather(before)
+                lone = seams.BUGGIFY and seams.maybe("batcher.group_of_one")
+                group = lane.take(1 if lone else self.most)
+                if lane.expensive:
+                    self._begin_expensive(lane, group)
+                if not group:
+                    if lane.waiting or lane.away:  # an expensive command may have ended while this gathered
+                        await lane.wait()
+                    continue
+                await self.carry(group)
+                if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
+                    return
+            self.drop(lane)
+        finally:
+            self.ended()
 
     def _begin_expensive(self, lane: _Lane, group: Sequence[PendingCommand]) -> None:
         """Execute the next expensive command, if there is one, beside this group and later ones."""
@@ -379,6 +386,7 @@ class Batcher:
         finally:
             lane.away.clear()
             lane.wake()
+            self.ended()
 
     async def carry(self, group: list[PendingCommand], *, beside: bool = False) -> None:
         """Execute a group and pass on its results, also if it fails: callers must not wait forever.
@@ -478,6 +486,7 @@ class Carriers:
                         self._executing -= 1
         finally:
             self._carrying -= 1
+            self._owner.ended()
 
     def _gather(self) -> list[tuple[_Lane, list[PendingCommand]]]:
         """Take from waiting lanes what fits into one group."""
@@ -534,19 +543,6 @@ def _traced(
         tell(result)
 
     return msgspec.structs.replace(command, origin=msgspec.structs.replace(origin, trace=span.trace)), ended
-
-
-def touched_by(command: Command) -> Sequence[tuple[str, str | None]]:
-    """Return the keys that a caller's command may change, with None for the namespace as a whole.
-
-    Upkeep changes nothing that a reader can see, so reads do not wait for it.
-    """
-    namespace = command.namespace
-    if isinstance(command, KeyChange):
-        return (namespace, None), (namespace, command.key)
-    if not isinstance(command, WriteCommand):
-        return ()
-    return [(namespace, None), *((namespace, key) for key in written_keys(command))]
 
 
 def _resolve(future: asyncio.Future[Any], result: Any) -> None:

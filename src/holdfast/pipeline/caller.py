@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast import rules
@@ -72,14 +72,14 @@ class Caller(ABC):
         """
 
     @abstractmethod
-    async def call(self, command: Command) -> Any:
+    def call(self, command: Command) -> Awaitable[Any]:
         """Execute a command, or answer one that only reads.
 
         Args:
             command: The command.
 
         Returns:
-            The command's result.
+            The command's result, to come.
 
         Raises:
             HoldfastError: The command was refused.

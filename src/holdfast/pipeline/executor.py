@@ -77,7 +77,7 @@ class Executor:
 
     async def run(self, commands: list[Command]) -> GroupDone:
         """Execute commands in one transaction, except those whose callers have given up by now."""
-        late = too_late(commands, self._clock.now())
+        late = too_late(commands, self._clock.now)
         if late:
             return await self._run_the_rest(commands, late)
         began = 0 if tracing.spans is None else seams.wall_ns()
@@ -267,14 +267,17 @@ def _may_be_full(kind: type) -> bool:
     return kind is QuotaExceeded or hasattr(kind, "items")
 
 
-def too_late(commands: Sequence[Command], now: int) -> dict[int, HoldfastError]:
+def too_late(commands: Sequence[Command], now: Callable[[], int]) -> dict[int, HoldfastError]:
     """Return the refusals of commands whose deadline has passed, by position."""
     late: dict[int, HoldfastError] = {}
+    at: int | None = None  # few programs give deadlines, so the clock is seldom read
     for position, command in enumerate(commands):
         if isinstance(command, WriteCommand):
             deadline = command.origin.deadline
-            if deadline is not UNSET and now > deadline:
-                late[position] = Timeout(TOO_LATE)
+            if deadline is not UNSET:
+                at = now() if at is None else at
+                if at > deadline:
+                    late[position] = Timeout(TOO_LATE)
     return late
 
 

@@ -276,28 +276,25 @@ class Pipeline(Caller):
         """
         self._answers.update(answers)
 
-    async def call(self, command: Command) -> Any:
+    def call(self, command: Command) -> Awaitable[Any]:
         """See `Caller.call`."""
         answer = self._answers.get(type(command))
-        if answer is not None:
-            return await answer(command)
-        self._admit(command)  # as `execute` does, without the cost of one more coroutine for each write
-        return await self._batcher.call(command)
+        return self.execute(command) if answer is None else answer(command)
 
-    async def execute(self, command: Command) -> Any:
+    def execute(self, command: Command) -> Awaitable[Any]:
         """Execute a command, also where there is an answer for its kind, which calls this.
 
         Args:
             command: The command.
 
         Returns:
-            The command's result.
+            The command's result, to come.
 
         Raises:
             HoldfastError: The command was refused.
         """
         self._admit(command)
-        return await self._batcher.call(command)
+        return self._batcher.call(command)
 
     def submit(self, command: Command, tell: Callable[[Result | HoldfastError], None]) -> None:
         """Accept a command that will be executed together with others, and report its outcome to a callback.

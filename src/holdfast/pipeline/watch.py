@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Protocol
 
@@ -52,7 +52,7 @@ class Journals(Protocol):
 class WatchedStore(Protocol):
     """The parts of a store that a watch uses."""
 
-    async def call(self, command: ReadChanges) -> Result:
+    def call(self, command: ReadChanges) -> Awaitable[Result]:
         """Answer a command."""
         ...
 
