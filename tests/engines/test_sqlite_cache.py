@@ -167,8 +167,9 @@ def test_the_size_of_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
         rows: dict[Address, Row | None] = {Address(name, KV, "k"): row}
         outcome = Outcome(results=[], namespaces=[Namespace(name=name)], rows=rows, journal=[], trims={})
         memory.learn(outcome, None)
-        assert len(memory.namespaces(names)) <= 4
-        assert len(memory.rows([Address(one, KV, "k") for one in names])) <= 8
+        assert len(names) - len(memory.add_namespaces({}, names)) <= 4
+        wanted = {Address(one, KV, "k"): True for one in names}
+        assert len(names) - len(memory.add_rows({}, wanted)) <= 8
 
 
 async def test_a_large_value_replaces_a_cached_small_one(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ written since (`Writer.commit`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from holdfast.bounded import Bounded
@@ -41,9 +41,10 @@ class RowCache:
 
     Args:
         size: How many bytes to keep at most; 0 to keep nothing.
+        writing: The jobs of the writer whose effect is not learned yet. The header may change by them.
     """
 
-    def __init__(self, size: int = CACHE_BYTES) -> None:
+    def __init__(self, size: int = CACHE_BYTES, writing: Collection[object] = ()) -> None:
         self._half = size // 2
         self._rows: dict[Address, Row] = {}
         self._before: dict[Address, Row] = {}
@@ -52,8 +53,7 @@ class RowCache:
         self._header: Callable[[], bytes] | None = None
         self._at: bytes | None = None
         """The header of the file that the rows are of; None if it is not known."""
-        self.writing = 0
-        """The number of jobs of the writer whose effect is not learned yet. The header may change by them."""
+        self._writing = writing
 
     def follow(self, header: LogHeader | None) -> None:
         """Let readers use the rows as long as this header stays the same; None ends that."""
@@ -71,7 +71,7 @@ class RowCache:
             return None
         header = self._header()
         if header != self._at:
-            if self.writing:  # most likely this process has: what it wrote is learned in a moment
+            if self._writing:  # most likely this process has: what it wrote is learned in a moment
                 return None
             self.forget()
             self._at = header
@@ -107,20 +107,32 @@ class RowCache:
 
     # For decisions.
 
-    def rows(self, wanted: Iterable[Address]) -> dict[Address, Row]:
-        """Return the wanted rows that are here. Large ones are loaded, where their bytes are counted."""
+    def add_rows(self, rows: dict[Address, Row], wanted: Mapping[Address, bool]) -> dict[Address, bool]:
+        """Add the wanted rows that are here. Returns the others, unless they are known with their values.
+
+        Large rows are loaded, where their bytes are counted.
+        """
         newer, older = self._rows, self._before
-        known = {}
-        for address in wanted:
+        missing = {}
+        for address, shown in wanted.items():
             row = newer.get(address) or older.get(address)
             if row is not None and row.size <= SMALL:
-                known[address] = row
-        return known
+                rows[address] = row
+            elif (row := rows.get(address)) is None or row.value is None:
+                missing[address] = shown
+        return missing
 
-    def namespaces(self, wanted: Iterable[str]) -> dict[str, Namespace]:
-        """Return the wanted namespaces that are here."""
-        known = self._namespaces
-        return {name: known[name] for name in wanted if name in known}
+    def add_namespaces(self, namespaces: dict[str, Namespace], wanted: Iterable[str]) -> list[str]:
+        """Add the wanted namespaces that are here. Returns those that are not known."""
+        missing = []
+        for name in wanted:
+            if name not in namespaces:
+                namespace = self._namespaces.get(name)
+                if namespace is None:
+                    missing.append(name)
+                else:
+                    namespaces[name] = namespace
+        return missing
 
     def learn(self, outcome: Outcome, span: Span | None) -> None:
         """Take note of a commit of this process."""

@@ -130,17 +130,9 @@ class Decider:
         loaded.counts.update(await aside(reads.counts, wanted.counts))
 
     async def _load(self, wanted: Needs, loaded: Loaded, budget: ByteBudget) -> None:
-        loaded.rows.update(self._cache.rows(wanted.rows))
-        known = loaded.rows
-        rows = {
-            address: shown
-            for address, shown in wanted.rows.items()
-            if (row := known.get(address)) is None or row.value is None
-        }
-        if rows:
+        if rows := self._cache.add_rows(loaded.rows, wanted.rows):
             loaded.rows.update(await load_rows(self._queries, rows, budget.for_rows(rows)))
-        loaded.namespaces.update(self._cache.namespaces(wanted.namespaces - loaded.namespaces.keys()))
-        if names := sorted(wanted.namespaces - loaded.namespaces.keys()):
+        if names := self._cache.add_namespaces(loaded.namespaces, sorted(wanted.namespaces)):
             loaded.namespaces.update(
                 await self._queries.quick(lambda connection: reads.load_namespaces(connection, names))
             )

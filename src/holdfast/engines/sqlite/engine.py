@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -196,7 +196,7 @@ class SqliteEngine:
 
     async def start(self) -> None:
         """Open the file for writing, or for reading if this process may not write to its folder."""
-        self._cache = RowCache(self.cache_bytes)
+        self._cache = RowCache(self.cache_bytes, self._writer.pending)
         self._writer.start()
         try:
             await self._writer.run(self._open)
@@ -471,7 +471,7 @@ class SqliteEngine:
             return outcome.deadline is not None and now() > outcome.deadline
 
         try:
-            outcome, found, span = await self._write(partial(writer.decide, work, plan, late))
+            outcome, found, span = await self._writer.run(partial(writer.decide, work, plan, late))
             if not self._presence.still():
                 raise self._presence.loss(wrote=not outcome.empty)
         except BaseException:
@@ -487,9 +487,9 @@ class SqliteEngine:
         self._cache.learn(outcome, span)
         return outcome
 
-    async def decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+    def decide(self, commands: Sequence[Command], now: Callable[[], int]) -> Awaitable[Outcome]:
         """Load and decide on the loop without saving anything; see `Decider.decide`."""
-        return await Decider(self, self._cache, self.keys, self.defaults).decide(commands, now)
+        return Decider(self, self._cache, self.keys, self.defaults).decide(commands, now)
 
     async def save(
         self, outcome: Outcome, now: Callable[[], int], seen: int, *, also: Sequence[Statement] = ()
@@ -516,7 +516,7 @@ class SqliteEngine:
             if long:
                 job = partial(job, yields=YieldBudget())
         try:
-            span = await self._write(job)
+            span = await self._writer.run(job)
             if not self._presence.still():
                 raise self._presence.loss(wrote=bool(also) or not outcome.empty)
         except BaseException as error:
@@ -526,14 +526,6 @@ class SqliteEngine:
             raise
         if seen == writer.data_version:  # otherwise others have written since
             self._cache.learn(outcome, span)
-
-    async def _write(self, job: Callable[[], T]) -> T:
-        """Run a job that writes. The caller tells the cache of its effect before anything else runs."""
-        self._cache.writing += 1
-        try:
-            return await self._writer.run(job)
-        finally:
-            self._cache.writing -= 1
 
     def forget(self) -> None:
         """Forget every row that is kept in memory: the contents of the file change by another way."""
@@ -693,7 +685,7 @@ class SqliteEngine:
         if not self._lock.held or self._temporary:
             return kept
         if self._exclusive or kept < now - REMEMBERED_MS:
-            span = await self._write(partial(self._writer.note, statements.REMEMBER, [str(now)]))
+            span = await self._writer.run(partial(self._writer.note, statements.REMEMBER, [str(now)]))
             self._cache.pass_over(span)
         return max(kept, now)
 
@@ -753,7 +745,7 @@ class SqliteEngine:
             self._kept_keys = list(names)
             return self._kept_keys
         said = [" ".join(names), " ".join(before)]
-        self._cache.pass_over(await self._write(partial(self._writer.note, statements.KEEP_KEYS, said)))
+        self._cache.pass_over(await self._writer.run(partial(self._writer.note, statements.KEEP_KEYS, said)))
         return await self.kept_keys()
 
     # Copies, checks and moves of the whole file.

@@ -8,7 +8,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -249,11 +249,14 @@ def _quick_look(known: Sequence[tuple[bytes, tuple[int, ...]]]) -> Callable[[], 
     address = ctypes.addressof(found)
     inode = ctypes.c_uint64.from_buffer(found, _INO_AT)
     device = ctypes.c_uint64.from_buffer(found, _DEV_AT)
-    wanted = [(path, ino, _halves(dev)) for path, (ino, dev) in known]
+    looks = [
+        (partial(statx, _AT_FDCWD, path, 0, _STATX_INO, address), ino, _halves(dev))
+        for path, (ino, dev) in known
+    ]
 
     def look() -> bool:
-        for path, ino, dev in wanted:  # every commit waits for this
-            if statx(_AT_FDCWD, path, 0, _STATX_INO, address) or inode.value != ino or device.value != dev:
+        for failed, its_inode, its_device in looks:  # every commit waits for this
+            if failed() or inode.value != its_inode or device.value != its_device:
                 return False
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import sys
+import struct
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -30,9 +30,10 @@ MOST_PAGES: Final = 32
 """The size of a commit, in pages, above which it extends the log itself: writing it twice would cost more."""
 
 _HEADER: Final = slice(0, 48)
-_COMMITS: Final = slice(8, 12)
-_PAGE: Final = slice(14, 16)
-_FRAMES: Final = slice(16, 20)
+_COMMITS: Final = struct.Struct("=8xI36x").unpack
+"""The number of commits in a header."""
+_SIZES: Final = struct.Struct("=14xHI28x").unpack
+"""The size of a page and the number of pages in the log."""
 
 
 class LogHeader:
@@ -108,14 +109,17 @@ class LogRoom:
         Only within a write transaction.
 
         The lock of the transaction keeps all others from writing to the log. An error, such as a full disk,
-        changes nothing: the commit extends the log, or is refused.
+        changes nothing.
         """
-        page = _page_in(header)
-        used = int.from_bytes(header[_FRAMES], sys.byteorder) * (FRAME_HEAD + page)
+        size, frames = _SIZES(header)
+        page = (size & 0xFE00) + ((size & 1) << 16)  # from 512 to 65,536, for which the last bit stands
+        used = frames * (FRAME_HEAD + page)
         if used >= YOUNG and pages <= MOST_PAGES:
             needed = used + pages * max(1, PAGE // page) * (FRAME_HEAD + page)
-            with contextlib.suppress(OSError):
+            try:
                 self._extend(needed, needed + min(used, ROOM))
+            except OSError:
+                return  # the commit extends the log, or is refused
 
     def _extend(self, needed: int, size: int) -> None:
         """Extend the log to a size if it is shorter than what is needed."""
@@ -129,12 +133,7 @@ class LogRoom:
             self._file = None
 
 
-def _page_in(header: bytes) -> int:
-    """Return the size of a page, 512 to 65,536. The last bit of the field stands for the largest size."""
-    size = int.from_bytes(header[_PAGE], sys.byteorder)
-    return (size & 0xFE00) + ((size & 1) << 16)
-
-
 def commits(header: bytes) -> int:
     """Return the counter of commits in a header. It begins again after 2**32."""
-    return int.from_bytes(header[_COMMITS], sys.byteorder)
+    count: int = _COMMITS(header)[0]
+    return count

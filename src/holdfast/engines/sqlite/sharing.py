@@ -322,7 +322,7 @@ class Turn(LockFile):
             Unavailable: Another process has the store alone, because the file of its lock was removed.
         """
         while not self.held:
-            if not self.attempt():
+            if not super().attempt():
                 self.waiting_since = seams.monotonic()
                 try:
                     seams.flock(self.opened(), fcntl.LOCK_EX)

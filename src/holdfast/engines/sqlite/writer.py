@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -140,7 +140,8 @@ class Writer:
         self._checkpointed = True
         self._ending = False
         self._abandoned = False
-        self._pending: dict[PendingJob, None] = {}
+        self.pending: dict[PendingJob, None] = {}
+        """The jobs of callers who have not gone on. Whoever wrote learns of it before anything else runs."""
         self._current: PendingJob | None = None
         self._watching = False
         self._waited_since: float | None = None
@@ -177,7 +178,7 @@ class Writer:
                 loop.call_soon_threadsafe(tell)
             return True
 
-        self._pending[pending] = None
+        self.pending[pending] = None
         if not self._watching and self._turn is not None:
             self._watching = True
             loop.call_later(WATCH_SECONDS, self._watch, loop, self._turn)
@@ -185,7 +186,7 @@ class Writer:
         try:
             return await future
         finally:
-            del self._pending[pending]
+            del self.pending[pending]
 
     def _watch(self, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         """Refuse everybody who waits, if the process has been waiting for its turn for too long."""
@@ -198,9 +199,9 @@ class Writer:
                 f"{PATIENCE:g} s for its turn: nothing was written",
                 retry_after=1.0,
             )
-            for pending in list(self._pending):
+            for pending in list(self.pending):
                 pending.give_up(busy)
-        if self._pending:
+        if self.pending:
             loop.call_later(WATCH_SECONDS, self._watch, loop, turn)
         else:
             self._watching = False
@@ -424,9 +425,7 @@ class Writer:
             self._look_for_others(connection, seen)
             if deadline is not None and now() > deadline:
                 raise Stale(seen)
-            for done, (sql, parameters) in enumerate(plan):
-                if yields is not None and 0 < done < len(plan) / 2:
-                    self._give_way(yields)
+            for sql, parameters in plan if yields is None else self._giving_way(plan, yields):
                 connection.execute(sql, parameters)
             if deadline is not None and now() > deadline:
                 raise Stale(seen)
@@ -434,6 +433,13 @@ class Writer:
             self._roll_back()
             raise
         return self._finish(pages)
+
+    def _giving_way(self, plan: Sequence[Statement], yields: YieldBudget) -> Iterator[Statement]:
+        """Yield the statements of a plan. Within its first half it may give way."""
+        for done, statement in enumerate(plan):
+            if 0 < done < len(plan) / 2:
+                self._give_way(yields)
+            yield statement
 
     def _give_way(self, yields: YieldBudget) -> None:
         wanted = not self._jobs.empty() or (seams.BUGGIFY and seams.maybe("writer.gives_way"))
