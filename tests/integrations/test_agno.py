@@ -21,7 +21,9 @@ from agno.session.summary import SessionSummary
 
 import holdfast
 import holdfast.sync
+from holdfast.handles.kv import KV
 from holdfast.integrations.agno import AsyncHoldfastDb, HoldfastDb, NotSaved
+from holdfast.integrations.records import Records
 from tests.integrations.crowd import crowd
 
 if TYPE_CHECKING:
@@ -273,6 +275,78 @@ async def test_a_resent_save_is_there_once(store: Store, monkeypatch: pytest.Mon
         memory.memory, lost = text, iter([True])
         memory = await db.upsert_user_memory(memory)
         assert (await db.get_user_memory("m")).memory == text
+
+
+@pytest.mark.parametrize("how", ["delete", "clear"])
+async def test_a_memory_that_is_saved_while_it_is_deleted_is_found(
+    store: Store, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker saves it anew right after it is gone: it is listed, and found by its id as well."""
+    db, other = AsyncHoldfastDb(store), AsyncHoldfastDb(store)
+    await db.upsert_user_memory(UserMemory("old", "m", user_id="ada"))
+    batch = KV.batch
+    batches = 0
+
+    async def then_saved(kv: KV, *given: Any, **more: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        result = await batch(kv, *given, **more)
+        if batches == 1:
+            await other.upsert_user_memory(UserMemory("new", "m", user_id="ada"))
+        return result
+
+    monkeypatch.setattr(KV, "batch", then_saved)
+    await (db.delete_user_memory("m") if how == "delete" else db.clear_memories())
+    assert [memory.memory for memory in await db.get_user_memories()] == ["new"]
+    assert (await db.get_user_memory("m")).memory == "new"
+    await db.delete_user_memory("m")
+    assert await db.get_user_memories() == []
+
+
+async def test_what_is_deleted_between_a_listing_and_a_read_is_left_out(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large sessions, runs and memories that another worker removes meanwhile are not in the list."""
+    db = AsyncHoldfastDb(store)
+    read = Records.read
+
+    async def after_all_is_gone(records: Records, entry: Any) -> Any:
+        monkeypatch.setattr(Records, "read", read)
+        await db.delete_session("s")
+        await db.clear_memories()
+        return await records.read(entry)
+
+    for listing in (db.get_sessions, db.get_runs, db.get_user_memories):
+        await db.upsert_session(new(text=LARGE))
+        await db.upsert_run(RunOutput(run_id="r", agent_id="x", content=LARGE), "s", "ada")
+        await db.upsert_user_memory(UserMemory(LARGE, "m", user_id="ada"))
+        monkeypatch.setattr(Records, "read", after_all_is_gone)
+        assert await listing() == []
+
+
+async def test_sessions_without_a_time_are_listed_with_the_oldest() -> None:
+    """A session whose time another program has removed can be told from others by time all the same."""
+    async with holdfast.open("memory://") as store:
+        db = AsyncHoldfastDb(store)
+        await db.upsert_session(new())
+        [key] = (await store.kv("agno").list()).keys
+        entry = await store.kv("agno").get(key)
+        assert entry is not None
+        entry.value["fields"]["created_at"] = None
+        await store.kv("agno").set(key, entry.value)
+        assert len(await db.get_sessions(end_timestamp=1)) == 1
+        assert await db.get_sessions(start_timestamp=1) == []
+
+
+async def test_a_memory_that_was_deleted_does_not_come_back(store: Store) -> None:
+    """Who has read a memory before another worker deleted it can't save it any more."""
+    db = AsyncHoldfastDb(store)
+    memory = await db.upsert_user_memory(UserMemory("plums", "m", user_id="ada"))
+    await db.delete_user_memory("m")
+    memory.memory = "pears"
+    with pytest.raises(holdfast.VersionConflict, match="deleted since it was read"):
+        await db.upsert_user_memory(memory)
+    assert await db.get_user_memory("m") is None
 
 
 async def test_memories(store: Store) -> None:

@@ -24,9 +24,10 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, MOST_RACES, checked, pause_after
+from holdfast.integrations.entries import MOST_RACES, checked, pause_after
 from holdfast.integrations.json_merge import MergeConflict, merged, same, summed
 from holdfast.integrations.key_names import KeyNames
+from holdfast.integrations.overflow_values import CHANGES
 from holdfast.integrations.records import Listed, Record, Records
 from holdfast.integrations.stores import SyncBridge
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -249,16 +250,19 @@ class _Owned:
 
     async def delete(self, owner: str, name: str, **provenance: Any) -> bool:
         """Remove a record and return whether it was there."""
-        was_there = await self.records.delete(owner, name, **provenance)
-        await self._kv.delete(self._owners.key(name))
+        [was_there] = await self._delete([(owner, name)], **provenance)
         return was_there
 
     async def delete_all(self, *owner: str) -> None:
         """Remove all records of an owner, or of all."""
-        names = [listed.parts[1] async for listed in self.records.listed(*owner)]
-        await self.records.delete_all(*owner)
-        for start in range(0, len(names), AT_ONCE):
-            await self._kv.delete_many([self._owners.key(name) for name in names[start : start + AT_ONCE]])
+        names = [listed.parts async for listed in self.records.listed(*owner)]
+        for start in range(0, len(names), CHANGES // 2):
+            await self._delete(names[start : start + CHANGES // 2])
+
+    async def _delete(self, names: Sequence[tuple[str, ...]], **provenance: Any) -> list[bool]:
+        """Remove records with the entries that say whose they are, since new ones may be made right after."""
+        owners = [self._owners.key(name) for _, name in names]
+        return await self.records.delete_each(names, owners, **provenance)
 
     async def _owner(self, name: str) -> tuple[str | None, int]:
         key = self._owners.key(name)
@@ -353,8 +357,8 @@ class _Storage:
                 )
             )
             and (name is None or name in str(fields["session_name"]).lower())
-            and (start_timestamp is None or fields["created_at"] >= start_timestamp)
-            and (end_timestamp is None or fields["created_at"] <= end_timestamp)
+            and (start_timestamp is None or (fields["created_at"] or 0) >= start_timestamp)
+            and (end_timestamp is None or (fields["created_at"] or 0) <= end_timestamp)
         ]
         listed.sort(key=_age)
         records = await _read(self._sessions, _sorted(listed, sort_by, sort_order)[_slice(limit, page)])
@@ -619,7 +623,7 @@ class _Storage:
         """Save a memory, in place of the one of its id if there is one.
 
         Raises:
-            VersionConflict: The memory was read from here and another worker has changed it since.
+            VersionConflict: The memory was read from here and another worker has changed or deleted it since.
         """
         return await self._save_memory(memory, deserialize, None)
 
@@ -817,9 +821,12 @@ class _Storage:
         row = _json({name: getattr(memory, name) for name in _MEMORY_NAMES})
 
         async def change(record: Record | None) -> dict[str, Any]:
+            read = known if isinstance(known, _Known) and known.place == self._place else None
             if record is None:
+                if read is not None:
+                    raise VersionConflict(f"memory {memory.memory_id!r} was deleted since it was read")
                 return {**row, "updated_at": now or row["created_at"]}
-            if isinstance(known, _Known) and known.place == self._place and known.version != record.version:
+            if read is not None and read.version != record.version:
                 raise VersionConflict(
                     f"memory {memory.memory_id!r} was changed by another worker since it was read",
                     current=record.entry,

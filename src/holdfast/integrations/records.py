@@ -173,8 +173,20 @@ class Records:
 
     async def delete(self, *parts: str, **provenance: Any) -> bool:
         """Remove a record and return whether it was there. `provenance` is that of `update`."""
-        [before] = await self._values.replace([EntryChange(self._names.key(*parts))], **provenance)
-        return before is not None
+        [was_there] = await self.delete_each([parts], **provenance)
+        return was_there
+
+    async def delete_each(
+        self, names: Sequence[tuple[str, ...]], beside: Sequence[str] = (), **provenance: Any
+    ) -> list[bool]:
+        """Remove records and what is at other keys, all at once, and return which records were there.
+
+        They are at most 200 in all.
+        """
+        keys = [self._names.key(*parts) for parts in names]
+        changes = [EntryChange(key) for key in (*keys, *beside)]
+        before = await self._values.replace(changes, **provenance)
+        return [entry is not None for entry in before[: len(keys)]]
 
     async def delete_all(self, *parts: str) -> int:
         """Remove all records whose names begin with these parts and return how many there were."""
