@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.errors import QuotaExceeded, Unavailable
+from holdfast.errors import Unavailable
 from holdfast.testing.exact import present, refusal
 from holdfast.upkeep import reaper, tables
 from tests.clocks.world import HOUR
@@ -229,7 +229,7 @@ async def test_no_entry_is_swept_while_the_time_is_unknown(
 async def test_a_quota_expires_nothing_while_the_time_is_unknown(
     database: Storage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that a quota refuses while doubts arise stays refused, and expires nothing."""
+    """A write that would exceed a quota while doubts arise fails with that cause, and expires nothing."""
     async with database.opened(world.machine()) as store:
         kv = store.kv("a")
         await store.set_policy("kv/a", {"quota_keys": 1})
@@ -244,7 +244,7 @@ async def test_a_quota_expires_nothing_while_the_time_is_unknown(
 
         with monkeypatch.context() as patch:
             patch.setattr(store._engine, "transact", doubting)
-            with refusal(QuotaExceeded):
+            with refusal(Unavailable, says="time"):
                 await kv.set("second", 1)
         world.database = 0
         await database.passes(1)
