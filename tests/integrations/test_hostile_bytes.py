@@ -7,9 +7,12 @@ The code would create a file, and no file may appear.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import pickle
 import re
+import struct
+import sys
 import zlib
 from base64 import b64decode, b64encode
 from collections import OrderedDict, deque
@@ -33,7 +36,7 @@ from agno.run.agent import RunOutput
 from agno.session import AgentSession
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseNotModified
 from django.utils.functional import empty as unset
 from django.utils.safestring import SafeString, mark_safe
 from langchain_core.documents import Document
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
 
     from holdfast.store import Store
 
+HASH: Final = sys.hash_info.modulus
+"""The hash of a multiple of this is 0."""
 THREAD: Final[Any] = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
@@ -303,6 +308,11 @@ def hostile_cache_values(canary: Path) -> dict[str, Any]:
         "a response with a long header": tagged(
             "response", [200, "", [{"~": ["range", [0, 10**12]]}], [], ""]
         ),
+        "a set of numbers with one hash": tagged("set", [number * HASH for number in range(1_000)]),
+        "an object with keys of one hash": tagged("dict", [[n * HASH, 0] for n in range(1_000)]),
+        "a response with a status that is none": tagged("response", [10**9, "OK", [], [], ""]),
+        "a response without a status": tagged("response", [None, "OK", [], [], ""]),
+        "a response with half a status": tagged("response", [200.5, "OK", [], [], ""]),
         "a response with an illegal cookie": tagged("response", [200, "", [], [["a b", "", "", {}]], ""]),
         "a response with a header in its reason": tagged("response", [200, "OK\r\nA: b", [], [], ""]),
         "no type": text(b'json{"~": 7}'),
@@ -313,6 +323,8 @@ def hostile_cache_values(canary: Path) -> dict[str, Any]:
         "no base64": "é",
         "a list": [1],
         "a blob without a name": {"blob": 7},
+        "a blob of somebody else": {"blob": "letters/1"},
+        "a blob with no name at all": {},
     }
 
 
@@ -321,13 +333,18 @@ def test_a_hostile_value_in_the_cache_runs_nothing(canary: Path) -> None:
     """Whoever may write to the namespace of a cache runs nothing; the reader gets a clear refusal."""
     cache = HoldfastCache("memory://", {})
     cache.set("k", "v")
+    stores.opened("memory://").blobs("cache").put("letters/1", b"precious")
     for planted in hostile_cache_values(canary).values():
+        cache.set("k", "v")
         plant(planted)
+        assert cache.touch("k", 60)
         for read in (lambda: cache.get("k"), lambda: cache.get_many(["k"])):
             with pytest.raises(holdfast.ValidationError, match=r"stored value is refused|was not stored by"):
                 read()
+        assert cache.delete("k")
     cache.set("k", "v")
     assert cache.get("k") == "v"
+    assert stores.opened("memory://").blobs("cache").head("letters/1") is not None
 
 
 VALUES: Final = [
@@ -386,6 +403,38 @@ def test_a_page_comes_back_from_the_cache() -> None:
     assert (again.status_code, again.content, again.reason_phrase) == (201, "é".encode(), "Created")
     assert dict(again.headers) == dict(page.headers)
     assert again.cookies.output() == page.cookies.output()
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_page_without_a_type_comes_back_without_one() -> None:
+    """A page that has not changed has no content, and no header that says what the content is."""
+    cache = HoldfastCache("memory://", {})
+    cache.set("page", HttpResponseNotModified())
+    assert dict(cache.get("page").headers) == {}
+
+
+@pytest.mark.usefixtures("configured")
+def test_what_could_not_be_read_again_is_not_stored() -> None:
+    """It is refused when it is stored: a cache whose entries can't be read breaks what relies on it."""
+
+    class Local(Enum):
+        A = 1
+
+    zone = b"TZif" + bytes(16) + struct.pack(">6l", 0, 0, 0, 0, 1, 4) + bytes(6) + b"UTC\0"
+    nameless = ZoneInfo.from_file(io.BytesIO(zone))
+    strange, two_lines = HttpResponse(), HttpResponse()
+    strange.status_code = 999
+    two_lines.reason_phrase = "a\nb"
+    cache = HoldfastCache("memory://", {})
+    for value in (
+        *(re.IGNORECASE | re.MULTILINE, Local.A, datetime(2026, 11, 18, tzinfo=nameless)),
+        *({number * HASH for number in range(200)}, dict.fromkeys(number * HASH for number in range(200))),
+        *(strange, two_lines),
+    ):
+        with pytest.raises(holdfast.ValidationError, match="as JSON"):
+            cache.set("k", value)
+    cache.set("k", {number * HASH for number in range(50)})
+    assert len(cache.get("k")) == 50
 
 
 @pytest.mark.usefixtures("configured")

@@ -57,6 +57,9 @@ _ADVICE: Final = (
 )
 
 
+_MOST_ALIKE: Final = 64
+"""Members of a set or keys of a dictionary that may have the same hash. Each is compared with all before it,
+and whoever chooses numbers chooses their hashes."""
 _ROOT: Final = "cache"
 _NAMES: Final = KeyNames(_ROOT, parts=1)
 _COUNTED_BELOW: Final = 2**63
@@ -146,8 +149,8 @@ def _plain(value: Any) -> Any:
     if (known := _KINDS.get(kind)) is not None:
         name, content, _ = known
         return {_TYPE: [name, content(value)]}
-    if isinstance(value, Enum):
-        return {_TYPE: ["enum", [kind.__module__, kind.__qualname__, value.name]]}
+    if isinstance(value, Enum) and _is_named(value):
+        return {_TYPE: ["enum", _enum_name(value)]}
     if isinstance(value, HttpResponse):
         return {_TYPE: ["response", _response_content(value)]}
     raise _refusal(f"a cache can't keep a {kind.__module__}.{kind.__qualname__} as JSON. {_ADVICE}")
@@ -170,17 +173,31 @@ def _items(content: Any) -> list[Any]:
     return content
 
 
+def _spread(members: Any) -> list[Any]:
+    """Return what is to be a set, or the keys of a dictionary.
+
+    Raises:
+        ValueError: To make it would take too long.
+    """
+    listed = list(members)
+    if len(listed) > _MOST_ALIKE and max(Counter(map(hash, listed)).values()) > _MOST_ALIKE:
+        raise ValueError(f"more than {_MOST_ALIKE} members have the same hash")
+    return listed
+
+
 def _made_of_pairs(content: Any) -> dict[Any, Any]:
-    return dict(map(_pair, _items(content)))
-
-
-def _pair(content: Any) -> tuple[Any, Any]:
-    key, value = content
-    return key, value
+    pairs = [(key, value) for key, value in _items(content)]
+    _spread(key for key, _ in pairs)
+    return dict(pairs)
 
 
 def _pairs(value: dict[Any, Any]) -> list[Any]:
+    _spread(value)
     return [[_plain(key), _plain(one)] for key, one in value.items()]
+
+
+def _members(value: Any) -> list[Any]:
+    return _list(_spread(value))
 
 
 def _list(value: Any) -> list[Any]:
@@ -236,6 +253,25 @@ def _decimal(text: str) -> Decimal:
         raise ValueError(f"{text!r} is not a number") from None
 
 
+def _enum_name(member: Enum) -> list[Any]:
+    kind = type(member)
+    return [kind.__module__, kind.__qualname__, member.name]
+
+
+def _is_named(member: Enum) -> bool:
+    """Return whether a member is found by its name, which several flags at once and local enums are not."""
+    try:
+        return _enum_member(_enum_name(member)) is member
+    except _BROKEN:
+        return False
+
+
+def _zone_key(zone: ZoneInfo) -> str:
+    if zone.key is None:
+        raise ValueError("a time zone from a file has no name")
+    return zone.key
+
+
 def _enum_member(content: list[str]) -> Enum:
     """Return a member of an enum that this process knows. No module is imported, and no code of one runs."""
     module, path, name = content
@@ -248,7 +284,15 @@ def _enum_member(content: list[str]) -> Enum:
     return member
 
 
+def _require_status(status: Any, reason: Any) -> None:
+    if not (isinstance(status, int) and 100 <= status <= 599):
+        raise ValueError("the status of a response is a number from 100 to 599")
+    if not (isinstance(reason, str) and reason.isprintable()):
+        raise ValueError("the reason of a response is one line")
+
+
 def _response_content(response: HttpResponse) -> list[Any]:
+    _require_status(response.status_code, response.reason_phrase)
     cookies = [
         [morsel.key, morsel.value, morsel.coded_value, {name: _plain(one) for name, one in morsel.items()}]
         for morsel in response.cookies.values()
@@ -259,9 +303,11 @@ def _response_content(response: HttpResponse) -> list[Any]:
 
 def _response(content: list[Any]) -> HttpResponse:
     status, reason, headers, cookies, body = content
-    if not (isinstance(reason, str) and reason.isprintable()):
-        raise ValueError("the reason of a response is one line")
-    made = HttpResponse(_bytes(body), status=status, reason=reason, headers=_made_of_pairs(headers))
+    _require_status(status, reason)
+    made = HttpResponse(_bytes(body), status=status, reason=reason)
+    del made.headers["Content-Type"]  # Django adds one, and some responses have none
+    for name, value in _made_of_pairs(headers).items():
+        made.headers[name] = value
     for key, value, coded, attributes in _items(cookies):
         morsel: Morsel[Any] = Morsel()
         morsel.update(_object(attributes))
@@ -273,8 +319,8 @@ def _response(content: list[Any]) -> HttpResponse:
 _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {
     dict: ("dict", _pairs, _made_of_pairs),
     tuple: ("tuple", _list, lambda content: tuple(_items(content))),
-    set: ("set", _list, lambda content: set(_items(content))),
-    frozenset: ("frozenset", _list, lambda content: frozenset(_items(content))),
+    set: ("set", _members, lambda content: set(_spread(_items(content)))),
+    frozenset: ("frozenset", _members, lambda content: frozenset(_spread(_items(content)))),
     deque: ("deque", lambda value: [_list(value), value.maxlen], _deque),
     OrderedDict: ("OrderedDict", _pairs, lambda content: OrderedDict(_made_of_pairs(content))),
     Counter: ("Counter", _pairs, lambda content: Counter(_made_of_pairs(content))),
@@ -295,7 +341,7 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]
         lambda value: [_plain(value.utcoffset(None)), value.tzname(None)],
         lambda content: UTC if content == [timedelta(0), "UTC"] else timezone(*content),
     ),
-    ZoneInfo: ("ZoneInfo", lambda value: value.key, ZoneInfo),
+    ZoneInfo: ("ZoneInfo", _zone_key, ZoneInfo),
     Decimal: ("Decimal", str, _decimal),
     Fraction: ("Fraction", str, _fraction),
     UUID: ("UUID", str, UUID),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import os
+import re
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,7 @@ _BLOB_LONGER: Final = 60
 """Seconds by which a blob outlives the entry that names it."""
 _AT_ONCE: Final = 500
 _BLOB: Final = "blob"
+_BLOB_NAME: Final = re.compile("[a-z]+/[0-9a-f]{32}")
 
 
 def opened(url: str) -> Store:
@@ -149,9 +151,10 @@ class ByteValues:
                 return value
             if isinstance(value, str):
                 return _decoded(entry.key, value)
-            if not isinstance(value, dict) or not isinstance(value.get(_BLOB), str):
+            names = _blob_of(value)
+            if not names:
                 raise _foreign(entry.key)
-            reader = self._blobs.get(value[_BLOB])
+            reader = self._blobs.get(names[0])
             if reader is not None:
                 return reader.read()
             seen, entry = entry.version, self.kv.get(entry.key)
@@ -174,10 +177,11 @@ class ByteValues:
         """Give a key another deadline, or none; False if there is no such key."""
         try:
             entry = self.kv.remove_ttl(key) if ttl is None else self.kv.set_ttl(key, ttl)
-            if isinstance(entry.value, dict) and ttl is None:
-                self._blobs.remove_ttl(entry.value[_BLOB])
-            elif isinstance(entry.value, dict) and ttl is not None:
-                self._blobs.set_ttl(entry.value[_BLOB], ttl + _BLOB_LONGER)
+            for name in _blob_of(entry.value):
+                if ttl is None:
+                    self._blobs.remove_ttl(name)
+                else:
+                    self._blobs.set_ttl(name, ttl + _BLOB_LONGER)
         except KeyNotFound:
             return False
         return True
@@ -214,8 +218,14 @@ class ByteValues:
     def _drop(self, values: Iterable[Any]) -> None:
         """Delete the blobs of entries that are gone."""
         for value in values:
-            if isinstance(value, dict) and isinstance(name := value.get(_BLOB), str):
+            for name in _blob_of(value):
                 self._blobs.delete(name)
+
+
+def _blob_of(value: Any) -> list[str]:
+    """Return the name of the blob that an entry names, if it names one. Another program may put anything."""
+    name = value.get(_BLOB) if isinstance(value, dict) else None
+    return [name] if isinstance(name, str) and _BLOB_NAME.fullmatch(name) else []
 
 
 def _is_small(value: bytes | int) -> bool:
