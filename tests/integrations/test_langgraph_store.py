@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -211,6 +212,35 @@ async def test_items_expire_after_their_minutes(store: Store, clock: ManualClock
     assert {item.key for item in await memories.asearch(("n",))} == {"small kept", "large kept"}
     clock.advance(60)
     assert len((await store.blobs("langgraph").list()).blobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "put_at"),
+    [
+        ("2026-11-19t12:00:00.5z", datetime(2026, 11, 19, 12, 0, 0, 500_000, UTC)),
+        ("2026-11-19 12:00:00.123456789Z", datetime(2026, 11, 19, 12, 0, 0, 123_457, UTC)),
+        ("2026-11-19T12:00:00+0530", datetime(2026, 11, 19, 6, 30, tzinfo=UTC)),
+        ("0001-01-01T00:00:00+23:59", datetime.min.replace(tzinfo=timezone(timedelta(minutes=1439)))),
+        (
+            "9999-12-31T23:59:59-23:59",
+            datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone(-timedelta(minutes=1439))),
+        ),
+    ],
+)
+async def test_a_time_in_any_form_of_the_standard_can_be_read(text: str, put_at: datetime) -> None:
+    """Another program may spell the time of an item as RFC 3339 allows; what passes the check can be read."""
+    async with holdfast.open("memory://") as store:
+        memories, kv = HoldfastGraphStore(store, "p"), store.kv("p")
+        for key in ("other", "k"):
+            await memories.aput(("a",), key, {}, ttl=5)
+        [entry] = [one for one in (await kv.list(values=True)).entries or () if one.key.endswith("/k")]
+        await kv.set(entry.key, {**entry.value, "put_at": text, "put_version": 7}, ttl=300)
+        for _ in range(2):  # the second reads what the first has prolonged
+            item = await memories.aget(("a",), "k")
+            assert item is not None
+            assert item.updated_at == put_at
+            found = await memories.asearch(("a",))
+            assert {one.key for one in found} == {"k", "other"}
 
 
 async def test_a_read_leaves_a_later_put_alone(

@@ -17,7 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypedDict
 
-from msgspec import Meta
+from msgspec import Meta, convert
 
 from holdfast import rules, seams
 from holdfast.errors import KeyNotFound, Refused, Unsupported, ValidationError, VersionConflict
@@ -674,7 +674,7 @@ def _stored(entry: Entry) -> Any:
 def _put_at(entry: Entry) -> datetime:
     """Return when an item was put. A read that prolongs its life changes the entry, but not the item."""
     put_at = _unwrapped(entry).get("put_at")
-    return entry.updated_at if put_at is None else datetime.fromisoformat(put_at)
+    return entry.updated_at if put_at is None else convert(put_at, datetime)
 
 
 def _version(entry: Entry) -> int:
