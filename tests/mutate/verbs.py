@@ -41,11 +41,15 @@ def a_refusal_leaves_its_counters_behind(patch: Patches) -> None:
     """A refused command changes no counter of its namespace."""
 
     def wrong(attempt: Any, draft: Draft, apply: Any, command: Any) -> Any:
-        draft._enter(command.namespace)
-        changed = draft.namespace
-        result = attempt(draft, apply, command)
+        changed: list[Namespace] = []
+
+        def noting(draft: Draft, command: Any) -> Any:
+            changed.append(draft.namespace)
+            return apply(draft, command)
+
+        result = attempt(draft, noting, command)
         if isinstance(result, HoldfastError):
-            draft._namespaces[draft.name] = draft.namespace = changed
+            draft._namespaces[draft.name] = draft.namespace = changed[0]
         return result
 
     patch.wrap(Draft, "attempt", wrong)

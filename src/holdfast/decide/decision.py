@@ -90,9 +90,10 @@ def needs(commands: Iterable[Command]) -> Needs:
     for command in commands:
         wanted.namespaces.add(command.namespace)
         if isinstance(command, WriteCommand):
-            if command.origin.repeatable:
+            origin = command.origin
+            if origin.repeatable:
                 wanted.row(request_address(command), value=True)
-            fence = command.origin.fence
+            fence = origin.fence
             if fence is not None:
                 locks = families.locks(command.namespace)
                 wanted.row(_guard_address(locks, fence))
@@ -275,7 +276,7 @@ def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]
         content = blake2b(msgspec.json.encode(command.asked), digest_size=16).hexdigest()
     known = draft.row(address)
     if known is None or not known.alive(draft.now):
-        return _remember(draft, command, content, apply(draft, command))
+        return _remember(draft, command, address, content, apply(draft, command))
     memory = msgspec.json.decode(known.value or "", type=Memory)
     if memory.content != content:
         given = repr(command.origin.request_id)
@@ -287,16 +288,15 @@ def once(draft: Draft, command: WriteCommand, apply: Callable[[Draft, Any], Any]
             reason="request_id_reused",
         )
     if isinstance(memory.reply, ReplyParts):
-        return _complete(draft, command, content, memory.reply.items, apply)
+        return _complete(draft, command, address, content, memory.reply.items, apply)
     replayed: Result = _again(command, memory.reply)
     return replayed
 
 
-def _remember(draft: Draft, command: WriteCommand, content: str, result: Result) -> Result:
+def _remember(draft: Draft, command: WriteCommand, address: Address, content: str, result: Result) -> Result:
     reply = _reply(command, result)
     if isinstance(reply, ReplyParts) and not any(reply.items):
         return result
-    address = request_address(command)
     value = msgspec.json.encode(Memory(content, reply))
     row = Row(
         value=value.decode(),
@@ -341,9 +341,10 @@ def _again(command: WriteCommand, reply: Any) -> Any:
     return msgspec.structs.replace(reply, replayed=True)
 
 
-def _complete(
+def _complete(  # noqa: PLR0917 - each is another thing
     draft: Draft,
     command: Any,
+    address: Address,
     content: str,
     known: tuple[Stored | Deleted | ItemDone | None, ...],
     apply: Callable[[Draft, Any], Any],
@@ -359,7 +360,7 @@ def _complete(
         next(fresh) if reply is None else _again(part, reply)
         for part, reply in zip(parts, known, strict=True)
     )
-    return _remember(draft, command, content, made(results))
+    return _remember(draft, command, address, content, made(results))
 
 
 def _current(draft: Draft, command: WriteCommand) -> SeenEntry | None:

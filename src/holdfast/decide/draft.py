@@ -14,6 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from holdfast import rules
 from holdfast.commands import Command, Result
@@ -217,8 +219,8 @@ class Suspended(Exception):
 class Draft(msgspec.Struct, eq=False):
     """A group in progress. `name` and `now` belong to the current command; `keys` sign the audit.
 
-    `namespace` is that of the current command and is changed in place. `heads` are the audit heads that were
-    signed here, with their rows. `command` is the command of the group that is being applied, and `charged`
+    `namespace` is the current command's own copy, which is changed in place. `heads` are the audit heads that
+    were signed here, with their rows. `command` is the one of the group that is being applied, and `charged`
     the work charged to it so far, including that of its parts. `expired` says that an entry was found past
     its deadline. `slices` holds long work that is done in pieces, and `updates` the decoded updates of
     commands.
@@ -245,7 +247,7 @@ class Draft(msgspec.Struct, eq=False):
     _runs: list[Run] = []
     _items: Items | None = None
     _began: int = 0
-    _undo: list[tuple[Address, bool, Row | None]] = []
+    _undo: list[tuple[Address, Row | UnsetType | None]] = []
     _wants: frozenset[tuple[str, str]] = frozenset()
     _looks: frozenset[Address] = frozenset()
     _blind: frozenset[Address] = frozenset()
@@ -308,26 +310,26 @@ class Draft(msgspec.Struct, eq=False):
         """
         self._enter(command.namespace)
         if self._suspended is None:
-            namespace = msgspec.structs.replace(self.namespace)
-            undo, journal = len(self._undo), len(self._journal)
+            before, undo, journal = self.namespace, len(self._undo), len(self._journal)
+            self.namespace = self._namespaces[self.name] = replace(before)
         else:
-            (namespace, undo, journal), self._suspended = self._suspended, None
+            (before, undo, journal), self._suspended = self._suspended, None
         if command is self.command:
             self._began = undo
         try:
             result = apply(self, command)
             if self._defaults is not None or self.namespace.policy is not None:
-                check_quota(namespace, self.namespace, command, defaults=self._defaults)
+                check_quota(before, self.namespace, command, defaults=self._defaults)
             return result
         except (HoldfastError, Paused) as refusal:
-            self._namespaces[self.name] = self.namespace = namespace
+            self._namespaces[self.name] = self.namespace = before
             self._take_back(undo)
             del self._journal[journal:]
             if isinstance(refusal, Paused):
                 raise
             return refusal
         except Suspended:
-            self._suspended = namespace, undo, journal
+            self._suspended = before, undo, journal
             raise
 
     def require_time(self, deadline: int) -> None:
@@ -352,9 +354,10 @@ class Draft(msgspec.Struct, eq=False):
 
     def put(self, address: Address, row: Row | None) -> None:
         """Store a row at an address, or remove the one that was found there."""
-        if address.space != KV and address.space in COUNTER:
-            self._weigh(address, row)
-        self._undo.append((address, address in self._rows, self._rows.get(address)))
+        counter = None if address.space == KV else COUNTER.get(address.space)
+        if counter is not None:
+            self._weigh(counter, address, row)
+        self._undo.append((address, self._rows.get(address, UNSET)))
         self._rows[address] = row
 
     def remove_unseen(self, address: Address) -> None:
@@ -385,9 +388,9 @@ class Draft(msgspec.Struct, eq=False):
         """Return a new version: the next in the namespace, or `at_least` if that is later."""
         namespace = self.namespace
         following = namespace.revision + 1
-        namespace.revision = following if following > at_least else at_least
+        version = namespace.revision = following if following > at_least else at_least
         namespace.changed_at = self.now
-        return namespace.revision
+        return version
 
     def record(self, record: Record) -> None:
         """Add a record to the journal."""
@@ -435,7 +438,7 @@ class Draft(msgspec.Struct, eq=False):
         return Outcome(
             results=results,
             namespaces=[now for name, now in self._namespaces.items() if now != self._found(name)],
-            rows={address: row for address, row in self._rows.items() if row or self._removes(address)},
+            rows=self._rows if None not in self._rows.values() else self._saved_rows(),
             journal=self._journal,
             trims=self._trims,
             runs=self._runs,
@@ -450,14 +453,14 @@ class Draft(msgspec.Struct, eq=False):
         if any(address.namespace in swept for address in self._rows):
             raise RuntimeError("a run of expired entries shares a group with commands that may be about them")
 
-    def _removes(self, address: Address) -> bool:
-        """Return whether there may be a row at an address to remove."""
-        return address in self._loaded.rows or address in self._blind
+    def _saved_rows(self) -> dict[Address, Row | None]:
+        """Return the rows without those that were added and removed again."""
+        loaded, blind = self._loaded.rows, self._blind
+        return {at: row for at, row in self._rows.items() if row or at in loaded or at in blind}
 
-    def _weigh(self, address: Address, row: Row | None) -> None:
+    def _weigh(self, counter: str, address: Address, row: Row | None) -> None:
         """Count a row that is added or removed in a space with a counter."""
         before = None if address in self._looks else self.row(address)
-        counter = COUNTER[address.space]
         change = 0 if row is None else row_weight(address.key, row)
         if before is not None:
             change -= row_weight(address.key, before)
@@ -466,10 +469,7 @@ class Draft(msgspec.Struct, eq=False):
     def _enter(self, name: str) -> None:
         """Switch to a namespace. Its time is at least that of its last change, whatever the clock says."""
         self.name = name
-        namespace = self._namespaces.get(name)
-        if namespace is None:
-            namespace = self._namespaces[name] = msgspec.structs.replace(self._found(name))
-        self.namespace = namespace
+        namespace = self.namespace = self._namespaces.get(name) or self._found(name)
         self.now = self._group_now if self._group_now > namespace.changed_at else namespace.changed_at
 
     def _found(self, name: str) -> Namespace:
@@ -479,11 +479,11 @@ class Draft(msgspec.Struct, eq=False):
 
     def _take_back(self, length: int) -> None:
         while len(self._undo) > length:
-            address, was_written, row = self._undo.pop()
-            if was_written:
-                self._rows[address] = row
-            else:
+            address, row = self._undo.pop()
+            if row is UNSET:
                 del self._rows[address]
+            else:
+                self._rows[address] = row
 
 
 def each(draft: Draft, phase: int, todo: Sequence[T], apply: Callable[[Draft, T], Any]) -> list[Any]:

@@ -8,6 +8,7 @@ not exist: the command that finds it records its expiry first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -264,6 +265,7 @@ def _item(draft: Draft, key: str) -> Row | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _log_address(namespace: str, name: str) -> Address:
     return Address(namespace, LOG, name.encode())
 
@@ -451,9 +453,14 @@ APPLY: Final[dict[type, Callable[[Draft, Any], Any]]] = {
 
 
 def _needs_key(needs: Needs, command: Any) -> None:
-    """Request the entry, with its value if a reply or the trash may need it."""
-    blind = isinstance(command, Set) and command.expected is None and not command.origin.repeatable
-    needs.row(Address(command.namespace, KV, command.key), value=not blind)
+    """Request the entry with its value, which a reply or the trash may need."""
+    needs.row(Address(command.namespace, KV, command.key), value=True)
+
+
+def _needs_set(needs: Needs, command: Set) -> None:
+    """Request the entry, with its value if a reply may need it."""
+    shown = command.expected is not None or command.origin.repeatable
+    needs.row(Address(command.namespace, KV, command.key), value=shown)
 
 
 def _needs_restore(needs: Needs, command: Restore) -> None:
@@ -503,7 +510,7 @@ def _need_trash_of(more: Needs, writes: Iterable[WriteCommand], loaded: Loaded) 
 
 def _needs_many(needs: Needs, command: Many) -> None:
     for item in command.items:
-        _needs_key(needs, item)
+        NEEDS[type(item)](needs, item)
 
 
 def _needs_append(needs: Needs, command: Append) -> None:
@@ -536,7 +543,7 @@ def _needs_guard(needs: Needs, command: Guard) -> None:
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
     Get: _needs_key,
-    Set: _needs_key,
+    Set: _needs_set,
     Delete: _needs_key,
     Incr: _needs_key,
     Append: _needs_append,

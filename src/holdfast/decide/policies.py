@@ -48,9 +48,8 @@ def audited(namespace: Namespace) -> bool:
     return is_semantic(namespace.name) if setting is None else setting
 
 
-def audited_unasked(name: str) -> bool:
-    """Return whether a namespace is audited if no policy says otherwise."""
-    return is_semantic(name)
+audited_unasked: Final = is_semantic
+"""Returns whether a namespace is audited if no policy says otherwise."""
 
 
 def audited_by(name: str, audit: bool | None) -> bool:
