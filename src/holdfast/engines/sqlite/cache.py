@@ -20,7 +20,7 @@ from typing import Final
 
 from holdfast.bounded import Bounded
 from holdfast.decide import Outcome
-from holdfast.engines.sqlite.log import LogHeader, Span, commits
+from holdfast.engines.sqlite.log import LogHeader, Span, one_commit_later
 from holdfast.rows import Address, Namespace, Row
 
 CACHE_BYTES: Final = 32 * 1024 * 1024
@@ -168,7 +168,7 @@ class RowCache:
         before, after = span
         if before == after:  # what was mapped is not what SQLite uses
             self.follow(None)
-        elif before != self._at or commits(after) != (commits(before) + 1) % 2**32:
+        elif before != self._at or not one_commit_later(before, after):
             self.forget()
 
     def _drop_rows(self) -> None:

@@ -85,8 +85,8 @@ class Decider:
         loaded = Loaded(namespaces={}, rows={}) if known is None else known
         decision: decide.Decision | None = None
         budget = ByteBudget(commands)
-        for number, part in enumerate(_parts(commands)):
-            if number:
+        for part in _parts(commands):
+            if decision is not None:
                 await turns(TURNS_BEFORE_PART[isinstance(part[0], WriteCommand)])
             wanted = decide.needs(part)
             await self._load(wanted, loaded, budget)

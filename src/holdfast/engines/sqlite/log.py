@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -29,7 +30,7 @@ ROOM: Final = 512 * 1024
 MOST_PAGES: Final = 32
 """The size of a commit, in pages, above which it extends the log itself: writing it twice would cost more."""
 
-_HEADER: Final = slice(0, 48)
+_HEADER_BYTES: Final = 48
 _COMMITS: Final = struct.Struct("=8xI36x").unpack
 """The number of commits in a header."""
 _SIZES: Final = struct.Struct("=14xHI28x").unpack
@@ -49,7 +50,10 @@ class LogHeader:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, _HEADER.stop, access=mmap.ACCESS_READ)
+        self._memory = mmap.mmap(descriptor, _HEADER_BYTES, access=mmap.ACCESS_READ)
+        self._view = memoryview(self._memory)
+        self.read: Callable[[], bytes] = self._view.tobytes
+        """Returns the header as it is now. The connections of the store must be open."""
         self._stores = 0
 
     @classmethod
@@ -75,12 +79,9 @@ class LogHeader:
             for key, header in list(self._known.items()):
                 if not header._stores and not os.fstat(header._descriptor).st_nlink:
                     del self._known[key]
+                    header._view.release()
                     header._memory.close()
                     os.close(header._descriptor)
-
-    def read(self) -> bytes:
-        """Return the header as it is now. The connections of the store must be open."""
-        return self._memory[_HEADER]
 
 
 class LogRoom:
@@ -133,7 +134,7 @@ class LogRoom:
             self._file = None
 
 
-def commits(header: bytes) -> int:
-    """Return the counter of commits in a header. It begins again after 2**32."""
-    count: int = _COMMITS(header)[0]
-    return count
+def one_commit_later(before: bytes, after: bytes) -> bool:
+    """Return whether one commit is between two headers. Their counter begins again after 2**32."""
+    [first], [last] = _COMMITS(before), _COMMITS(after)
+    return bool(last == (first + 1) % 2**32)

@@ -37,7 +37,7 @@ from holdfast.engine import (
 from holdfast.engines.sql.layout import WALK, namespace_of, plugin_column
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.setup import connect, kept_time
-from holdfast.rows import KV, Address, Namespace, Overdue, Record, Row
+from holdfast.rows import KV, PARTS, Address, Namespace, Overdue, Record, Row
 from holdfast.work import too_much_loaded
 
 T = TypeVar("T")
@@ -87,8 +87,13 @@ def fetch(connection: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -
 
 
 def get(connection: sqlite3.Connection, address: Address) -> Row | None:
-    """Load one entry."""
-    found = connection.execute(statements.GET, (plugin_column(address.namespace), address.key)).fetchone()
+    """Load one row, which is no part of a blob."""
+    namespace, space, key = address.namespace, address.space, address.key
+    if space == KV:
+        found = connection.execute(statements.GET, (plugin_column(namespace), key)).fetchone()
+    else:
+        at = (namespace, space, statements.bound(key))
+        found = connection.execute(statements.GET_ROW, at).fetchone()
     return None if found is None else statements.row(found)
 
 
@@ -127,7 +132,7 @@ def load_rows(
     """
     if len(wanted) == 1:
         [address] = wanted
-        if address.space == KV:  # the usual group of a sole writer
+        if not address.space.startswith(PARTS):  # the usual group of a sole writer
             row = get(connection, address)
             return {} if row is None else {address: row}
     alike: defaultdict[tuple[str, bool], list[Address]] = defaultdict(list)

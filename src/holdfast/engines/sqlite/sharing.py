@@ -67,7 +67,7 @@ class LockFile:
 
     def attempt(self, how: int = fcntl.LOCK_EX) -> bool:
         """Take the lock if that is possible now. If it was held in another way, it may be lost by this."""
-        self.held = self._flock(self.opened(), how | fcntl.LOCK_NB)
+        self.held = self._flock(self._file or self.opened(), how | fcntl.LOCK_NB)
         return self.held
 
     def release(self) -> None:

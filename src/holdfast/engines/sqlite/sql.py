@@ -46,6 +46,7 @@ BY_DEADLINE: Final = "plugin_kv_storage INDEXED BY idx_kv_expires_at"
 """The table with a forced index: SQLite would rather read all keys of a plugin than the few due ones."""
 
 GET: Final = f"SELECT value_json, {_ENVELOPE} FROM plugin_kv_storage WHERE plugin_name = ? AND key = ?"
+GET_ROW: Final = f"SELECT value, {_ENVELOPE} FROM holdfast_rows WHERE namespace = ? AND space = ? AND key = ?"
 FALLING_DUE: Final = (
     f"SELECT plugin_name, key, expires_at FROM {BY_DEADLINE} WHERE expires_at > ? AND expires_at <= ? "
     "AND (semantics IS NOT NULL OR (plugin_name >= 'semantic/' AND plugin_name < 'semantic0')) "
@@ -379,14 +380,18 @@ def save(outcome: Outcome) -> list[Statement]:
         plan.append((ADD_FACT, INSIDE))
     if outcome.runs:
         plan += [step for run in outcome.runs for step in _expire(run)]
-    if puts:
-        plan += _puts(puts, _put_kv)
-    if others:
-        plan += _puts(others, _put_rows)
-    if outcome.journal:
-        plan += _puts([*map(_record_columns, outcome.journal)], _put_journal)
-    if outcome.namespaces:
-        plan += _puts([*map(_namespace_columns, outcome.namespaces)], _put_namespaces)
+    records = [*map(_record_columns, outcome.journal)]
+    namespaces = [*map(_namespace_columns, outcome.namespaces)]
+    for rows, text in (
+        (puts, _put_kv),
+        (others, _put_rows),
+        (records, _put_journal),
+        (namespaces, _put_namespaces),
+    ):
+        if len(rows) == 1:  # the usual group of a sole writer
+            plan.append((text(1, len(rows[0])), rows[0]))
+        elif rows:
+            plan += _puts(rows, text)
     # One by one: the driver copies all parameters of a statement at once.
     for part in parts:
         plan.append((_put_parts(1, len(part)), part))
@@ -443,8 +448,6 @@ def pages(outcome: Outcome) -> int:
 
 def _puts(rows: list[tuple[Any, ...]], text: Callable[[int, int], str]) -> list[Statement]:
     """Return the statements that put rows. `text` makes one from the numbers of rows and of columns."""
-    if len(rows) == 1:  # the usual group of a sole writer
-        return [(text(1, len(rows[0])), rows[0])]
     by_width: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
         by_width[len(row)].append(row)

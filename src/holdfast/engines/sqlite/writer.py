@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -164,18 +162,22 @@ class Writer:
 
         def work() -> bool:
             self._current = pending
+            tell: Callable[..., None]
+            outcome: Any
             try:
-                tell = partial(_succeed, future, job())
+                tell, outcome = _succeed, job()
             except WriteInterrupted:
                 return False
             except GivenUp:
                 return True
             except BaseException as error:
-                tell = partial(_fail, future, error)
+                tell, outcome = _fail, error
             finally:
                 self._current = None
-            with suppress(RuntimeError):  # the loop is closed: the caller is gone
-                loop.call_soon_threadsafe(tell)
+            try:
+                loop.call_soon_threadsafe(tell, future, outcome)
+            except RuntimeError:
+                return True  # the loop is closed: the caller is gone
             return True
 
         self.pending[pending] = None
@@ -522,9 +524,10 @@ class Writer:
         while (job := self._next()) is not None:
             if not job():  # a job that did this itself would stay until garbage is collected
                 self._jobs.put(job)
-            if self._log_pages and not self._fits():
+            size = self._log_pages * max(PAGE, self._page)
+            if size > CHECKPOINT_PAGES * PAGE or (size and not self._cover(size)):
                 self.checkpoint("PASSIVE")
-            elif self._log_pages and (seams.BUGGIFY and seams.maybe("writer.checkpoints")):
+            elif size and (seams.BUGGIFY and seams.maybe("writer.checkpoints")):
                 self.checkpoint("RESTART")
         if self._connection is not None:
             if not self._abandoned:
@@ -534,10 +537,6 @@ class Writer:
             self.room.close()
         if self._turn is not None:
             self._turn.close()
-
-    def _fits(self) -> bool:
-        size = self._log_pages * max(PAGE, self._page)
-        return size <= CHECKPOINT_PAGES * PAGE and self._cover(size)
 
     def _next(self) -> Callable[[], bool] | None:
         """Return the next job, which returns whether it is done, or None at the end."""
