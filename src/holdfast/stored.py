@@ -121,7 +121,7 @@ def entry_of(key: str, row: Row, *, value: bool = True) -> Entry:
     """Return the entry of a row in the space `kv`, on request without its value."""
     return Entry(
         key=key,
-        value=value_of(key, row) if value else msgspec.UNSET,
+        value=_value(row.value or "", key) if value else msgspec.UNSET,
         version=row.version,
         created_at=moment(row.created_at),
         updated_at=moment(row.updated_at),

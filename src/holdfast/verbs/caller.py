@@ -161,16 +161,18 @@ class NamespaceCaller:
                 principal=self._principal,
                 trace=current(),
             )
+        if once is not None and request_id is not None:
+            raise ValidationError("once and request_id exclude each other", field="once")
         if once is not None:
-            if request_id is not None:
-                raise ValidationError("once and request_id exclude each other", field="once")
-            request_id = rules.identity(once, field="once")
+            name = rules.identity(once, field="once")
+        elif request_id is not None:
+            name = rules.identity(request_id, field="request_id")
+        else:
+            name = self._new_id()
         return Origin(
             writer=self._writer if writer is None else rules.identity(writer, field="last_writer"),
-            request_id=self._new_id()
-            if request_id is None
-            else rules.identity(request_id, field="request_id"),
-            repeatable=request_id is not None,
+            request_id=name,
+            repeatable=request_id is not None or once is not None,
             once=UNSET if once is None else True,
             spec_ref=None if spec_ref is None else rules.spec_ref(spec_ref),
             fence=None if fence is None else rules.fence(fence),
