@@ -392,6 +392,24 @@ async def test_one_lane_keeps_the_order_of_all(batcher: Batcher, engine: Engine)
     assert engine.groups == [["first"], ["0", "1", "2"]]
 
 
+async def test_a_lone_caller_who_goes_on_at_once_needs_one_task(batcher: Batcher) -> None:
+    """Calls that follow each other are executed by the task that executed the first, which then ends."""
+    tasks: list[object] = []
+
+    def noting(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        tasks.append(work)
+        return asyncio.Task(work, loop=loop, **more)
+
+    others = asyncio.all_tasks()
+    asyncio.get_running_loop().set_task_factory(noting)
+    for key in "abc":
+        await batcher.call(put(key))
+    assert len(tasks) == 1
+    await asyncio.wait(asyncio.all_tasks() - others)
+    await batcher.call(put("d"))
+    assert len(tasks) == 2
+
+
 async def test_lane_for_each_namespace_keeps_groups_apart(engine: Engine) -> None:
     """With a lane for each namespace a group holds one alone, and a slow one holds up no other."""
     batcher = Batcher(engine.run, lane_per_namespace=True)

@@ -280,4 +280,4 @@ async def test_a_reader_that_stops_early_leaves_nothing_running(store: Store) ->
     pieces = aiter(reader)
     await anext(pieces)
     await pieces.aclose()  # type: ignore[attr-defined]
-    assert asyncio.all_tasks() == before
+    assert asyncio.all_tasks() <= before

@@ -117,8 +117,10 @@ class _Lane(msgspec.Struct, eq=False):
         """
         pending = self.waiting
         self.expensive = False
-        if len(pending) == 1 and not self.away and not plain and _goes_at_once(pending[0]):
-            return [pending.popleft()]
+        if len(pending) == 1 and not self.away and not plain:
+            sole = pending[0]
+            if not sole.after and sole.cost <= EXPENSIVE:
+                return [pending.popleft()]
         group: list[PendingCommand] = []
         stays: list[PendingCommand] = []
         behind = set(self.away)  # namespaces with a command that stays
@@ -243,7 +245,8 @@ class Batcher:
         self._lane_per_namespace = lane_per_namespace
         self._lanes: dict[str, _Lane] = {}
         self._drains: set[asyncio.Task[None]] = set()
-        self._unsettled: dict[Touched, int] = {}
+        self._unsettled: dict[Touched, PendingCommand] = {}
+        """The last of the pending commands that may change a key or a namespace, by which they may change."""
         self._reads: defaultdict[Touched, set[asyncio.Future[None]]] = defaultdict(set)
         self._closed = False
         self._lone = 0
@@ -279,13 +282,11 @@ class Batcher:
             raise Unavailable("the store is closed")
         if tracing.spans is not None:
             command, tell = _traced(tracing.spans, command, tell)
-        touched, unsettled = command.touched, self._unsettled
-        for address in touched:
-            unsettled[address] = unsettled.get(address, 0) + 1
+        touched = command.touched
         after = self._reads_of(touched) if self._reads else ()
-        self._lane(command.namespace).waiting.append(
-            PendingCommand(command, tell, touched, after, command.cost)
-        )
+        pending = PendingCommand(command, tell, touched, after, command.cost)
+        self._unsettled.update(dict.fromkeys(touched, pending))
+        self._lane(command.namespace).waiting.append(pending)
 
     @property
     def busy(self) -> bool:
@@ -368,6 +369,8 @@ class Batcher:
                         await lane.wait()
                     continue
                 await self.carry(group)
+                if self._lone and not lane.waiting and not self.turns:
+                    await asyncio.sleep(0)  # a lone caller who goes on at once needs no other task and turn
                 if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
                     return
             self.drop(lane)
@@ -413,14 +416,12 @@ class Batcher:
             failure = InternalError("internal error in a group of writes; see the log")
             done = GroupDone([failure] * len(commands))
         self._settle(group, iter(done.results))
-        if done.tell is not None:
-            await self._tell(done.tell)
-
-    async def _tell(self, tell: Callable[[], Awaitable[None]]) -> None:
+        if done.tell is None:
+            return
         if self.turns and self._lone >= ALONE:
             await asyncio.sleep(0)
         try:
-            await tell()
+            await done.tell()
         except Exception as defect:  # the next groups must still run
             _log.error("notifying listeners of a group failed", exc_info=defect)
 
@@ -428,10 +429,7 @@ class Batcher:
         unsettled = self._unsettled
         for waiting in group:
             for address in waiting.touched:
-                left = unsettled[address] - 1
-                if left:
-                    unsettled[address] = left
-                else:
+                if unsettled.get(address) is waiting:
                     del unsettled[address]
         for waiting in group:
             try:
@@ -553,10 +551,6 @@ def _resolve(future: asyncio.Future[Any], result: Any) -> None:
         future.set_exception(result)
     else:
         future.set_result(result)
-
-
-def _goes_at_once(waiting: PendingCommand) -> bool:
-    return not waiting.after and waiting.cost <= EXPENSIVE
 
 
 def _is_expensive(waiting: PendingCommand) -> bool:
