@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -54,10 +55,10 @@ class NamespaceCaller:
         self._now = now
         self._root = root
         self._principal = UNSET if principal is None else principal
-
-    def key(self, text: object) -> str:
-        """Return a legal key in full."""
-        return rules.key(text) if self._root is None else rules.semantic_key(text, self._root)
+        self.key: Callable[[object], str] = (
+            rules.key if root is None else partial(rules.semantic_key, root=root)
+        )
+        """Returns a legal key in full."""
 
     def prefix(self, text: object) -> str:
         """Return a legal prefix of keys in full."""
