@@ -410,6 +410,17 @@ async def test_a_lone_caller_who_goes_on_at_once_needs_one_task(batcher: Batcher
     assert len(tasks) == 2
 
 
+async def test_a_caller_who_cancels_all_other_tasks_is_still_served(batcher: Batcher) -> None:
+    """A program that ends cancels what is left, and may write after that."""
+    await batcher.call(put("a"))
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left)
+    async with asyncio.timeout(60):
+        await batcher.call(put("b"))
+
+
 async def test_lane_for_each_namespace_keeps_groups_apart(engine: Engine) -> None:
     """With a lane for each namespace a group holds one alone, and a slow one holds up no other."""
     batcher = Batcher(engine.run, lane_per_namespace=True)

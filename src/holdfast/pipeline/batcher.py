@@ -370,7 +370,11 @@ class Batcher:
                     continue
                 await self.carry(group)
                 if self._lone and not lane.waiting and not self.turns:
-                    await asyncio.sleep(0)  # a lone caller who goes on at once needs no other task and turn
+                    try:  # a lone caller who goes on at once needs no other task and turn
+                        await asyncio.sleep(0)
+                    except asyncio.CancelledError:  # of all tasks, by a program that may still write
+                        self.drop(lane)
+                        raise
                 if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
                     return
             self.drop(lane)
