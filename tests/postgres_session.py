@@ -7,6 +7,7 @@ its own, since tests have loops that end with them. A connection that the server
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import os
@@ -52,7 +53,17 @@ class _Session:
     def __init__(self) -> None:
         self._connections: dict[str, Connection] = {}
         self.loop = asyncio.new_event_loop()
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        atexit.register(self._end, os.getpid())
+
+    def _end(self, process: int) -> None:
+        """Let go of the connections at the exit of the process that made them."""
+        if process == os.getpid():
+            for connection in self._connections.values():
+                self.loop.call_soon_threadsafe(connection.terminate)
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
 
     async def run(self, url: str, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with contextlib.suppress(*_GONE):
