@@ -32,7 +32,7 @@ class Ground:
         self.seen: list[object] = []
         self.at: set[int] = set()
         self.ends_at = -1
-        self.writer = Writer(str(path), lambda log_bytes: True, None)
+        self.writer = Writer(str(path), lambda log_bytes: True, None, lambda: True)
         connection = prepare(path, sync="OFF")
         connection.execute("CREATE TABLE done (name)")
         connection.create_function("step", 1, self._step)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 import holdfast
+import holdfast.sync
 from holdfast.commands import Set
 from holdfast.engines.sqlite.files import BALLAST_STEP
 from tests.disks import DISK_MIB, fill, mounted
@@ -117,6 +122,65 @@ async def test_a_store_opens_on_a_full_disk(small_disk: Path, first: str) -> Non
     async with holdfast.open(path, reap=False) as store:
         assert await store.kv("p").get("k5") is not None
         assert path.with_name("store.db.ballast").stat().st_blocks * 512 >= 2 * BALLAST_STEP
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_deletes_work_as_long_as_the_disk_is_full(small_disk: Path, restarts: bool) -> None:
+    """New data does not take the room that was freed for deletes, but it takes that of what was deleted."""
+    path, filler, value = small_disk / "store.db", small_disk / "filler", "x" * 60_000
+    store = holdfast.open(path, reap=False)
+    await store.start()
+    for number in range(9):
+        await store.kv("p").set(f"k{number}", value)
+    fill(filler, 4096)
+    new = 0
+    for number in range(9):
+        if restarts:
+            await store.aclose()
+            store = holdfast.open(path, reap=False)
+            await store.start()
+        with contextlib.suppress(holdfast.StorageFull):
+            for _ in range(60):
+                await store.kv("p").set(f"n{new}", value)
+                new += 1
+        assert await store.kv("p").delete(f"k{number}") is True
+    assert 4 <= new <= 14
+    filler.unlink()
+    for number in range(60):
+        await store.kv("p").set(f"k{number}", value)
+    assert path.with_name("store.db.ballast").stat().st_blocks * 512 >= 2 * BALLAST_STEP
+    await store.aclose()
+
+
+def test_opening_on_a_full_disk_of_small_blocks_kills_nobody(tmp_path: Path) -> None:
+    """SQLite maps a file, and whoever writes to a mapped page that has no block on the disk is killed."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(DISK_MIB * 1024 * 1024)
+    commands: list[list[str | Path]] = [
+        ["mkfs.ext4", "-q", "-b", "1024", image],
+        ["mount", "-o", "loop", image, folder],
+    ]
+    for command in commands:
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("a small ext4 can't be made and mounted here (needs root)")
+    try:
+        path = folder / "store.db"
+        with holdfast.sync.open(path) as store:
+            store.kv("p").set("k", 1)
+        filler = folder / "filler"
+        fill(filler, 1024)
+        os.truncate(filler, filler.stat().st_size - 20 * 1024)
+        opening = (
+            f"import holdfast.sync\nwith holdfast.sync.open({str(path)!r}) as s: assert s.kv('p').delete('k')"
+        )
+        done = subprocess.run([sys.executable, "-c", opening], check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 async def test_a_full_disk_without_a_ballast_is_named(small_disk: Path) -> None:

@@ -137,7 +137,7 @@ class SqliteEngine:
         )
         self._ballast = Ballast(self._beside(".ballast"))
         self._presence = Presence(self._path)
-        self._writer = Writer(self._where, self._covered, self._turn)
+        self._writer = Writer(self._where, self._covered, self._turn, self._may_grow)
         self._reader = ReaderThread()
         self._examiner = Examiner(self._path)
         self._inline: sqlite3.Connection | None = None
@@ -254,6 +254,7 @@ class SqliteEngine:
 
     def _with_room(self, step: Callable[[], T]) -> T:
         """Take a step of opening the file. As long as the disk is full, free some ballast and try again."""
+        self._ballast.yield_to_opening()
         while True:
             try:
                 return step()
@@ -282,7 +283,7 @@ class SqliteEngine:
         except BaseException:
             self._lock.close()
             raise
-        self._covered(0)
+        self._writer.restrict()
         return True
 
     def _entered(self) -> bool:
@@ -339,9 +340,14 @@ class SqliteEngine:
             self._ballast.look()
         return self._temporary or self._ballast.cover(log_bytes)
 
+    def _may_grow(self) -> bool:
+        """Return whether the file may take more of the disk. What was freed for deletes is not for others."""
+        return self._covered(0) or not self._ballast.released
+
     def _make_room(self) -> bool:
-        """Free the ballast and restart the log. Return whether there was any ballast."""
-        if not self._ballast.drop():
+        """Free the ballast, let the file grow into it, and restart the log. Return whether that helps."""
+        dropped = self._ballast.drop()
+        if not self._writer.let_grow() and not dropped:
             return False
         self._writer.checkpoint("RESTART")
         return True

@@ -91,39 +91,55 @@ class Ballast:
         finally:
             os.close(file)
 
+    @property
+    def released(self) -> bool:
+        """True if some of the ballast was freed for deletes, once `cover` has found no room for it again."""
+        return self._size > 0
+
     def _grown(self, file: int, wanted: int) -> bool:
-        before = os.fstat(file).st_size  # a part may have been freed to open the store
+        self._size = os.fstat(file).st_size  # a part may have been freed
         try:
             os.posix_fallocate(file, 0, wanted)
         except OSError:
             with contextlib.suppress(OSError):  # don't keep a partial reservation
-                os.ftruncate(file, before)
+                os.ftruncate(file, self._size)
             return False
         self._size = wanted
         return True
 
+    def yield_to_opening(self) -> None:
+        """Free what it takes to open a store, if the disk has next to nothing.
+
+        SQLite maps the index of the log. On a file system with blocks of less than 4 KiB, a process dies when
+        it writes to the index and there is no block.
+        """
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self._path.parent)
+            if disk.f_bavail * disk.f_frsize < OPENING_BYTES // 4:
+                self.shrink()
+
     def shrink(self) -> bool:
         """Free what it takes to open a store, and keep the rest for deletes. Return whether there was any."""
-        try:
-            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            before = os.fstat(file).st_size
-            self._size = max(0, before - OPENING_BYTES)
-            os.ftruncate(file, self._size)
-        finally:
-            os.close(file)
-        return before > 0
+        return self._shortened(by=OPENING_BYTES)
 
     def drop(self) -> bool:
         """Free the reserved space. Return whether there was any."""
-        self._size = 0
+        return self._shortened(by=sys.maxsize)
+
+    def _shortened(self, *, by: int) -> bool:
+        """Shorten the file. A byte stays: it says that there was a ballast, and that it was needed."""
         try:
-            self._path.unlink()
-        except FileNotFoundError:
+            file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            self._size = 0
             return False
-        return True
+        try:
+            before = os.fstat(file).st_size
+            self._size = min(before, max(1, before - by))
+            os.ftruncate(file, self._size)
+        finally:
+            os.close(file)
+        return before > 1
 
 
 class Presence:

@@ -116,10 +116,15 @@ class Writer:
         where: The file, for messages.
         cover: Returns whether the log may hold this many bytes. If not, it is checkpointed at once.
         turn: The turn of this process, or None if no other process can open the file.
+        may_grow: Returns whether the file may take more of the disk.
     """
 
-    def __init__(self, where: str, cover: Callable[[int], bool], turn: Turn | None) -> None:
+    def __init__(
+        self, where: str, cover: Callable[[int], bool], turn: Turn | None, may_grow: Callable[[], bool]
+    ) -> None:
         self._where = where
+        self._may_grow = may_grow
+        self._most_pages: int | None = None
         self._cover = cover
         self._turn = turn
         self._jobs: seams.SimpleQueue[Callable[[], bool] | None] = seams.SimpleQueue()
@@ -212,9 +217,27 @@ class Writer:
         """Use this connection for all later writes."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = connection
+        self._connection, self._most_pages = connection, None
         self.data_version = _version_of(connection)
         [self._page] = connection.execute("PRAGMA page_size").fetchone()
+
+    def restrict(self) -> None:
+        """Let the file not grow while it may not: writes that fit into its free pages go on."""
+        assert self._connection is not None
+        if self._may_grow():
+            self.let_grow()
+        elif self._most_pages is None:
+            [self._most_pages] = self._connection.execute("PRAGMA max_page_count").fetchone()
+            self._connection.execute("PRAGMA max_page_count = 1").fetchone()  # SQLite makes it what there is
+
+    def let_grow(self) -> bool:
+        """Let the file grow again. Return whether it could not."""
+        assert self._connection is not None
+        if self._most_pages is None:
+            return False
+        self._connection.execute(f"PRAGMA max_page_count = {self._most_pages}").fetchone()
+        self._most_pages = None
+        return True
 
     def commit(
         self,
@@ -245,8 +268,7 @@ class Writer:
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
-            # Move the log's content into the database and restart the log from its beginning.
-            self.checkpoint("RESTART")
+            self._make_room()
             try:
                 span = self._attempt(plan, pages, now, deadline, seen)
             except sqlite3.Error as again:
@@ -278,7 +300,7 @@ class Writer:
         except sqlite3.Error as error:
             if primary_code(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self._where) from error
-            self.checkpoint("RESTART")
+            self._make_room()
             try:
                 return self._decide(work, plan, late)
             except sqlite3.Error as again:
@@ -311,6 +333,12 @@ class Writer:
         self._checkpointed = False
         return decided, found, span
 
+    def _make_room(self) -> None:
+        """Move the log's content into the database, restart the log, and look whether there is room again."""
+        self.checkpoint("RESTART")
+        if self._most_pages is not None and self._may_grow():
+            self.let_grow()
+
     def note(self, sql: str, parameters: Sequence[object]) -> Span | None:
         """Execute one statement in a transaction of its own; see `commit`. Writer's thread only."""
         try:
@@ -327,6 +355,7 @@ class Writer:
 
     def begin_load(self) -> None:
         """Begin a transaction of many jobs, which `end_load` or `give_up_load` ends. Writer's thread only."""
+        self.restrict()
         try:
             self._begin()
         except sqlite3.Error as error:
@@ -525,7 +554,10 @@ class Writer:
             if not job():  # a job that did this itself would stay until garbage is collected
                 self._jobs.put(job)
             size = self._log_pages * max(PAGE, self._page)
-            if size > CHECKPOINT_PAGES * PAGE or (size and not self._cover(size)):
+            full = size > CHECKPOINT_PAGES * PAGE or (size > 0 and not self._cover(size))
+            if full or (size and self._most_pages is not None):
+                self.restrict()
+            if full:
                 self.checkpoint("PASSIVE")
             elif size and (seams.BUGGIFY and seams.maybe("writer.checkpoints")):
                 self.checkpoint("RESTART")
