@@ -10,6 +10,8 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+import msgspec
+
 from holdfast import decide
 from holdfast.commands import Command, WriteCommand
 from holdfast.decide import Loaded, Needs, Outcome
@@ -58,7 +60,7 @@ class Transaction:
         return query(self._connection, *arguments)
 
 
-class Decider:
+class Decider(msgspec.Struct, eq=False):
     """Decides one group.
 
     Args:
@@ -68,11 +70,10 @@ class Decider:
         defaults: The quotas of namespaces whose policy sets none.
     """
 
-    def __init__(self, queries: Queries, cache: RowCache, keys: SigningKeys, defaults: Policy | None) -> None:
-        self._queries = queries
-        self._cache = cache
-        self._keys = keys
-        self._defaults = defaults
+    _queries: Queries
+    _cache: RowCache
+    _keys: SigningKeys
+    _defaults: Policy | None
 
     async def decide(
         self, commands: Sequence[Command], now: Callable[[], int], known: Loaded | None = None
