@@ -111,6 +111,7 @@ def page_after(space: str, keys: list[bytes], at: int, *, reverse: bool) -> Scan
     ("sql", "parameters", "index"),
     [
         (statements._load_rows(1, shown=True), (NAME, "item/1", b"k"), "PRIMARY KEY"),
+        (statements.GET_ROW, (NAME, "item/1", b"k"), "PRIMARY KEY"),
         *(
             (
                 statements.scan(space, values=True, bounded=True, after=after, reverse=reverse),

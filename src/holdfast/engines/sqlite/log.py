@@ -32,9 +32,9 @@ MOST_PAGES: Final = 32
 
 _HEADER_BYTES: Final = 48
 _COMMITS: Final = struct.Struct("=8xI36x").unpack
-"""The number of commits in a header."""
+"""Reads the number of commits from a header."""
 _SIZES: Final = struct.Struct("=14xHI28x").unpack
-"""The size of a page and the number of pages in the log."""
+"""Reads the size of a page, and the number of pages in the log, from a header."""
 
 
 class LogHeader:
