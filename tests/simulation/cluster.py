@@ -51,11 +51,13 @@ class Cluster(Target):
         self._embedded = 2 if Random(f"nodes {world.seed}").random() < 0.5 else 0
         """How many of the clients are nodes themselves."""
         self.nodes = 3 - self._embedded
+        self._timeouts = Random(f"timeouts {world.seed}").choices((1, 1, 2, 5), k=3)
+        """The seconds after which a write of a node gives up without an answer."""
         self._snapshot_every = self._draw_snapshots(Random(f"snapshots {world.seed}"))
         super().__init__(world, folder, limits)
         self._jetstream = JetStream(self.network, self.servers)
         self._jetstream.stored_for = self._stored
-        self._awaited: dict[bool, asyncio.Future[Wire]] = {}
+        self._awaited: dict[str, asyncio.Future[tuple[Wire, float]]] = {}
         self._last_holder = ""
 
     def _draw_snapshots(self, chance: Random) -> int:
@@ -84,11 +86,18 @@ class Cluster(Target):
 
     def store_url(self, machine: Machine) -> str:
         """What a service serves."""
-        servers = ",".join(f"{HOST}:{server.port}" for server in self.servers)
+        number = self.writers.index(machine)
+        servers = ",".join(f"{HOST}:{port}" for port in self.ports(number))
         return (
-            f"cluster://{servers}/store?data={self.folder}/{machine.name}&allow_lazy_sync=true&timeout=5"
-            f"&snapshot_every={self._snapshot_every}"
+            f"cluster://{servers}/store?data={self.folder}/{machine.name}&allow_lazy_sync=true"
+            f"&timeout={self._timeouts[number]}&snapshot_every={self._snapshot_every}"
         )
+
+    def client_of(self, service: Machine) -> int:
+        """The client that calls a node, or that is one itself."""
+        if service in self.clients:
+            return self.clients.index(service)
+        return self.services.index(service) if self.nodes == 3 else self._embedded
 
     def folders(self, host: Host) -> list[Path]:
         """Where a machine has its files. The audit's key is no one's: all nodes have got it."""
@@ -112,21 +121,28 @@ class Cluster(Target):
         yield
         self._jetstream.skipping = max(0.0, self._jetstream.skipping - share)
 
-    async def holder(self, *, ends: bool) -> Wire:
-        """Wait until a message gives its sender a lease, or ends it; return by which connection it hears."""
-        if ends not in self._awaited:
-            self._awaited[ends] = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self._awaited[ends])
+    async def holder(self, what: str) -> tuple[Wire, float]:
+        """Wait until a message does something to a lease, or takes groups. See `Target.holder`."""
+        if what not in self._awaited:
+            self._awaited[what] = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._awaited[what])
 
     def _stored(self, message: Message, wires: list[Wire]) -> None:
         headers = headers_of(message)
         if "Hf-Lease" not in headers:  # no message of a shard, such as a snapshot
             return
-        grants = headers["Hf-Lease"] != "0"
-        ends = not grants and self._last_holder == headers["Hf-Node"]
-        self._last_holder = headers["Hf-Node"] if grants else ""
-        if (grants or ends) and wires and ends in self._awaited:
-            self._awaited.pop(ends).set_result(wires[0])
+        seconds, last = int(headers["Hf-Lease"]) / 1000, self._last_holder
+        self._last_holder = headers["Hf-Node"] if seconds else ""
+        happened = []
+        if seconds:
+            happened = ["grants"] if len(message.body) > message.head else ["grants", "renews"]
+        elif last == headers["Hf-Node"]:
+            happened = ["ends"]
+        if "Hf-Forwarded" in headers:
+            happened.append("takes")
+        for what in happened:
+            if wires and what in self._awaited:
+                self._awaited.pop(what).set_result((wires[0], seconds))
 
     def compare(self) -> Iterator[Finding]:
         """Files of services that are at the same place of the log must have the same rows."""

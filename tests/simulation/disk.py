@@ -39,6 +39,7 @@ OPEN_CREATE, OPEN_DELETE_ON_CLOSE = 4, 8
 SHM_UNLOCK, SHM_EXCLUSIVE = 1, 8
 POWERSAFE_OVERWRITE = 0x1000
 TRACE_STATEMENTS = 1
+COMMIT: Final = b"COMMIT"
 
 
 class NoDisk(Exception):
@@ -269,15 +270,15 @@ class Disk:
             inode.unsynced.append((end, zeros))
             inode.content += zeros
 
-    def trace(self, connection: sqlite3.Connection, before: Callable[[], object]) -> None:
-        """Call a function before each statement of a connection.
+    def trace(self, connection: sqlite3.Connection, before: Callable[[bool], object]) -> None:
+        """Call a function before each statement of a connection, with whether it is a commit.
 
         This is what `set_trace_callback` does, which costs a third of a run: it makes a text of each
         statement with all values in it.
         """
 
         def called(event: int, context: int, statement: int, text: int) -> int:
-            before()
+            before(ctypes.string_at(text, len(COMMIT)) == COMMIT)
             return OK
 
         if not self._traces:

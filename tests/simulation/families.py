@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -27,13 +28,14 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
+from holdfast.handles.recipes.names import lock_key
 from holdfast.moves.backups import back_up, restore
 from holdfast.registry import backend_for
 from tests.simulation.keys import audited, milliseconds, trashed
-from tests.simulation.subject import Finding, Lane, Subject
+from tests.simulation.subject import TIMEOUT, Finding, Lane, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from holdfast import Store
     from holdfast.handles.blobs import Blobs as BlobHandle
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
 
 PATIENT: Final = 30.0
 """The seconds within which a lock must be free in the end. Others still wait for it, and hold it in turn."""
+
+
+LONGEST_LEASE: Final = 2_500_000_000
+"""The nanoseconds after which every lease that is not renewed has ended, by every clock."""
 
 
 class Documents(Subject):
@@ -429,26 +435,62 @@ class Holding(msgspec.Struct):
 class Locks(Subject):
     """Of all who want a lock one holds it, nobody waits for ever, and a former holder writes nothing."""
 
-    share = 0.03
+    share = 0.12
     lanes = 2
 
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
         self._holdings: list[Holding] = []
         self._writes: list[tuple[int, int, int]] = []
+        self._broken: list[tuple[int, float]] = []
+        """When somebody may have removed the entry of whoever held the lock: at first, and at the latest."""
         self.seen = [self._holdings, self._writes]
 
     async def act(self, lane: Lane) -> None:
         """Wait for the lock, hold it for a while and write under its fence."""
         chance = lane.chance
-        lock = lane.store.kv("locks").lock("job", ttl=chance.choice((1, 2)))
+        patience = chance.choice((0, 0.5, 8.0))
+        lock = lane.store.kv("locks").lock("job", ttl=chance.choice((1, 2)), timeout=patience)
         self.calls += 1
+        if chance.random() < 0.1:
+            await self._break(lane)
+        if chance.random() < 0.5:
+            await self._hold_in_a_block(lane, lock)
+            return
         try:
-            if not await lock.acquire(timeout=chance.choice((0, 0.5, 8.0))):
+            if not await lock.acquire(timeout=patience):
                 return
         except HoldfastError:
             await asyncio.sleep(0.1)
             return
+        try:
+            await self._watched(lane, lock)
+        finally:
+            with contextlib.suppress(HoldfastError, RuntimeError):
+                await lock.release()
+
+    async def _break(self, lane: Lane) -> None:
+        """Remove the entry of whoever holds the lock, who is to notice that."""
+        place, call, kv = len(self._broken), self.run.now(), lane.store.kv("locks")
+        self._broken.append((call, math.inf))
+        with contextlib.suppress(HoldfastError):
+            await kv.delete(lock_key(kv, "job"))
+        self._broken[place] = call, self.run.now() + TIMEOUT * 1e9
+
+    async def _hold_in_a_block(self, lane: Lane, lock: Lock) -> None:
+        """Hold the lock in a block, which is cancelled when the lock is lost."""
+        try:
+            async with lock:
+                try:
+                    await self._watched(lane, lock)
+                except asyncio.CancelledError:
+                    if lock.held:
+                        self.wrong("lock", f"{lock.token} was lost, and is held")
+                    raise
+        except HoldfastError:
+            await asyncio.sleep(0.1)
+
+    async def _watched(self, lane: Lane, lock: Lock) -> None:
         holding = Holding(lock.token, lane.client, self.run.now())
         self._holdings.append(holding)
         watching = asyncio.create_task(self._watch(lock, holding), name="held")
@@ -456,8 +498,6 @@ class Locks(Subject):
             await self._hold(lane, lock, holding)
         finally:
             watching.cancel()
-            with contextlib.suppress(HoldfastError, RuntimeError):
-                await lock.release()
 
     async def _watch(self, lock: Lock, holding: Holding) -> None:
         """Note until when the holder believes that it holds the lock."""
@@ -469,8 +509,11 @@ class Locks(Subject):
         """Whether the store's time went on evenly between two holdings.
 
         A SQLite store whose machine was switched off starts with a later time, so that a lock may expire
-        before its holder can know it. The fence still keeps that holder from writing.
+        before its holder can know it, and nobody tells a holder whose entry was removed. The fence still
+        keeps that holder from writing.
         """
+        if any(call < other.taken and end > one.taken for call, end in self._broken):
+            return False
         if self.run.skew:  # nodes of a cluster have their time from the log
             return True
         return not any(one.taken < 1e9 * cut < other.taken for cut in self.run.world.power_cuts)
@@ -514,6 +557,9 @@ class Locks(Subject):
             ]
             if later and one.held > min(other.taken for other in later) + slack:
                 yield Finding("lock", f"{one} was held though another had taken it: {later[0]}")
+            after = [other for other in self._holdings if other.token > one.token and other not in later]
+            if after and one.held > min(other.taken for other in after) + slack + LONGEST_LEASE:
+                yield Finding("lock", f"{one} is held long after another had taken it: {after[0]}")
             passed = any(other.taken < one.taken and other.token > one.token for other in self._holdings)
             if passed and one.held:
                 yield Finding("lock", f"{one} has a smaller token than one before it")
@@ -592,8 +638,10 @@ class Retries(Subject):
             else:
                 await retry.update("other", lambda entry: 1 if entry is None else entry.value + 1)
             self._added[place] = "ok"
-        except (Escalated, OutcomeUnknown):
+        except Escalated:
             pass
+        except OutcomeUnknown as error:
+            self.wrong("retry", f"given up at once: {error.message}")
         except VersionConflict:
             self._added[place] = "refused"
         except HoldfastError:
@@ -711,11 +759,39 @@ class BackupFile(msgspec.Struct):
     made: bool = False
 
 
+class _Large:
+    """A store of which every read takes long, as if it held much."""
+
+    def __init__(self, store: Movable) -> None:
+        self._store = store
+
+    @contextlib.asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[_Slow]:
+        """See `Movable.snapshot`."""
+        async with self._store.snapshot() as snapshot:
+            yield _Slow(snapshot)
+
+
+class _Slow:
+    """A snapshot each of whose methods takes a few milliseconds."""
+
+    def __init__(self, snapshot: object) -> None:
+        self._snapshot = snapshot
+
+    def __getattr__(self, name: str) -> Any:
+        async def slowly(*given: Any, **fields: Any) -> Any:
+            await asyncio.sleep(0.002)
+            return await getattr(self._snapshot, name)(*given, **fields)
+
+        return slowly
+
+
 class Backups(Subject):
     """A backup has the store as it was at one instant, and a file with one is whole and there for good."""
 
-    share = 0.15
+    share = 0.25
     only_embedded = True
+    keys = ("kv/beside",)
 
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
@@ -735,8 +811,12 @@ class Backups(Subject):
         path = Path(f"backup-{lane.chance.getrandbits(32):08x}")
         file = self._files[path] = BackupFile(sure)
         try:
+            await lane.store.kv("beside").set("first", 1)
+            beside = asyncio.create_task(self._write_beside(lane))
             with whole_file(path) as output:
-                await back_up(_raw(lane.store.caller.require_engine()), output, made_at=0, software="")
+                store: Any = _Large(_raw(lane.store.caller.require_engine()))
+                await back_up(store, output, made_at=0, software="")
+            await beside
             file.made = True
             self.calls += 1
             for one in {path: None, lane.chance.choice(list(self._files)): None}:
@@ -745,6 +825,13 @@ class Backups(Subject):
             self.wrong("backup", f"a backup can't be restored: {error}")
         except HoldfastError:
             await asyncio.sleep(0.2)
+
+    async def _write_beside(self, lane: Lane) -> None:
+        """Write while a backup is made."""
+        kv = lane.store.kv("beside")
+        with contextlib.suppress(HoldfastError):
+            for _ in range(20):
+                await kv.set(f"{lane.chance.getrandbits(32):08x}", 1)
 
     async def _check(self, lane: Lane, path: Path) -> None:
         """Restore a backup. One that was not reported as made may be missing, but is whole if it is there."""

@@ -18,14 +18,17 @@ from tests.simulation.subject import Finding
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from tests.simulation.network import NatsServer
+    from tests.simulation.network import NatsServer, Wire
     from tests.simulation.target import Target
     from tests.simulation.world import Machine
 
 MOST: Final = 80
+SHARES: Final = (0.6, 0.25, 0.08)
+"""The part of the kinds that a seed has. With few kinds, each strikes often."""
 BEGIN: Final = 0.4
 """The virtual second before which no fault strikes."""
-KINDS: Final = ("hf.store.want", "hf.store.index", "hf.store.forward", "hf.store.forward")
+WANT: Final = "hf.store.want"
+KINDS: Final = (WANT, "hf.store.index", "hf.store.forward", "hf.store.forward")
 """The messages that nodes of a cluster send to each other, beside the log."""
 BACK: Final = (0.02, 0.3, 1.5)
 """The seconds until a machine is back."""
@@ -35,12 +38,14 @@ COMMON: Final = (
     *("pause", "pause client", "pause server", "reset", "reset all", "server", "partition", "one way"),
     *("lost messages", "clock jump", "full disk", "slow disk", "write error", "sync error", "kill client"),
     *("read error", "slow link", "kill at a sync", "cut in a message", "pause while writing"),
+    *("stalled thread", "client cut off"),
 )
 ALONE: Final = ("older schema", "newer schema", "shut down")
 CLUSTER: Final = (
     *("step down", "step down", "lost acks", "all servers", "partition of servers", "partition of servers"),
     *("stored without an answer", "skipped messages", "deaf holder", "deaf holder", "deaf holder"),
-    *("a kind of message", "a kind of message", "away", "away"),
+    *("a kind of message", "a kind of message", "away", "cut off"),
+    *("holder stands still", "holder stands still", "holder stands still"),
 )
 
 
@@ -60,7 +65,8 @@ class Fault(NamedTuple):
 def draw(seed: int, kinds: Sequence[str], paces: Sequence[float]) -> list[Fault]:
     """The faults of a seed. Each seed has another choice of kinds and another average pause between them."""
     chance = Random(f"faults {seed}")
-    chosen = [kind for kind in kinds if chance.random() < 0.6] or ["cut while writing"]
+    share = chance.choice(SHARES)
+    chosen = [kind for kind in kinds if chance.random() < share] or ["cut while writing"]
     pause = chance.choice(paces)
     time, faults = BEGIN, []
     for number in range(MOST):
@@ -94,6 +100,7 @@ class Nemesis:
         self._world = target.world
         self._faults = faults
         self._under_way = 0
+        self._has_holder = self._is_cut_off = False
 
     def start(self) -> None:
         """Begin."""
@@ -203,6 +210,13 @@ class Nemesis:
         machine.halt = (chance.randint(1, 12), chance.choice((0.5, 2.2, 2.5, 7.0)))
         await asyncio.sleep(strike.back + 0.2)
         machine.halt = None
+
+    async def _stall(self, strike: Strike) -> None:
+        """Let one thread of the process stall between two statements, while the others go on."""
+        machine, chance = strike.service, strike.chance
+        machine.stall = (chance.randint(1, 12), chance.choice((0.5, 2.2, 5.0, 7.0)))
+        await asyncio.sleep(strike.back + 0.2)
+        machine.stall = None
 
     async def _pause(self, strike: Strike) -> None:
         machines = {
@@ -326,13 +340,18 @@ class Nemesis:
         self._world.disk.failing_writes[strike.service.number] = strike.chance.randint(1, 12)
 
     async def _fail_reads(self, strike: Strike) -> None:
-        """Let a few reads of a file fail, one after the other, some reads from now."""
+        """Let a few reads of a file fail, one after the other, some reads from now.
+
+        Perhaps a process starts meanwhile.
+        """
         chance, disk = strike.chance, self._world.disk
         if not (paths := disk.files(strike.service.host.number)):
             return
         path = chance.choice(paths)
         self._world.fault(strike.kind, strike.service.name, path.rpartition("/")[2])
         disk.failing_reads[path] = [True] * chance.randint(1, 6) + [False] * chance.choice((0, 3, 30))
+        if chance.random() < 0.3:
+            await self._down(strike.service, 0.02)
         await asyncio.sleep(chance.uniform(0.1, 2.0))
         disk.failing_reads.pop(path, None)
 
@@ -411,33 +430,100 @@ class Nemesis:
         if strike.chance.random() < 0.5:
             self._target.step_down()
 
-    async def _deafen(self, strike: Strike) -> None:
-        """Let a node that gets a lease, or gives it up, hear late of it and of what happens next.
+    async def _with_holder(self, strike: Strike) -> None:
+        """Wait until a node gets a lease, gives it up or writes for others, and do something to it."""
+        if self._has_holder:
+            return
+        self._has_holder = True
+        deafen = strike.kind == "deaf holder"
+        what = ("grants", "ends", "takes", "takes") if deafen else ("grants", "renews", "renews")
+        try:
+            async with asyncio.timeout(6):
+                wire, lease = await self._target.holder(strike.chance.choice(what))
+            await (self._deafen(strike, wire) if deafen else self._keep_standing(strike, wire, lease))
+        except TimeoutError:
+            return
+        finally:
+            self._has_holder = False
+
+    async def _deafen(self, strike: Strike, wire: Wire) -> None:
+        """Let a node hear late of what happened to it and of what happens next.
 
         Perhaps it is heard late, too, or another node is killed and starts again.
         """
-        try:
-            async with asyncio.timeout(3):
-                wire = await self._target.holder(ends=strike.chance.random() < 0.4)
-        except TimeoutError:
-            return
         self._world.fault(strike.kind, wire.machines[0].name)
         late, sides = (
-            strike.chance.choice((0.03, 0.07, 0.3, 0.6, 0.9, 1.5)),
+            strike.chance.choice((0.03, 0.07, 0.09, 0.3, 0.6, 1.5)),
             strike.chance.choice(((1,), (0, 1))),
         )
         for side in sides:
             wire.behind[side] += late
-        if strike.chance.random() < 0.3 and wire.machines[0] is not strike.service:
+        seconds = strike.chance.choice((0.5, 1.0, 2.5))
+        if late < 0.1:
+            self._target.workload.rush(seconds, writers={self._target.client_of(wire.machines[0])})
+        elif strike.chance.random() < 0.3 and wire.machines[0] is not strike.service:
             await self._down(strike.service, 0.02)
-        await asyncio.sleep(strike.chance.choice((0.5, 1.0, 2.5)))
+        await asyncio.sleep(seconds)
         for side in sides:
             wire.behind[side] -= late
+
+    async def _keep_standing(self, strike: Strike, wire: Wire, lease: float) -> None:
+        chance, holder = strike.chance, wire.machines[0]
+        late = chance.choice((0.05, 0.3, 0.6))
+        self._world.fault(strike.kind, holder.name, f"{late} s late")
+        wire.behind[1] += late
+        self._world.network.held[WANT] = None
+        restarts = chance.random() < 0.4 and holder is not strike.service
+        self._world.pause(holder, lease * chance.uniform(0.3 if restarts else 0.9, 0.998))
+        own = self._target.client_of(holder)
+        self._target.workload.rush(1.5 * lease, writers=set(range(len(self._target.clients))) - {own})
+        if restarts:
+            await asyncio.sleep(0.05)
+            await self._down(strike.service, 0.02)
+        await asyncio.sleep(1.5 * lease)
+        wire.behind[1] -= late
+        self._world.network.held.pop(WANT, None)
+
+    async def _cut_off_client(self, strike: Strike) -> None:
+        """Let a client hear late, and then nothing any more, while it may hold a lock."""
+        network, client, chance = self._world.network, strike.client, strike.chance
+        if self._is_cut_off:
+            return
+        self._is_cut_off = True
+        late = chance.choice((0.1, 0.3, 0.6))
+        self._world.fault(strike.kind, client.name, f"{late} s late")
+        wires = list(client.wires.values())
+        for wire in wires:
+            wire.behind[1] += late
+        await asyncio.sleep(late + chance.uniform(0.3, 0.9))
+        ways = [way for one in self._target.servers for way in ((client, one.machine), (one.machine, client))]
+        for sender, receiver in ways:
+            network.cut(sender, receiver)
+        await asyncio.sleep(chance.choice((1.5, 3.0)))
+        for wire in wires:
+            wire.behind[1] -= late
+        for sender, receiver in ways:
+            network.heal(sender, receiver)
+        await asyncio.sleep(1.0)
+        self._is_cut_off = False
+
+    async def _cut_off(self, strike: Strike) -> None:
+        """Let a node lose all connections, and make none for so long that the log may be trimmed past it."""
+        network, node = self._world.network, strike.service
+        self._world.fault(strike.kind, node.name)
+        ways = [way for one in self._target.servers for way in ((node, one.machine), (one.machine, node))]
+        for sender, receiver in ways:
+            network.cut(sender, receiver)
+        for wire in list(node.wires.values()):
+            wire.reset()
+        await asyncio.sleep(strike.chance.choice((1.5, 4.0, 8.0)))
+        for sender, receiver in ways:
+            network.heal(sender, receiver)
 
     async def _hold_a_kind(self, strike: Strike) -> None:
         """Let one kind of the messages between nodes be lost, or come late."""
         chance, held = strike.chance, self._world.network.held
-        kind, late = chance.choice(KINDS), chance.choice((None, 0.3, 1.2))
+        kind, late = chance.choice(KINDS), chance.choice((None, 0.3, 1.2, 2.5))
         self._world.fault(strike.kind, "", f"{kind} {'is lost' if late is None else f'{late} s late'}")
         held[kind] = late
         await asyncio.sleep(chance.choice((0.2, 1.0, 3.0)))
@@ -480,10 +566,14 @@ _STRIKES: Final[dict[str, Callable[[Nemesis, Strike], Awaitable[None]]]] = {
     "cut in a message": Nemesis._cut_in_a_message,
     "kill at a sync": Nemesis._kill_at_sync,
     "pause while writing": Nemesis._pause_while_writing,
+    "stalled thread": Nemesis._stall,
     "shut down": Nemesis._shut_down,
     "stored without an answer": Nemesis._store_without_answer,
     "skipped messages": Nemesis._skip,
-    "deaf holder": Nemesis._deafen,
+    "deaf holder": Nemesis._with_holder,
+    "holder stands still": Nemesis._with_holder,
+    "cut off": Nemesis._cut_off,
+    "client cut off": Nemesis._cut_off_client,
     "a kind of message": Nemesis._hold_a_kind,
     "older schema": Nemesis._older_schema,
     "newer schema": Nemesis._newer_schema,

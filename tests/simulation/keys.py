@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import math
 from random import Random
@@ -19,6 +20,7 @@ from holdfast.errors import (
     ValidationError,
     VersionConflict,
 )
+from holdfast.model import Entry
 from tests.linear.checker import judge
 from tests.linear.history import Operation
 from tests.simulation.subject import TIMEOUT, Finding, Lane, Subject
@@ -30,13 +32,16 @@ if TYPE_CHECKING:
 
     from holdfast import Store
     from holdfast.handles.kv import KV
-    from holdfast.model import Entry
     from tests.simulation.workload import Workload
 
 AGE: Final = 6.0
 """The seconds after which lanes go on to other keys: the judge's work grows fast with those on one key."""
 LARGE: Final = ((40, 100), (150, 100), (400, 60), (110, 1_000))
 """How many other keys a large set_many writes, and the bytes of each. The last two are executed alone."""
+READER: Final = 3
+"""The lane of each client that only reads registers: the others may all wait for a write."""
+LARGELY: Final = 0.1
+"""How often an addition comes with much else, which the log of a cluster may keep in several parts."""
 CLOCKS_DIFFER: Final = 500
 """By how many milliseconds clocks that nobody has set may be wrong."""
 REPLAY: Final = 20.0
@@ -112,7 +117,7 @@ class Registers(Subject):
         namespace = chance.choice(("alpha", "beta"))
         key = f"k{chance.randrange(self._keys)}:{int(self.run.world.now / AGE)}"
         verb = chance.choices(["get", "set", "incr", "delete"], [38, 30, 25, 7])[0]
-        if not self.run.may_write(lane):
+        if lane.number == READER or not self.run.may_write(lane):
             verb = "get"
         fields: dict[str, Any] = {}
         if verb == "set":
@@ -550,7 +555,7 @@ class Deadlines(Subject):
     async def _time(self, kv: KV, lane: Lane) -> int:
         """The store's time, as a write shows it."""
         call = self.run.now()
-        entry = await kv.set(f"{lane.name} time", 0)
+        entry = await lane.store.kv(f"clock{lane.client}").set("time", 0)
         clocked = Clocked(call, self.run.now(), milliseconds(entry.updated_at))
         self._times.append(clocked)
         self.run.clocked.append(clocked)
@@ -579,7 +584,7 @@ class Deadlines(Subject):
             while place < len(by_end) and by_end[place].end < one.call:
                 latest = max(latest, by_end[place].at)
                 place += 1
-            if one.at < latest:
+            if one.at < latest - skew:
                 text = f"the store's time went back by {latest - one.at} ms at {one.call / 1e6} ms"
                 yield Finding("time", text)
 
@@ -718,7 +723,7 @@ class Crowds(Subject):
             if chance.random() < 0.3:
                 return
             await asyncio.sleep(chance.uniform(0.8, 1.1))
-            for _ in range(chance.randint(5, 30)):
+            for _ in range(chance.choice((5, 30, 90))):
                 keys = [f"{crowd}:{chance.randrange(count):03}" for _ in range(6)]
                 await asyncio.gather(*(kv.set(key, "again", ttl=1) for key in keys))
                 await asyncio.sleep(chance.uniform(0, 0.04))
@@ -853,7 +858,7 @@ class Quotas(Subject):
 class Lists(Subject):
     """A walk shows every key that is there throughout exactly once; what a prefix removes is gone."""
 
-    share = 0.04
+    share = 0.08
     keys = ("kv/lists",)
     STABLE: Final = tuple(f"s{number:02}" for number in range(0, 60, 3))
 
@@ -900,6 +905,9 @@ class Lists(Subject):
         results = await kv.set_many(items)
         if any(isinstance(one, HoldfastError) for one in results):
             return
+        for _ in range(chance.choice((0, 12))):
+            if any(not isinstance(one, HoldfastError | Entry) for one in await kv.get_many(names)):
+                self.wrong("list", f"of {len(names)} keys that were set some are not there", prefix)
         removed: list[str] = []
         cursor = None
         while True:
@@ -1036,29 +1044,35 @@ class Shown(msgspec.Struct):
 class Tallies(Subject):
     """A counter that all add to gives no number twice, and nobody sees less than was shown before."""
 
-    lanes = 2
-    share = 0.15
+    lanes = 4
+    share = 0.2
     keys = ("kv/tallies",)
     reads_along = True
 
     def __init__(self, run: Workload) -> None:
         super().__init__(run)
+        self._together = Random(f"tallies {run.world.seed}").random() < 0.5
         self._added: dict[str, list[str]] = {"one": [], "two": []}
         """What became of each addition."""
+        self._latest: dict[str, list[float]] = {"one": [], "two": []}
+        """When it can have taken effect at the latest."""
         self._shown: list[Shown] = []
         self._end: dict[str, int] = {}
         self.seen = [self._added, self._shown]
 
     async def act(self, lane: Lane) -> None:
-        """Add and read in turn, or in one lane of each client only read.
+        """Add and read in turn, or in half of the lanes of each client only read.
 
         Most of the time only one client adds, and another one some seconds later.
         """
         kv, chance = lane.store.kv("tallies"), lane.chance
         key = chance.choice(("one", "two"))
         alone = self.run.writer is not None
-        for _ in range(chance.randint(20, 60) if alone else chance.randint(10, 30)):
-            await asyncio.sleep(chance.choice((0.0, 0.001, 0.02, 0.05 if alone else 0.2)))
+        for _ in range(chance.randint(10, 30) if alone else chance.randint(5, 15)):
+            hurries = self.run.rushing
+            await asyncio.sleep(
+                chance.choice((0.0, 0.001, 0.02, 0.02 if hurries else 0.05 if alone else 0.2))
+            )
             call, adds = self.run.now(), self._may_add(lane) and chance.random() < 0.4
             self.calls += 1
             try:
@@ -1068,28 +1082,37 @@ class Tallies(Subject):
                     self.wrong("tally", f"{error.code} {error.message}", key)
                 await asyncio.sleep(chance.choice((0.02, 0.2)))
             else:
-                self._shown.append(Shown(key, call, self.run.now(), value, adds))
+                if value is not None:
+                    self._shown.append(Shown(key, call, self.run.now(), value, adds))
 
     def _may_add(self, lane: Lane) -> bool:
-        if lane.number:
+        if lane.number > 1:
             return False
-        if self.run.writer is not None:
+        if self.run.writer is not None or self.run.rushing:
             return self.run.may_write(lane)
         phase = int(self.run.world.now / 1.5)
-        return phase % 4 == 0 or phase % len(self.run.machines) == lane.client
+        return self._together or phase % 4 == 0 or phase % len(self.run.machines) == lane.client
 
-    async def _add(self, kv: KV, chance: Random, key: str) -> int:
-        place = len(self._added[key])
+    async def _add(self, kv: KV, chance: Random, key: str) -> int | None:
+        """Add one, alone or with much else. Return what the counter shows, if that is known."""
+        place, latest = len(self._added[key]), self._latest[key]
         self._added[key].append("perhaps")
+        latest.append(math.inf)
         request_id = f"n{chance.getrandbits(48)}" if chance.random() < 0.5 else None
         try:
-            value: int = (await kv.incr(key, request_id=request_id)).value
+            value: int | None = None
+            if chance.random() < LARGELY:
+                fill = [{"key": f"fill:{number}", "value": "x" * 100} for number in range(40)]
+                await kv.batch(writes=[{"key": key, "incr": 1}, *fill], request_id=request_id)
+            else:
+                value = (await kv.incr(key, request_id=request_id)).value
         except OutcomeUnknown:
+            latest[place] = self.run.now() + TIMEOUT * 1e9 + SLACK
             raise
         except HoldfastError:
-            self._added[key][place] = "refused"
+            self._added[key][place], latest[place] = "refused", -math.inf
             raise
-        self._added[key][place] = "ok"
+        self._added[key][place], latest[place] = "ok", self.run.now()
         return value
 
     async def _read(self, kv: KV, chance: Random, key: str) -> int:
@@ -1097,7 +1120,8 @@ class Tallies(Subject):
         if draw < 0.6:
             entry = await kv.get(key)
         elif draw < 0.8:
-            [one] = await kv.get_many([key])
+            beside = [f"fill:{number}" for number in range(chance.choice((0, 0, 150)))]
+            one = (await kv.get_many([key, *beside]))[0]
             if isinstance(one, HoldfastError):
                 raise one
             entry = one
@@ -1126,6 +1150,13 @@ class Tallies(Subject):
                     place += 1
                 if one.value < latest + one.added:
                     yield Finding("tally", f"{latest} was shown before {one}", (key,))
+                    break
+            latest_of = sorted(self._latest[key])
+            for one in shown:
+                still = len(added) - bisect.bisect_left(latest_of, one.call)
+                if self._end[key] - one.value > still:
+                    text = f"{self._end[key]} in the end, with {still} additions that may come after {one}"
+                    yield Finding("executed late", text, (key,), one.end / 1e9)
                     break
             sure, perhaps = added.count("ok"), added.count("perhaps")
             if not sure <= self._end[key] <= sure + perhaps:

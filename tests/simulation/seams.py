@@ -51,6 +51,8 @@ STRIKES: Final = 0.05
 """How often a point that is on strikes."""
 DRAWS: Final = 0.25
 """How often a constant has another value than usual."""
+OFTEN: Final = dict.fromkeys(("LEASE_MS", "SHARED_SECONDS", "LOOK_SECONDS", "HEADROOM"), 0.5)
+"""How often those have that rare cases depend on."""
 DRAWN: Final[tuple[tuple[str, tuple[str, ...], tuple[float, ...]], ...]] = (
     ("MAX_GROUP", ("pipeline.batcher",), (1, 2, 8)),
     ("IN_A_GROUP", ("edges.intake.service",), (1, 3, 16)),
@@ -63,6 +65,8 @@ DRAWN: Final[tuple[tuple[str, tuple[str, ...], tuple[float, ...]], ...]] = (
     ("MOST", ("engines.cluster.write_queue",), (1, 8)),
     ("LEASE_MS", ("engines.cluster.shard",), (150, 3000)),
     ("RENEW_SECONDS", ("engines.cluster.lease", "engines.cluster.shard"), (0.05, 0.9)),
+    ("SHARED_SECONDS", ("engines.cluster.lease",), (0.05, 0.3)),
+    ("LOOK_SECONDS", ("engines.cluster.forwarding",), (0.02,)),
     ("ATTEMPT_SECONDS", ("engines.cluster.log",), (0.2,)),
     ("HEADROOM", ("engines.cluster.messages", "engines.cluster.shard"), (1_046_000, 1_020_000)),
 )
@@ -77,7 +81,7 @@ def enter(world: World) -> None:
     chance = Random(f"constants {world.seed}")
     for name, modules, values in DRAWN:
         value = chance.choice(values)
-        if chance.random() < DRAWS:
+        if chance.random() < OFTEN.get(name, DRAWS):
             world.note("", f"{name} is {value}")
             for module in modules:
                 setattr(importlib.import_module(f"holdfast.{module}"), name, value)

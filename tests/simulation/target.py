@@ -49,9 +49,9 @@ LATEST: Final = 2.0
 """The seconds after which a machine that was switched off is switched on again, if no fault has done it."""
 OWN_FAULTS: Final = {
     *(0, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_INTERNAL, sqlite3.SQLITE_CONSTRAINT),
-    *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE),
+    *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_MISUSE, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_INTERRUPT),
 }
-"""The codes of SQLite's errors of calls that are wrong, or in a wrong order."""
+"""The codes of SQLite's errors of calls that are wrong, in a wrong order, or interrupted for no reason."""
 AGAIN: Final = 0.3
 """The seconds until a service that has stopped is started again."""
 
@@ -169,8 +169,13 @@ class Target:
 
     def client_url(self, number: int) -> str:
         """What a client opens."""
-        servers = ",".join(f"nats://{HOST}:{server.port}" for server in self.servers)
+        servers = ",".join(f"nats://{HOST}:{port}" for port in self.ports(number))
         return f"{servers}?timeout={2 if self.alone else 4}"
+
+    def ports(self, number: int) -> list[int]:
+        """The ports of the NATS servers. Each service and each client begins with another one."""
+        count = len(self.servers)
+        return [self.servers[(number + step) % count].port for step in range(count)]
 
     def store_url(self, machine: Machine) -> str:
         """What a service serves."""
@@ -197,8 +202,7 @@ class Target:
 
     async def _serve(self, machine: Machine) -> None:
         life, place = machine.life, self.services.index(machine)
-        ports = [self.servers[(place + step) % len(self.servers)].port for step in range(len(self.servers))]
-        nats = ",".join(f"nats://{HOST}:{port}" for port in ports)
+        nats = ",".join(f"nats://{HOST}:{port}" for port in self.ports(place))
         try:
             await seams.serve(
                 self.store_url(machine), nats=nats, folder=self.folder, cache_bytes=self._cache_bytes
@@ -216,7 +220,8 @@ class Target:
             machine.life += 1
             machine.up = False
             self.world.disk.kill(machine.number)
-            machine.stopping = machine.doom = machine.cut = machine.sync_cut = machine.halt = None
+            machine.doom = machine.cut = machine.sync_cut = machine.halt = machine.stall = None
+            machine.stopping = None
             self.world.after(self.world.outside, AGAIN, self.start, machine)
 
     @property
@@ -224,6 +229,10 @@ class Target:
         """Whether every machine is up and none stands still."""
         machines = (*self.services, *self.clients, *(one.machine for one in self.servers))
         return all(one.up and one.paused_until <= self.world.now for one in machines)
+
+    def client_of(self, service: Machine) -> int:
+        """The client that calls a service, or that is one itself."""
+        return 0
 
     def downgrade(self, revision: str) -> bool:
         """Give the store an older schema, unless it is not there or open; whether that was done."""
@@ -262,8 +271,12 @@ class Target:
         """Let the leader of the log step down."""
         raise NotImplementedError
 
-    async def holder(self, *, ends: bool) -> Wire:
-        """Wait until a node gets a lease, or gives it up, and return the connection by which it hears."""
+    async def holder(self, what: str) -> tuple[Wire, float]:
+        """Wait until a message `grants` a lease, `renews` it for readers, `ends` it, or `takes` groups.
+
+        Returns:
+            The connection by which it hears, and the seconds for which the lease lasts.
+        """
         raise NotImplementedError
 
     def losing_acks(self, share: float) -> contextlib.AbstractContextManager[None]:

@@ -23,7 +23,7 @@ from tests.simulation.keys import KEYS, Clocked, Registers
 from tests.simulation.subject import Finding, Lane, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Container, Iterator
 
     from holdfast import Store
     from tests.simulation.subject import Subject
@@ -48,10 +48,12 @@ ALONE: Final = 4.0
 TURNS: Final = 0.6
 """The chance of a world that its clients take turns."""
 NOBODY: Final = -1
+ANSWERED: Final = 40.0
+"""The seconds within which every client gets an answer once no fault is left."""
 UNREST: Final = 1.0
 """For how many seconds after the death of a process others write as well."""
-INTRUDES: Final = 0.05
-"""How often a client writes although another one writes alone."""
+INTRUDES: Final = (0.0, 0.01, 0.05)
+"""How often a client writes although another one writes alone. A seed chooses."""
 
 
 class Limits(NamedTuple):
@@ -116,6 +118,8 @@ class Workload:
         self.calm = False
         """Whether all faults are over. Then the last look at the store is taken."""
         self.over = False
+        self._rush_until = 0.0
+        self._rush_writers: Container[int] = ()
         self.watches_waited = 0.0
         """The seconds that watches took to show what was written before the end."""
         self.kept: dict[str, Kept] = {}
@@ -126,6 +130,7 @@ class Workload:
         self.urls = urls
         chance = Random(f"workload {world.seed}")
         self._think = chance.choice((0.5, 1.0, 2.0))
+        self._intrudes = chance.choice(INTRUDES)
         self._takes_turns = Random(f"turns {world.seed}").random() < TURNS
         kinds = [kind for kind in (*KEYS, *FAMILIES) if chance.random() < CHOSEN or kind is Registers]
         if limits.only is not None:
@@ -139,21 +144,17 @@ class Workload:
         Random(f"subjects {world.seed}").shuffle(others)
         left_out = others[limits.subjects :]
         self.subjects: list[Subject] = [kind(self) for kind in kinds if kind not in left_out]
-        self._left: dict[tuple[int, str], int] = {}
-        """The calls that each lane has still to make."""
-        self._by_lane: dict[str, Subject] = {}
-        for client in range(len(self.machines)):
-            for subject in self.subjects:
-                calls = max(1, round(limits.ops * subject.share / subject.lanes / len(self.machines)))
-                for number in range(subject.lanes):
-                    name = f"{type(subject).__name__.lower()} {number}"
-                    self._left[client, name] = calls
-                    self._by_lane[name] = subject
+        self._left: dict[Subject, int] = {}
+        """What the lanes have still to do for each subject. So all of them are busy until the end."""
+        self._acting = dict.fromkeys(range(len(self.machines)), 0)
+        """The lanes of each client that are doing something."""
+        for subject in self.subjects:
+            self._left[subject] = max(subject.lanes, round(limits.ops * subject.share))
 
     @property
     def finished(self) -> bool:
-        """Whether every lane has done its part."""
-        return not any(self._left.values())
+        """Whether everything is done."""
+        return not any(self._left.values()) and not any(self._acting.values())
 
     @property
     def operations(self) -> int:
@@ -177,14 +178,28 @@ class Workload:
             return None
         return NOBODY + (self.world.seed + int(turn)) % (len(self.machines) + 1)
 
+    def rush(self, seconds: float, *, writers: Container[int]) -> None:
+        """Let these clients write for some seconds and the others read, without long pauses."""
+        self._rush_until, self._rush_writers = self.world.now + seconds, writers
+
+    @property
+    def rushing(self) -> bool:
+        """Whether clients write or read now without long pauses."""
+        return self.world.now < self._rush_until
+
     def may_write(self, lane: Lane) -> bool:
         """Whether a lane may write now. While another client writes alone, a write of a third is rare."""
+        if self.rushing:
+            return lane.client in self._rush_writers
         if self.writer in {None, lane.client}:
             return True
-        return lane.chance.random() < (0.5 if self.world.now - self.world.crashed_at < UNREST else INTRUDES)
+        if self.world.now - self.world.crashed_at < UNREST:
+            return lane.chance.random() < 0.5
+        return lane.chance.random() < self._intrudes
 
     def start(self, machine: Machine) -> None:
         """Start a client, or start it again after its process has died."""
+        self._acting[self.machines.index(machine)] = 0
         for subject in self.subjects:
             subject.died(machine.name)
         machine.spawn(self._client(machine), name=machine.name)
@@ -206,28 +221,33 @@ class Workload:
 
     async def _work(self, store: Store, client: int) -> None:
         watch = asyncio.create_task(self.registers.watch(store, client))
-        own = [name for number, name in self._left if number == client]
-        await asyncio.gather(*(self._lane(store, client, name) for name in own))
+        lanes = [(subject, number) for subject in self.subjects for number in range(subject.lanes)]
+        await asyncio.gather(*(self._lane(store, client, *lane) for lane in lanes))
         while not self.calm:  # noqa: ASYNC110 - virtual time is cheap
             await asyncio.sleep(0.1)
+        await self._is_answered(store, client)
         if client == 0:
             await self._last_look(store)
             self.over = True
         await asyncio.sleep(600)
         watch.cancel()
 
-    async def _lane(self, store: Store, client: int, name: str) -> None:
-        machine = self.machines[client]
+    async def _lane(self, store: Store, client: int, subject: Subject, number: int) -> None:
+        machine, name = self.machines[client], f"{type(subject).__name__.lower()} {number}"
         chance = Random(f"{self.world.seed} {client} {name} {machine.life}")
-        number = int(name.rpartition(" ")[2])
         lane = Lane(store, client, machine, f"{machine.name} {name}", number, chance)
-        subject = self._by_lane[name]
-        while self._left[client, name] > 0:
+        while self._left[subject]:
             if not subject.reads_along:
                 await self._turn(client)
-            await subject.act(lane)
-            self._left[client, name] -= 1
-            if chance.random() < 0.2:
+                if not self._left[subject]:
+                    break
+            self._left[subject] -= 1
+            self._acting[client] += 1
+            try:
+                await subject.act(lane)
+            finally:
+                self._acting[client] -= 1
+            if chance.random() < 0.2 and not self.rushing:
                 await asyncio.sleep(chance.expovariate(1 / self._think))
 
     async def _turn(self, client: int) -> None:
@@ -236,6 +256,15 @@ class Workload:
             await asyncio.sleep(0.2)
 
     # The end
+
+    async def _is_answered(self, store: Store, client: int) -> None:
+        """Read once no fault is left: every client is served, whichever node or process it calls."""
+        try:
+            async with asyncio.timeout(ANSWERED):
+                await self.patiently(store.kv("alpha").get, "anything")
+        except TimeoutError:
+            self.faults.append(Finding("no end", f"client {client} gets no answer within {ANSWERED} s"))
+            self.over = True
 
     async def _last_look(self, store: Store) -> None:
         """Read everything once no fault is left: it must explain what the clients were told."""

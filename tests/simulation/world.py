@@ -160,6 +160,7 @@ class Machine:
         sync_cut: The syncs until the process dies, whether the power fails, and whether the last is done.
         cut: The accesses to the disk after which the process dies, and whether the power fails.
         halt: The statements of its threads after which the process stands still, and for how many seconds.
+        stall: The statements of its threads after which one of them stalls, and for how many seconds.
         stopping: What a signal to stop calls.
         after_crash: Called after its process has died.
     """
@@ -177,6 +178,7 @@ class Machine:
         self.doom: int | None = None
         self.cut: tuple[int, bool] | None = None
         self.halt: tuple[int, float] | None = None
+        self.stall: tuple[int, float] | None = None
         self.sync_cut: tuple[int, bool, bool] | None = None
         self.locks: set[int] = set()
         self.told_at = 0.0
@@ -345,7 +347,8 @@ class World(asyncio.AbstractEventLoop):
         machine.life += 1
         machine.up = False
         machine.paused_until = 0.0
-        machine.doom = machine.cut = machine.sync_cut = machine.halt = machine.stopping = None
+        machine.doom = machine.cut = machine.sync_cut = machine.halt = machine.stall = None
+        machine.stopping = None
         self.disk.kill(machine.number)
         for file in sorted(machine.locks):
             os.close(file)
@@ -534,12 +537,22 @@ class World(asyncio.AbstractEventLoop):
         self.soon(self.outside, lambda: self.crash(machine, power=power))
         self._hub.switch()  # it never comes back
 
-    def before_statement(self) -> None:
-        """A thread is about to execute a statement: others may run before, or its process may stand still."""
+    def before_statement(self, is_commit: bool) -> None:
+        """A thread is about to execute a statement: others may run before, or its process may stand still.
+
+        The thread alone may stall, too, but not before a commit: what is decided by then takes effect.
+        """
         thread = current_thread()
         if thread is None:
             return
         machine = thread.machine
+        if machine.stall is not None and not is_commit:
+            left, seconds = machine.stall
+            machine.stall = (left - 1, seconds)
+            if left <= 1:
+                machine.stall = None
+                self.fault("stalled thread", machine.name, f"{seconds} s")
+                self.park(seconds)
         if machine.halt is not None:
             left, seconds = machine.halt
             machine.halt = (left - 1, seconds)
