@@ -87,6 +87,7 @@ QUEUES: Final = "who is first in a queue"
 DEFECTS: Final = "defects of the service itself"
 QUOTAS: Final = "quotas of bytes that a journal fills"
 OTHERS: Final = "other programs that write rows"
+GROWTH: Final = "how large files grow"
 MODULES: Final = {
     "moves": LOADS,
     "sync": "programs with several threads, and forks",
@@ -122,7 +123,15 @@ GAPS: Final = {
     "a_claim_that_was_cut_off_is_left_behind": PROMPT,
     "a_waiter_that_gives_up_keeps_its_place": PROMPT,
     "a_request_id_that_was_used_is_retried": PROMPT,
-    "each_process_counts_the_pages_of_the_log_alone": "how large files grow",
+    "each_process_counts_the_pages_of_the_log_alone": GROWTH,
+    "snapshots_that_are_not_kept_stay_in_the_stream": GROWTH,
+    "two_nodes_lose_each_others_snapshots": GROWTH,
+    "the_log_is_trimmed_past_the_slowest_node": PROMPT,
+    "parts_that_came_before_are_mixed_into_an_outcome": PROMPT,
+    "the_log_grows_with_every_commit": PROMPT,
+    "room_in_the_log_is_made_where_the_last_commit_ends": "room that the library makes in a file of SQLite",
+    "the_log_is_trimmed_up_to_the_newest_snapshot": FILES,
+    "the_log_is_trimmed_though_a_shard_has_no_snapshot": "clusters of several shards",
     "every_process_does_the_upkeep": "how much work is done",
     "a_newcomer_passes_those_who_wait": QUEUES,
     "the_place_of_a_waiter_expires": QUEUES,
@@ -156,6 +165,13 @@ GAPS: Final = {
 }
 """What is not part of any world, by the bugs that only this would find."""
 UNNOTICED: Final = {
+    "a_node_answers_while_its_replica_is_replaced": (
+        "A node fetches a snapshot once it has applied nothing for 15 seconds although the log has more. A "
+        "lease lasts a second from a message that the node has applied."
+    ),
+    "the_log_is_trimmed_by_one_message_too_many": (
+        "1,000 messages more than are needed stay. One less makes no difference."
+    ),
     "an_attempt_without_an_answer_keeps_the_lease": (
         "Others keep off from when they received the message before, or this one if it is stored. Both is "
         "later than what the older lease counts from. If this message grants no lease, the older one ended "

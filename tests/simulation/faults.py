@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MOST: Final = 80
 SHARES: Final = (0.6, 0.25, 0.08)
 """The part of the kinds that a seed has. With few kinds, each strikes often."""
+THEMED: Final = 0.5
+"""How often a seed has only faults that go together."""
 BEGIN: Final = 0.4
 """The virtual second before which no fault strikes."""
 WANT: Final = "hf.store.want"
@@ -49,6 +51,19 @@ CLUSTER: Final = (
 )
 
 
+THEMES: Final = (
+    ("sync error", "kill at a sync"),
+    ("client cut off", "power cut", "pause client"),
+    ("stalled thread", "pause while writing", "kill"),
+    ("clock jump", "kill", "power cut"),
+    ("holder stands still",),
+    ("deaf holder",),
+    ("deaf holder", "a kind of message", "lost messages", "pause"),
+    ("lost acks", "stored without an answer", "skipped messages", "deaf holder"),
+)
+"""Kinds of faults that do more together. A cluster has those that are about its log."""
+
+
 class Fault(NamedTuple):
     """A fault: when it strikes, what it is, and the number that everything else about it is drawn from."""
 
@@ -67,6 +82,9 @@ def draw(seed: int, kinds: Sequence[str], paces: Sequence[float]) -> list[Fault]
     chance = Random(f"faults {seed}")
     share = chance.choice(SHARES)
     chosen = [kind for kind in kinds if chance.random() < share] or ["cut while writing"]
+    themes = [theme for theme in THEMES if set(theme) <= set(kinds)]
+    if chance.random() < THEMED:
+        chosen = list(chance.choice([theme for theme in themes if set(theme) & set(CLUSTER)] or themes))
     pause = chance.choice(paces)
     time, faults = BEGIN, []
     for number in range(MOST):

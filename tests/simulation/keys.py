@@ -490,7 +490,7 @@ class Deadlines(Subject):
     """An entry is there until its deadline and then gone, and the store's time never goes back."""
 
     expires = True
-    share = 0.05
+    share = 0.1
     keys = ("kv/deadlines",)
 
     def __init__(self, run: Workload) -> None:

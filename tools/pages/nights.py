@@ -16,6 +16,7 @@ DOUBT: Final = "a message that is stored without an answer, right before another
 OVERTAKEN: Final = "a forwarded group that another node's message overtakes"
 SAVED: Final = "a caller that waits for less than a lease lasts, and a file that fails"
 READERS: Final = "readers at two nodes within a millisecond of a write, and a third node that hears late"
+SNAPSHOT: Final = "a node that is cut off and fetches a snapshot while it waits for a reply"
 NEEDED: Final = {
     "a_renewed_lease_counts_from_the_answer": "a renewal that is answered late, and another holder meanwhile",
     "a_lease_goes_by_the_slower_clock": "a process that agrees on the time of its file while it holds a lock",
@@ -23,8 +24,6 @@ NEEDED: Final = {
     "what_may_take_a_lock_runs_beside_a_fenced_write": (
         "a reader in another process between two commits of one service"
     ),
-    "a_lock_that_was_lost_is_held": "a lock that another took while its lease, as its holder knows it, runs",
-    "a_holder_takes_the_entry_of_another_for_its_own": "a renewal right after another has taken the lock",
     "others_write_before_a_lease_has_ended": LEASE,
     "a_look_that_outlasts_the_lease_is_shown": (
         "a slow look that begins under a lease and shows what the next holder has not heard of"
@@ -39,9 +38,6 @@ NEEDED: Final = {
     "a_forwarded_group_without_a_reply_is_decided_again": OVERTAKEN,
     "the_holder_tells_less_than_its_file_shows": READERS,
     "a_reader_shows_what_the_holder_of_the_lease_has_not_seen": READERS,
-    "parts_that_came_before_are_mixed_into_an_outcome": (
-        "a node that does not hear the last part of its own message, before another one of several parts"
-    ),
     "a_gap_in_the_log_is_passed_over": "a message that is skipped, and a read before it comes again",
     "a_run_shares_its_group": "a write of an entry in one group with its expiry in a crowd",
     "commands_share_a_group_with_a_change_of_policy": (
@@ -55,7 +51,18 @@ NEEDED: Final = {
     ),
     "a_killed_store_goes_on_from_the_time_that_it_had_stored": "a clock set back while its machine is off",
     "the_next_process_that_opens_the_file_has_another_time": "a clock that is set before a process starts",
-    "a_backup_is_read_at_many_instants": "a commit between two reads of a backup",
+    "a_disk_that_fails_counts_as_a_corrupt_store": "a read of a page that fails right when a service starts",
+    "a_node_that_starts_again_writes_into_a_lease": (
+        "a node that starts again and writes while another one that has a lease hears late and only reads"
+    ),
+    "a_snapshot_hides_that_a_forwarded_group_is_stored": SNAPSHOT,
+    "a_forwarded_group_from_before_a_snapshot_is_taken": SNAPSHOT,
+    "a_replaced_replica_does_not_know_what_its_file_shows": SNAPSHOT,
+    "a_snapshot_claims_what_was_written_meanwhile": (
+        "over 30 messages while a file is copied, and a node that needs the snapshot at once"
+    ),
+    "a_full_disk_at_the_end_of_a_restore_is_an_error_of_sqlite": "a disk that is full at its commit",
+    "an_unknown_outcome_is_given_up_at_once": "a retried write without an answer",
 }
 """What a world must bring together for a bug that was looked for without success, where that is known."""
 RECORDS: Final = Path(__file__).resolve().parents[2] / "tests" / "simulation"
