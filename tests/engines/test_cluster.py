@@ -324,6 +324,30 @@ async def test_a_full_disk_takes_out_one_node_and_no_more(nodes: Nodes) -> None:
     assert found.value == 3
 
 
+async def test_a_disk_that_fails_for_a_while_takes_out_one_node_and_no_more(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that can't read its replica refuses calls and tries again; nobody has to restart it."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await other.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+
+    def fail(*given: object, **more: object) -> None:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_IOERR_READ, "SQLITE_IOERR_READ"
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_of(one)._shards[0].replica.file._writer, "_attempt", fail)
+        await other.kv("trivia").set("key", 2)
+        with pytest.raises(Unavailable, match=r"can't follow.*SQLITE_IOERR_READ"):
+            await one.kv("trivia").get("key")
+    await at_one_place([one, other])
+    found = await one.kv("trivia").get("key")
+    assert found is not None
+    assert found.value == 2
+
+
 async def test_servers_that_do_not_wait_for_the_disk_are_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ from holdfast.engines.cluster.messages import (
 from holdfast.engines.cluster.replica import LogGap, Replica
 from holdfast.engines.cluster.reports import ShardReport, about_node
 from holdfast.engines.cluster.write_queue import NOTHING, WriteQueue, in_halves, no_time
+from holdfast.engines.sqlite.errors import DiskFailed
 from holdfast.engines.sqlite.sql import Statement
 from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Transient, Unavailable
 from holdfast.rows import Address, Row
@@ -228,7 +229,7 @@ class Shard:
             except LogGap as gap:
                 if not await self._renewed(gap):
                     return
-            except Transient as error:
+            except (Transient, DiskFailed) as error:
                 self._halted = Unavailable(f"this node can't follow {self.name}: {error.message}")
                 _log.error("%s; retrying", self._halted.message)
                 await asyncio.sleep(RETRY_SECONDS)

@@ -18,6 +18,10 @@ the log during each.
 """
 
 
+class DiskFailed(DatabaseError):
+    """The disk could not be read or written to. The file may be as it should, so the caller may try again."""
+
+
 def primary_code(error: sqlite3.Error) -> int:
     """Return the primary result code, or 0 for an error that the driver itself raised."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -44,6 +48,7 @@ def translated(error: sqlite3.Error, where: str) -> HoldfastError:
             return DatabaseError(
                 f"{where} is not a database, or is corrupt: run holdfast doctor --deep, or restore a backup"
             )
-        case _:
+        case code:
             name = getattr(error, "sqlite_errorname", type(error).__name__)
-            return DatabaseError(f"the database {where} failed ({name})")
+            kind = DiskFailed if code == sqlite3.SQLITE_IOERR else DatabaseError
+            return kind(f"the database {where} failed ({name})")
