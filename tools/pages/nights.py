@@ -43,7 +43,6 @@ NEEDED: Final = {
     "commands_share_a_group_with_a_change_of_policy": (
         "not known: groups with a policy and a write are common, and nothing disagrees after them"
     ),
-    "a_commit_that_broke_off_counts_as_not_made": "a sync that fails, and a death before the next commit",
     "a_commit_is_made_after_the_deadline_of_its_caller": "a pause in a transaction, and a reader meanwhile",
     "a_write_that_was_refused_as_busy_is_done_later": "a process that stands still in its turn for over 5 s",
     "a_row_is_kept_though_the_file_changed_while_it_was_read": (
