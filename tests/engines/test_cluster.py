@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import time
 from contextlib import AsyncExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -306,10 +307,14 @@ async def test_a_full_disk_takes_out_one_node_and_no_more(nodes: Nodes) -> None:
     one, other = await nodes.open(1), await nodes.open(2)
     await one.kv("trivia").set("key", 1)
     await at_one_place([one, other])
-    connection = engine_of(one)._shards[0].replica.file._writer._connection
-    assert connection is not None
-    [(pages,)] = connection.execute("PRAGMA page_count")
-    connection.execute(f"PRAGMA max_page_count = {pages}")
+    writer = engine_of(one)._shards[0].replica.file._writer
+
+    def bound_pages(most: int | None) -> None:
+        assert writer._connection is not None
+        [pages] = writer._connection.execute("PRAGMA page_count").fetchone()
+        writer._connection.execute(f"PRAGMA max_page_count = {pages if most is None else most}")
+
+    await writer.run(partial(bound_pages, None))
     with pytest.raises((Unavailable, OutcomeUnknown)):
         await asyncio.gather(*(one.kv("trivia").set(f"large-{number}", "x" * 30_000) for number in range(40)))
     entry = await other.kv("trivia").set("key", 2)
@@ -317,7 +322,7 @@ async def test_a_full_disk_takes_out_one_node_and_no_more(nodes: Nodes) -> None:
         with pytest.raises(Unavailable, match="can't follow"):
             await call
     assert (await other.kv("trivia").set("key", 3, expected_version=entry.version)).value == 3
-    connection.execute("PRAGMA max_page_count = 1073741823")
+    await writer.run(partial(bound_pages, 1_073_741_823))
     await at_one_place([one, other])
     found = await one.kv("trivia").get("key")
     assert found is not None
