@@ -32,7 +32,7 @@ from holdfast.handles.recipes.names import lock_key
 from holdfast.moves.backups import back_up, restore
 from holdfast.registry import backend_for
 from tests.simulation.keys import audited, milliseconds, trashed
-from tests.simulation.subject import TIMEOUT, Finding, Lane, Subject
+from tests.simulation.subject import Finding, Lane, Subject
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -475,7 +475,7 @@ class Locks(Subject):
         self._broken.append((call, math.inf))
         with contextlib.suppress(HoldfastError):
             await kv.delete(lock_key(kv, "job"))
-        self._broken[place] = call, self.run.now() + TIMEOUT * 1e9
+        self._broken[place] = call, self.run.now() + self.run.timeout * 1e9
 
     async def _hold_in_a_block(self, lane: Lane, lock: Lock) -> None:
         """Hold the lock in a block, which is cancelled when the lock is lost."""

@@ -90,7 +90,7 @@ class Registers(Subject):
             operation = self._open.pop(name)
             deadline = operation.deadline
             if not self.run.urls[operation.client].startswith("nats:"):  # no service knows of a deadline
-                deadline = self.run.now() + int(TIMEOUT * 1e9)
+                deadline = self.run.now() + int(self.run.timeout * 1e9)
             done = msgspec.structs.replace(operation, end=self.run.now(), deadline=deadline)
             self.history.append(done)
 
@@ -141,7 +141,7 @@ class Registers(Subject):
             key=key,
             verb=verb,  # type: ignore[arg-type]
             outcome="unknown",
-            deadline=now + int(TIMEOUT * 1e9),
+            deadline=now + int(self.run.timeout * 1e9),
             **fields,
         )
 
@@ -154,7 +154,7 @@ class Registers(Subject):
             if reply["outcome"] != "unknown":
                 break
             await asyncio.sleep(0.05)
-            deadline = self.run.now() + int(TIMEOUT * 1e9)
+            deadline = self.run.now() + int(self.run.timeout * 1e9)
             self._open[lane.name] = msgspec.structs.replace(operation, deadline=deadline)
             again = await self._attempt(lane.store, operation)
             if again["outcome"] in {"ok", "unknown"} or again.get("code") == "REUSED":
@@ -201,7 +201,7 @@ class Registers(Subject):
                 return {"outcome": "refused", "code": "REUSED"}
             return _shown("conflict", conflict.current)
         except OutcomeUnknown as error:
-            deadline = self.run.now() + int(TIMEOUT * 1e9)
+            deadline = self.run.now() + int(self.run.timeout * 1e9)
             return {"outcome": "unknown", "code": error.code, "deadline": deadline}
         except HoldfastError as error:
             if isinstance(error, Refused):
@@ -1107,7 +1107,7 @@ class Tallies(Subject):
             else:
                 value = (await kv.incr(key, request_id=request_id)).value
         except OutcomeUnknown:
-            latest[place] = self.run.now() + TIMEOUT * 1e9 + SLACK
+            latest[place] = self.run.now() + self.run.timeout * 1e9 + SLACK
             raise
         except HoldfastError:
             self._added[key][place], latest[place] = "refused", -math.inf

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Machine
 
 TIMEOUT = 2.0
-"""The seconds after which a client gives up."""
+"""The seconds after which a client of a sole service gives up; others wait for twice as long."""
 
 
 class Finding(NamedTuple):

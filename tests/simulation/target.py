@@ -27,7 +27,7 @@ from holdfast.errors import (
 from tests.simulation import faults, seams
 from tests.simulation.files import SmallFiles, share_files
 from tests.simulation.network import HOST, NatsServer, Network
-from tests.simulation.subject import Finding
+from tests.simulation.subject import TIMEOUT, Finding
 from tests.simulation.workload import Limits, Workload
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Target:
     def client_url(self, number: int) -> str:
         """What a client opens."""
         servers = ",".join(f"nats://{HOST}:{port}" for port in self.ports(number))
-        return f"{servers}?timeout={2 if self.alone else 4}"
+        return f"{servers}?timeout={TIMEOUT if self.alone else 2 * TIMEOUT:g}"
 
     def ports(self, number: int) -> list[int]:
         """The ports of the NATS servers. Each service and each client begins with another one."""

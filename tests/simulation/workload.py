@@ -20,7 +20,7 @@ from holdfast.edges.settings.read import KEY_FILE
 from holdfast.errors import HoldfastError
 from tests.simulation.families import FAMILIES
 from tests.simulation.keys import KEYS, Clocked, Registers
-from tests.simulation.subject import Finding, Lane, keys_of
+from tests.simulation.subject import TIMEOUT, Finding, Lane, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Container, Iterator
@@ -115,6 +115,8 @@ class Workload:
         self.machines = machines[: limits.clients]
         self.limits = limits
         self.skew = skew
+        self.timeout = TIMEOUT if alone else 2 * TIMEOUT
+        """The seconds after which a client gives up, as its URL says."""
         self.calm = False
         """Whether all faults are over. Then the last look at the store is taken."""
         self.over = False
