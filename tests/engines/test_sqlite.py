@@ -18,7 +18,7 @@ from holdfast.engine import JournalQuery, Scan
 from holdfast.engine.raw import Section
 from holdfast.engines.sqlite import SqliteEngine, raw, reads
 from holdfast.engines.sqlite import sql as statements
-from holdfast.engines.sqlite.errors import translated
+from holdfast.engines.sqlite.errors import DiskFailed, translated
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
 from holdfast.rows import KV
 
@@ -234,7 +234,8 @@ async def test_a_get_of_a_locked_file_waits_on_the_thread(path: Path) -> None:
         (sqlite3.SQLITE_READONLY, Unavailable),
         (sqlite3.SQLITE_NOTADB, DatabaseError),
         (sqlite3.SQLITE_CORRUPT, DatabaseError),
-        (sqlite3.SQLITE_IOERR, DatabaseError),
+        (sqlite3.SQLITE_IOERR, DiskFailed),
+        (sqlite3.SQLITE_IOERR_READ, DiskFailed),
         (sqlite3.SQLITE_PROTOCOL, Busy),
     ],
 )
