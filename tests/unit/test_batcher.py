@@ -421,6 +421,18 @@ async def test_a_caller_who_cancels_all_other_tasks_is_still_served(batcher: Bat
         await batcher.call(put("b"))
 
 
+async def test_closing_does_not_wait_for_a_task_that_was_cancelled_before_it_began(batcher: Batcher) -> None:
+    """A program that cancels all tasks right after a call can still close the store."""
+    others = asyncio.all_tasks()
+    call = asyncio.ensure_future(batcher.call(put("a")))
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - others:
+        task.cancel()
+    await asyncio.wait([call])
+    async with asyncio.timeout(60):
+        await batcher.aclose()
+
+
 async def test_lane_for_each_namespace_keeps_groups_apart(engine: Engine) -> None:
     """With a lane for each namespace a group holds one alone, and a slow one holds up no other."""
     batcher = Batcher(engine.run, lane_per_namespace=True)

@@ -334,14 +334,10 @@ class Batcher:
         return lane
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run work in a task that closing waits for. The work calls `ended` at its end."""
-        self._drains.add(asyncio.get_running_loop().create_task(work, name=name))
-
-    def ended(self) -> None:
-        """Forget the running task, which ends now. A callback of it would cost a lone caller more."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._drains.discard(task)
+        """Run work in a task that closing waits for."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._drains.add(task)
+        task.add_done_callback(self._drains.discard)
 
     def drain_alone(self, lane: _Lane) -> None:
         """Execute what a lane holds in groups of its own."""
@@ -356,30 +352,27 @@ class Batcher:
         return self.turns if not self._lone or pending > 1 else 0
 
     async def _drain(self, lane: _Lane) -> None:
-        try:
-            while lane.waiting or lane.away:
-                if before := self.turns_before(len(lane.waiting)):
-                    await gather(before)
-                lone = seams.BUGGIFY and seams.maybe("batcher.group_of_one")
-                group = lane.take(1 if lone else self.most)
-                if lane.expensive:
-                    self._begin_expensive(lane, group)
-                if not group:
-                    if lane.waiting or lane.away:  # an expensive command may have ended while this gathered
-                        await lane.wait()
-                    continue
-                await self.carry(group)
-                if self._lone and not lane.waiting and not self.turns:
-                    try:  # a lone caller who goes on at once needs no other task and turn
-                        await asyncio.sleep(0)
-                    except asyncio.CancelledError:  # of all tasks, by a program that may still write
-                        self.drop(lane)
-                        raise
-                if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
-                    return
-            self.drop(lane)
-        finally:
-            self.ended()
+        while lane.waiting or lane.away:
+            if before := self.turns_before(len(lane.waiting)):
+                await gather(before)
+            lone = seams.BUGGIFY and seams.maybe("batcher.group_of_one")
+            group = lane.take(1 if lone else self.most)
+            if lane.expensive:
+                self._begin_expensive(lane, group)
+            if not group:
+                if lane.waiting or lane.away:  # an expensive command may have ended while this gathered
+                    await lane.wait()
+                continue
+            await self.carry(group)
+            if self._lone and not lane.waiting and not self.turns:
+                try:  # a lone caller who goes on at once needs no other task and turn
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:  # of all tasks, by a program that may still write
+                    self.drop(lane)
+                    raise
+            if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
+                return
+        self.drop(lane)
 
     def _begin_expensive(self, lane: _Lane, group: Sequence[PendingCommand]) -> None:
         """Execute the next expensive command, if there is one, beside this group and later ones."""
@@ -393,7 +386,6 @@ class Batcher:
         finally:
             lane.away.clear()
             lane.wake()
-            self.ended()
 
     async def carry(self, group: list[PendingCommand], *, beside: bool = False) -> None:
         """Execute a group and pass on its results, also if it fails: callers must not wait forever.
@@ -488,7 +480,6 @@ class Carriers:
                         self._executing -= 1
         finally:
             self._carrying -= 1
-            self._owner.ended()
 
     def _gather(self) -> list[tuple[_Lane, list[PendingCommand]]]:
         """Take from waiting lanes what fits into one group."""
