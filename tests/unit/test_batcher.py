@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import seams
 from holdfast.commands import LEAST_COST, Batch, Delete, Get, Got, Load, Many, Removed, Set, SetPolicy
-from holdfast.errors import InternalError, KeyNotFound, Unavailable
+from holdfast.errors import InternalError, KeyNotFound, OutcomeUnknown, Unavailable
 from holdfast.origin import Origin
 from holdfast.pace import ALONE, MAX_GROUP
 from holdfast.pipeline.batcher import EXPENSIVE, MAX_GROUP_BYTES, Batcher, GroupDone
@@ -424,13 +424,74 @@ async def test_a_caller_who_cancels_all_other_tasks_is_still_served(batcher: Bat
 async def test_closing_does_not_wait_for_a_task_that_was_cancelled_before_it_began(batcher: Batcher) -> None:
     """A program that cancels all tasks right after a call can still close the store."""
     others = asyncio.all_tasks()
-    call = asyncio.ensure_future(batcher.call(put("a")))
-    await asyncio.sleep(0)
-    for task in asyncio.all_tasks() - others:
-        task.cancel()
-    await asyncio.wait([call])
+    call = batcher.call(put("a"))
+    await cancel_all_but(others)
+    with pytest.raises(Unavailable):
+        await call
     async with asyncio.timeout(60):
         await batcher.aclose()
+
+
+async def test_what_was_not_begun_when_all_tasks_are_cancelled_is_refused(
+    batcher: Batcher, engine: Engine
+) -> None:
+    """What was pending is refused and never executed, and the next call is served."""
+    others = asyncio.all_tasks()
+    calls = [batcher.call(put("pending")), batcher.call(put("later"))]
+    await cancel_all_but(others)
+    for call in calls:
+        with pytest.raises(Unavailable, match="cancelled"):
+            await call
+    assert not batcher.busy
+    async with asyncio.timeout(60):
+        await batcher.call(put("next"))
+    assert engine.groups == [["next"]]
+
+
+async def test_large_command_that_was_not_begun_when_all_tasks_are_cancelled_is_refused(
+    batcher: Batcher, engine: Engine
+) -> None:
+    """The same for a command that has a task of its own."""
+    others = asyncio.all_tasks()
+    many = Many(namespace="kv/b", origin=ORIGIN, items=(put("large", size=EXPENSIVE),))
+    call = batcher.call(many)
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks() - others) == 2
+    await cancel_all_but(others)
+    with pytest.raises(Unavailable, match="cancelled"):
+        await call
+    async with asyncio.timeout(60):
+        await batcher.call(put("next", namespace="kv/b"))
+    assert engine.groups == [["next"]]
+
+
+async def test_outcome_is_unknown_when_the_task_that_executes_is_cancelled(
+    batcher: Batcher, engine: Engine
+) -> None:
+    """What the engine has begun may happen; what waited behind it is refused."""
+    others = asyncio.all_tasks()
+    engine.door.clear()
+    calls = [batcher.call(put("a"))]
+    await engine.begun.wait()
+    calls.append(batcher.call(put("b")))
+    await cancel_all_but(others)
+    with pytest.raises(OutcomeUnknown):
+        await calls[0]
+    with pytest.raises(Unavailable, match="cancelled"):
+        await calls[1]
+    engine.door.set()
+    async with asyncio.timeout(60):
+        await batcher.call(put("c"))
+    assert engine.groups == [["a"], ["c"]]
+
+
+async def cancel_all_but(others: set[asyncio.Task[Any]]) -> None:
+    """Cancel all tasks but these, as a program may, and let them end."""
+    tasks = asyncio.all_tasks() - others
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await asyncio.sleep(0)  # what they have left is refused
 
 
 async def test_lane_for_each_namespace_keeps_groups_apart(engine: Engine) -> None:

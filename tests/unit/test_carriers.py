@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import CannotShareTransaction
+from holdfast.errors import OutcomeUnknown, Unavailable
 from holdfast.pipeline.batcher import Batcher, GroupDone
 from holdfast.verbs.caller import id_maker
 from tests.verbs import Verbs
@@ -151,4 +152,29 @@ async def test_a_few_namespaces_are_not_worth_two_groups() -> None:
     names = [f"n{number:02}:k" for number in range(31)]
     assert await asyncio.gather(*sets(batcher, *names)) == names
     assert [len(group) for group in engine.groups] == [31]
+    await batcher.aclose()
+
+
+async def test_next_call_is_served_after_all_tasks_were_cancelled() -> None:
+    """Cancelled before they begin or while they execute, carriers refuse what is left and leave no lane behind."""
+    engine = Sharing()
+    batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
+    others = asyncio.all_tasks()
+    for begun in (False, True):
+        gate = engine.gates["a"] = asyncio.Event()
+        calls = sets(batcher, "a:1", "b:1", "c:1")
+        if begun:
+            engine.begun.clear()
+            await engine.begun.wait()
+            calls += sets(batcher, "a:2", "d:1")
+        carriers = asyncio.all_tasks() - others
+        for carrier in carriers:
+            carrier.cancel()
+        await asyncio.wait(carriers)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers[:3]] == [OutcomeUnknown if begun else Unavailable] * 3
+        assert {type(answer) for answer in answers[3:]} <= {Unavailable}
+        gate.set()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*sets(batcher, "a:3", "b:3", "d:3"))
     await batcher.aclose()

@@ -30,7 +30,7 @@ from msgspec import UnsetType
 from holdfast import families, seams, tracing
 from holdfast.commands import Command, Result, SetPolicy, Touched, WriteCommand
 from holdfast.engine import CannotShareTransaction, Sharer
-from holdfast.errors import HoldfastError, InternalError, Unavailable
+from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Unavailable
 from holdfast.pace import ALONE, CARRIERS, LANES_WORTH_A_GROUP, MAX_GROUP, SHARED_GROUP, gather
 from holdfast.tracing import Spans
 from holdfast.upkeep_commands import ExpireRun
@@ -333,15 +333,42 @@ class Batcher:
             lane.wake()
         return lane
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run work in a task that closing waits for."""
+    def spawn(
+        self, work: Coroutine[Any, Any, None], name: str, cancelled: Callable[[], None]
+    ) -> asyncio.Task[None]:
+        """Run work in a task that closing waits for.
+
+        A program that cancels all its tasks cancels this one too, perhaps before its first step, when no
+        `finally` of the work runs. Then `cancelled` is called, to refuse what the work has left.
+        """
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._drains.add(task)
-        task.add_done_callback(self._drains.discard)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._drains.discard(task)
+            if task.cancelled():
+                cancelled()
+
+        task.add_done_callback(ended)
+        return task
 
     def drain_alone(self, lane: _Lane) -> None:
         """Execute what a lane holds in groups of its own."""
-        self.spawn(self._drain(lane), f"holdfast batcher {lane.name}")
+        self.spawn(self._drain(lane), f"holdfast batcher {lane.name}", partial(self.give_up, lane))
+
+    def give_up(self, lane: _Lane) -> None:
+        """Refuse what a lane holds, and forget it: the task that would have executed it was cancelled.
+
+        Nothing of it is executed later, since most of the callers are gone.
+        """
+        left = list(lane.waiting)
+        lane.waiting.clear()
+        self.drop(lane)
+        self._refuse(left)
+
+    def _refuse(self, left: list[PendingCommand]) -> None:
+        refusal = Unavailable("the program cancelled the task that would have executed this")
+        self._settle(left, iter([refusal] * len(left)))
 
     def drop(self, lane: _Lane) -> None:
         """Forget a lane that is empty."""
@@ -365,11 +392,7 @@ class Batcher:
                 continue
             await self.carry(group)
             if self._lone and not lane.waiting and not self.turns:
-                try:  # a lone caller who goes on at once needs no other task and turn
-                    await asyncio.sleep(0)
-                except asyncio.CancelledError:  # of all tasks, by a program that may still write
-                    self.drop(lane)
-                    raise
+                await asyncio.sleep(0)  # a lone caller who goes on at once needs no other task and turn
             if self._carriers is not None and lane.waiting and not lane.away and self._carriers.add(lane):
                 return
         self.drop(lane)
@@ -377,15 +400,20 @@ class Batcher:
     def _begin_expensive(self, lane: _Lane, group: Sequence[PendingCommand]) -> None:
         """Execute the next expensive command, if there is one, beside this group and later ones."""
         waiting = lane.take_expensive(group)
-        if waiting is not None:
-            self.spawn(self._execute_beside(lane, waiting), "holdfast expensive command")
+        if waiting is None:
+            return
+        left = [waiting]
 
-    async def _execute_beside(self, lane: _Lane, waiting: PendingCommand) -> None:
-        try:
-            await self.carry([waiting], beside=True)
-        finally:
+        def end() -> None:
+            self._refuse(left)
             lane.away.clear()
             lane.wake()
+
+        async def execute() -> None:
+            await self.carry([left.pop()], beside=True)
+            end()
+
+        self.spawn(execute(), "holdfast expensive command", end)
 
     async def carry(self, group: list[PendingCommand], *, beside: bool = False) -> None:
         """Execute a group and pass on its results, also if it fails: callers must not wait forever.
@@ -404,6 +432,10 @@ class Batcher:
         try:
             done = await self._run(commands) if commands else GroupDone([])
         except CannotShareTransaction:
+            raise
+        except asyncio.CancelledError:
+            unknown = OutcomeUnknown("the program cancelled the task that executed this")
+            self._settle(group, iter([unknown] * len(commands)))
             raise
         except HoldfastError as error:
             done = GroupDone([error] * len(commands))
@@ -452,7 +484,7 @@ class Carriers:
         self._shares = sharer.shares
         self._most_lanes = sharer.shared
         self._ready: deque[_Lane] = deque()
-        self._carrying = 0
+        self._carrying: set[asyncio.Task[None]] = set()
         self._executing = 0
 
     def add(self, lane: _Lane) -> bool:
@@ -460,10 +492,15 @@ class Carriers:
         if not self._shares(lane.name):
             return False
         self._ready.append(lane)
-        if self._carrying < CARRIERS:
-            self._carrying += 1
-            self._owner.spawn(self._carry(), "holdfast carrier")
+        if len(self._carrying) < CARRIERS:
+            self._carrying.add(self._owner.spawn(self._carry(), "holdfast carrier", self._give_up))
         return True
+
+    def _give_up(self) -> None:
+        """Forget a carrier that was cancelled, and refuse what is left if it was the last one."""
+        self._carrying = {carrier for carrier in self._carrying if not carrier.done()}
+        while self._ready and not self._carrying:
+            self._owner.give_up(self._ready.popleft())
 
     async def _carry(self) -> None:
         try:
@@ -479,7 +516,9 @@ class Carriers:
                     finally:
                         self._executing -= 1
         finally:
-            self._carrying -= 1
+            task = asyncio.current_task()
+            assert task is not None
+            self._carrying.discard(task)
 
     def _gather(self) -> list[tuple[_Lane, list[PendingCommand]]]:
         """Take from waiting lanes what fits into one group."""
@@ -513,6 +552,10 @@ class Carriers:
                 lane.waiting.extendleft(reversed(some))
                 self._owner.drain_alone(lane)
             return
+        except asyncio.CancelledError:
+            for lane, _ in taken:
+                self._owner.give_up(lane)
+            raise
         for lane, _ in taken:
             if not lane.waiting:
                 self._owner.drop(lane)
