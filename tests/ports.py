@@ -16,13 +16,18 @@ _LAST: Final = 32_767
 _dice: Final = random.SystemRandom()
 
 
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
+def free_port(*, apart: int = 0) -> int:
+    """Return a port that was free a moment ago, as was the one that lies so far `apart` above it."""
     while True:
-        port = _dice.randint(_FIRST, _LAST)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+        port = _dice.randint(_FIRST, _LAST - apart)
+        if _is_free(port) and _is_free(port + apart):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

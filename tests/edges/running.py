@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 
+from holdfast.edges.nats.cluster_server import MONITOR_OFFSET
 from tests.forking import ForkedProcess
 from tests.ports import free_port
 
@@ -41,7 +42,7 @@ class Up:
 
     def __init__(self, home: Path, arguments: tuple[object, ...], variables: dict[str, str]) -> None:
         self.home = home
-        self.nats_port, self.http_port = free_port(), free_port()
+        self.nats_port, self.http_port = free_port(apart=MONITOR_OFFSET), free_port()
         self.url = f"nats://127.0.0.1:{self.nats_port}"
         self.said: list[str] = []
         self._arguments = arguments

@@ -135,6 +135,23 @@ async def test_a_bad_configuration_names_the_log(tmp_path: Path) -> None:
     assert "nats-server.conf:1" in server.log.read_text()
 
 
+async def test_a_port_beside_its_own_that_is_taken_is_named(tmp_path: Path) -> None:
+    """A server that can't have one of its other ports ends, and the error says which one that was."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        server = NatsServer(tmp_path, port=None, config=f'http: "127.0.0.1:{port}"')
+        with pytest.raises(Unavailable, match=f"at once: .*:{port}: bind: address already in use; see"):
+            await server.start()
+
+
+async def test_an_error_in_the_configuration_is_not_quoted(tmp_path: Path) -> None:
+    """It may contain a piece of a password, such as one that begins with `$` and was not quoted."""
+    server = NatsServer(tmp_path, port=None, config="authorization {user: a, password: $ecret}")
+    with pytest.raises(Unavailable, match="at once; see"):
+        await server.start()
+    assert "ecret" in server.log.read_text()
+
+
 async def test_a_server_that_does_not_get_ready_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast.edges.nats import server
 from holdfast.edges.nats.cluster_server import (
+    MONITOR_OFFSET,
     cluster_config,
     in_cluster,
     login_file,
@@ -99,7 +100,7 @@ async def test_a_machine_alone_keeps_its_data_across_restarts(tmp_path: Path) ->
 
     With --allow-lazy-sync its server does not wait for the disk, and the risk is printed.
     """
-    port = free_port()
+    port = free_port(apart=MONITOR_OFFSET)
     monitor = monitor_port(read_config(environment={}, nats_port=port))
     for life, flags in enumerate((["--allow-lazy-sync"], [])):
         words = ("up", "--cluster", "alone", "--data-dir", str(tmp_path), "--nats-port", str(port))

@@ -50,6 +50,8 @@ _START_SECONDS: Final = 15.0
 _STOP_SECONDS: Final = 10.0
 _GREETING_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.01
+_LAST_WORDS: Final = 2048
+"""Bytes at the end of the log in which a fatal error is looked for."""
 
 
 class NatsServer:
@@ -236,7 +238,18 @@ class NatsServer:
     def _why_it_ended(self) -> Unavailable:
         if self._port is not None and _is_taken(self._port):
             return self._taken("another program")
-        return Unavailable(f"nats-server exited at once; see {self.log}")
+        reason = self._last_words()
+        return Unavailable(f"nats-server exited at once{reason and ': '}{reason}; see {self.log}")
+
+    def _last_words(self) -> str:
+        """Return the fatal error with which the log ends, such as another port that is taken, or ''.
+
+        An error in the configuration is not one of these: it may quote a password.
+        """
+        with self.log.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_WORDS))
+            last = log.read().decode(errors="replace").rstrip().rpartition("\n")[2]
+        return last.partition(" [FTL] ")[2]
 
     def _taken(self, holder: str) -> Unavailable:
         return Unavailable(
