@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.audit.keyring import Unsettled
 from holdfast.commands import Delete, Deleted, Get
 from holdfast.decide import Outcome
 from holdfast.engines.cluster.messages import HEADROOM, ForwardedName, LogPlace, Proposal
 from holdfast.engines.cluster.write_queue import MOST, MOST_FORWARDED, WriteQueue, in_halves, no_time, shares
-from holdfast.errors import DatabaseError, OutcomeUnknown, TooExpensive, Unavailable
+from holdfast.errors import DatabaseError, InternalError, OutcomeUnknown, TooExpensive, Unavailable
 from holdfast.origin import Origin
 from holdfast.rows import Record, Run
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast.commands import Command
+    from holdfast.errors import HoldfastError
 
 
 def outcome_of(commands: Sequence[Command]) -> Outcome:
@@ -219,6 +221,41 @@ async def test_the_half_that_is_stored_is_not_reported_as_failed() -> None:
     assert [type(result) for result in found.results] == [Deleted, Deleted, *[Unavailable] * 3]
     with pytest.raises(Unavailable):
         await in_halves(_no_server, [Get(namespace="a", key="k")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Unsettled(), Unavailable),
+        (RuntimeError("a defect"), InternalError),
+        (TooExpensive("x"), TooExpensive),
+    ],
+)
+async def test_no_group_is_stored_again_whose_first_half_is_stored(
+    error: Exception, told: type[HoldfastError]
+) -> None:
+    """Whatever the second half fails with, the groups that went together are not tried again, one by one."""
+    stored: list[Sequence[Command]] = []
+
+    async def commit(
+        commands: Sequence[Command], now: Callable[[], int], force: bool, names: Sequence[ForwardedName]
+    ) -> Outcome:
+        async def half(some: Sequence[Command]) -> Outcome:
+            if stored:
+                raise error
+            stored.append(some)
+            return outcome_of(some)
+
+        return await in_halves(half, commands)
+
+    async def idle() -> None:
+        pass
+
+    queue = WriteQueue(commit, idle)
+    first, second = await asyncio.gather(*(queue.take(group(name, 2), no_time) for name in "ab"))
+    assert [type(result) for result in first.results] == [Deleted, Deleted]
+    assert [type(result) for result in second.results] == [told, told]
+    assert len(stored) == 1
 
 
 async def _no_server(commands: Sequence[Command]) -> Outcome:

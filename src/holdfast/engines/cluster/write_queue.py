@@ -10,6 +10,7 @@ namespaces. Cancelling a caller stops nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate
 from typing import Final
@@ -17,10 +18,11 @@ from typing import Final
 import msgspec
 
 from holdfast import seams
-from holdfast.commands import Command, WriteCommand
+from holdfast.audit.keyring import Unsettled
+from holdfast.commands import Command, Result, WriteCommand
 from holdfast.decide import Outcome
 from holdfast.engines.cluster.messages import ForwardedName
-from holdfast.errors import Defect, HoldfastError, TooExpensive
+from holdfast.errors import Defect, HoldfastError, InternalError, TooExpensive, Unavailable
 from holdfast.rows import Record
 
 NOTHING: Final = Outcome(results=[], namespaces=[], rows={}, journal=[], trims={})
@@ -28,6 +30,8 @@ MOST: Final = 512
 """The number of commands of several groups that go together."""
 MOST_FORWARDED: Final = 32
 """The number of forwarded groups that go together: the headers of a message name them."""
+
+_log = logging.getLogger("holdfast.cluster")
 
 
 class WaitingGroup:
@@ -195,14 +199,28 @@ def shares(outcome: Outcome, groups: Sequence[Sequence[Command]]) -> list[Outcom
 async def in_halves(
     commit: Callable[[Sequence[Command]], Awaitable[Outcome]], commands: Sequence[Command]
 ) -> Outcome:
-    """Store a group as two, because together they are larger than a message may be."""
+    """Store a group as two, because together they are larger than a message may be.
+
+    Once the first half is stored, nothing is raised: whoever raises says that nothing was stored.
+    """
     middle = len(commands) // 2
     first = await commit(commands[:middle])
     try:
         second = await commit(commands[middle:])
-    except HoldfastError as error:  # the first half stays
-        second = msgspec.structs.replace(NOTHING, results=[error] * (len(commands) - middle))
+    except Exception as error:
+        results: list[Result | HoldfastError] = [_refusal(error)] * (len(commands) - middle)
+        second = msgspec.structs.replace(NOTHING, results=results)
     return _joined(first, second)
+
+
+def _refusal(error: Exception) -> HoldfastError:
+    """Return what the callers of the second half of a group are told."""
+    if isinstance(error, HoldfastError):
+        return error
+    if isinstance(error, Unsettled):  # another node has had the audit switched on since the first half
+        return Unavailable("the node has to settle first which key signs the audit: try again")
+    _log.error("the second half of a large group failed", exc_info=error)
+    return InternalError("internal error in a group of writes; see the log")
 
 
 def _joined(first: Outcome, second: Outcome) -> Outcome:
