@@ -94,7 +94,8 @@ class End(asyncio.Transport):
         if not self.lost:
             self.lost = self._closing = True
             self.machine.wires.pop(self._wire.number, None)
-            self.protocol.connection_lost(error)
+            if self.protocol is not None:  # else it was reset before it was accepted
+                self.protocol.connection_lost(error)
 
     def end_quietly(self) -> None:
         """The process at this end is dead: nobody is told."""
