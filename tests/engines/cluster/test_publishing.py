@@ -16,6 +16,8 @@ from tests.cluster import engine_of
 from tests.engines.cluster.test_shard import shard_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engines.cluster.shard import Shard
     from tests.cluster import Nodes
 
@@ -72,7 +74,9 @@ async def shard(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Shard:
     return shard_of(store)
 
 
-def publisher(shard: Shard, said: Said, replica: Followed) -> Publisher:
+def publisher(
+    shard: Shard, said: Said, replica: Followed, *, follow_again: Callable[[], None] = lambda: None
+) -> Publisher:
     """A publisher to which JetStream says what a test wants it to."""
     jetstream: Any = said
     followed: Any = replica
@@ -83,6 +87,7 @@ def publisher(shard: Shard, said: Said, replica: Followed) -> Publisher:
         replica=followed,
         lease=shard.lease,
         subject="log",
+        follow_again=follow_again,
     )
 
 
@@ -183,3 +188,22 @@ async def test_an_unknown_outcome_costs_one_empty_message(
     for number in range(3):
         await store.kv("trivia").set("key", number)
     assert sent == [False, True, True, True]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+async def test_node_that_gets_nothing_more_of_the_log_follows_it_anew(shard: Shard, *, moves: bool) -> None:
+    """A consumer may have skipped the last message; one that still brings messages is not disturbed."""
+    restarts: list[bool] = []
+    replica = Followed()
+
+    async def reach(seq: int) -> None:
+        if moves:
+            replica.at = LogPlace(BASE + 1, "next")
+        raise TimeoutError
+
+    replica.reach = reach  # type: ignore[method-assign]
+    said = Said(Ack(error=Fault(WRONG_SEQUENCE, f"wrong last sequence: {BASE + 2}")))
+    writer = publisher(shard, said, replica, follow_again=lambda: restarts.append(True))
+    with pytest.raises(Unavailable, match="behind the log"):
+        await writer.publish(PROPOSAL, never)
+    assert bool(restarts) is not moves

@@ -247,6 +247,7 @@ class Publisher:
         replica: The shard's replica, which follows the log.
         lease: The shard's lease, which an attempt in doubt ends.
         subject: The subject of the shard's log.
+        follow_again: Has another consumer follow the log, since nothing more comes from this one.
     """
 
     def __init__(
@@ -258,6 +259,7 @@ class Publisher:
         replica: Replica,
         lease: ShardLease,
         subject: str,
+        follow_again: Callable[[], None],
     ) -> None:
         self._address = address
         self._connection = connection
@@ -265,6 +267,7 @@ class Publisher:
         self._replica = replica
         self._lease = lease
         self._subject = subject
+        self._follow_again = follow_again
         self._lagging_since = self._lagged_at = -math.inf
 
     async def publish(self, proposal: Proposal, late: Callable[[], bool]) -> LogPlace | None:
@@ -338,11 +341,18 @@ class Publisher:
         return words
 
     async def _catch_up(self, seq: int, end: float, *, doubt: bool) -> None:
-        """Wait until the replica has applied the log up to a sequence, which tells whose message is there."""
+        """Wait until the replica has applied the log up to a sequence, which tells whose message is there.
+
+        A consumer that has skipped the last message of the log would wait for the next one, which nobody can
+        write as long as all nodes lack that one.
+        """
+        before = self._replica.at
         try:
             async with asyncio.timeout(max(0.0, end - seams.monotonic())):
                 await self._replica.reach(seq)
         except TimeoutError:
+            if self._replica.at is before:
+                self._follow_again()
             kind = OutcomeUnknown if doubt else Unavailable
             raise kind(f"this node is behind the log: it has {self._replica.at}, the log {seq}") from None
 

@@ -106,7 +106,13 @@ class Shard:
         )
         subject = address.subject("log", number)
         self._publisher = Publisher(
-            address, connection, jetstream, replica=replica, lease=self.lease, subject=subject
+            address,
+            connection,
+            jetstream,
+            replica=replica,
+            lease=self.lease,
+            subject=subject,
+            follow_again=lambda: self.follower.restart(),
         )
         self.follower = Follower(
             connection,
