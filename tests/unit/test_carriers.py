@@ -156,7 +156,7 @@ async def test_a_few_namespaces_are_not_worth_two_groups() -> None:
 
 
 async def test_next_call_is_served_after_all_tasks_were_cancelled() -> None:
-    """Cancelled before they begin or while they execute, carriers refuse what is left and leave no lane behind."""
+    """Carriers that are cancelled, at work or before they begin, refuse what is left and leave no lane."""
     engine = Sharing()
     batcher = Batcher(engine.run, lane_per_namespace=True, sharer=engine)
     others = asyncio.all_tasks()

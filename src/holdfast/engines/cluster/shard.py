@@ -105,15 +105,6 @@ class Shard:
             self.lease, self.queue, connection, subject=address.subject("want", number), node=node
         )
         subject = address.subject("log", number)
-        self._publisher = Publisher(
-            address,
-            connection,
-            jetstream,
-            replica=replica,
-            lease=self.lease,
-            subject=subject,
-            follow_again=lambda: self.follower.restart(),
-        )
         self.follower = Follower(
             connection,
             jetstream,
@@ -123,6 +114,15 @@ class Shard:
             take=self._take,
             lost=replica.lost,
             about=about_node(node),
+        )
+        self._publisher = Publisher(
+            address,
+            connection,
+            jetstream,
+            replica=replica,
+            lease=self.lease,
+            subject=subject,
+            follow_again=self.follower.restart,
         )
         self._following: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
