@@ -286,6 +286,34 @@ async def test_reader_and_writer_have_the_same_time(file: Storage, world: World)
             assert writer.now() == reader.now()
 
 
+async def test_a_process_that_could_not_agree_on_the_time_waits_for_the_others_later(
+    file: Storage, world: World
+) -> None:
+    """A process that was opened while the file could not be read may be ahead of the others.
+
+    Its time does not go back: it goes on at half speed until the others have caught up.
+    """
+    machine = world.machine()
+    async with file.opened(machine) as first:
+        await first.kv("a").set("k", 1)
+        machine.off = 1.5
+        with pytest.MonkeyPatch.context() as patch:
+
+            async def fail(engine: SqliteEngine, clock: SystemClock) -> None:
+                raise Unavailable("the disk failed")
+
+            patch.setattr(SqliteEngine, "agree_on_line", fail)
+            opening = file.opened(machine)
+            second = await opening.__aenter__()
+        assert second.now() == first.now() + 1500
+        before = second.now()
+        await file.passes(1)
+        assert before < second.now()
+        await file.passes(4)
+        assert second.now() == first.now()
+        await opening.__aexit__(None, None, None)
+
+
 async def test_a_read_only_storage_opens_and_stores_its_clock_line_later(
     file: Storage, world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -182,7 +182,7 @@ class Timekeeper:
         agreed = Reading(tick * 1000 + line.line, tick)
         if not self._begun:
             clock.start(agreed)
-        elif agreed.time > clock.at(tick):
+        else:  # it could not be read or kept earlier, and other processes go by it
             clock.follow(agreed)
         self._line_kept = line.opened is not None
 
