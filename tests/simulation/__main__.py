@@ -138,13 +138,13 @@ def _campaign(runner: Runner, arguments: argparse.Namespace, tally: Tally) -> in
             finding = result.findings[0]
             print(f"  seed {job.seed}: {finding.kind}: {finding.text.strip()[:150]}", flush=True)
     print(tally, flush=True)
-    for job, result in found[: arguments.shrink]:
-        _explain(runner, job, result)
     RECORDS.mkdir(parents=True, exist_ok=True)
     line = json.dumps({"at": datetime.now(UTC).isoformat(timespec="seconds"), **tally.record()}) + "\n"
     for path in (RECORDS / "nights.jsonl", *([KEPT] if arguments.record else ())):
         with path.open("a") as file:
             file.write(line)
+    for job, result in found[: arguments.shrink]:
+        _explain(runner, job, result)
     return int(tally.counts["findings"] > 0 or tally.counts["equal"] < tally.counts["replayed"])
 
 
