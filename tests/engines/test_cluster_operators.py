@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast import seams
 from holdfast.engines.cluster import log, operators, reports, snapshots
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import ApiRefusal, Fault, JetStream
@@ -161,24 +160,6 @@ async def test_a_node_whose_clock_is_wrong_does_not_serve(
     entry = await stores[0].kv("trivia").get("key")
     assert entry is not None
     assert entry.value == 2
-
-
-async def test_a_node_opened_with_a_wrong_clock_does_not_serve_once_the_clock_is_right(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node keeps the time with which it was opened. So that time is compared, and not the wall clock's."""
-    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.3)
-    stores = [await nodes.open(number) for number in range(2)]
-    await stores[0].kv("trivia").set("key", 1)
-    wall = seams.wall
-    with monkeypatch.context() as wrong:
-        wrong.setattr(seams, "wall", lambda: wall() + 600)
-        stores.append(await nodes.open(2))
-    for store in stores:
-        await engine_of(store).answers.compare_clocks()
-    with pytest.raises(Unavailable, match=r"its clock is (599|600)\.\d s ahead of those of the other nodes"):
-        await stores[2].kv("trivia").set("key", 2)
-    assert (await stores[1].kv("trivia").set("key", 2)).version == 2
 
 
 async def test_replicas_are_compared_after_the_same_message_under_load(

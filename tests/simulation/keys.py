@@ -562,13 +562,8 @@ class Deadlines(Subject):
         return clocked.at
 
     def findings(self) -> Iterator[Finding]:
-        """Shown too late, gone too early, another entry, or a time that went back.
-
-        A node of a cluster that is opened after others were opened with a wrong clock begins with the latest
-        time that it finds in the log. It may be further behind them than nodes should be, until they compare
-        their times.
-        """
-        skew = self.run.skew + (AHEAD if self.run.skew and self.run.world.jumps else 0)
+        """Shown too late, gone too early, another entry, or a time that went back."""
+        skew = self.run.skew
         for look in self._looks:
             if look.shown and look.before >= look.expires_at + skew:
                 yield Finding("expiry", f"shown {look.before - look.expires_at} ms late: {look}", (look.key,))

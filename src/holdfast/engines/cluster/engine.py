@@ -297,13 +297,11 @@ class ClusterEngine:
     async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
         """See `LineKeeper.agree_on_line`: this node's own."""
         self._clock, self._keeps_line = clock, self._first
-        self.answers.use(clock)
         return await self._first.agree_on_line(clock)
 
     async def close_line(self, clock: SystemClock) -> None:
         """See `LineKeeper.close_line`."""
         self._clock = None
-        self.answers.use(None)
         await self._first.close_line(clock)
 
     async def kept_keys(self) -> list[str]:

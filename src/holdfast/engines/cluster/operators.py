@@ -24,7 +24,6 @@ from holdfast import seams
 from holdfast.bus.connection import Connection, Requester
 from holdfast.bus.errors import BusError, LoginRefused
 from holdfast.bus.protocol import Message
-from holdfast.clock import Clock
 from holdfast.engine import ClusterFigures
 from holdfast.engines.cluster import servers
 from holdfast.engines.cluster.address import ClusterAddress
@@ -419,17 +418,7 @@ class NodeAnswers:
         self._known: dict[str, KnownNode] = {}
         self._left: dict[str, int] = {}
         self._visits = False
-        self._clock: Clock | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def use(self, clock: Clock | None) -> None:
-        """Tell the others the time of this clock, by which the node decides, or the wall clock's with None.
-
-        A node that was opened while its wall clock was wrong keeps that time after the clock was mended.
-        """
-        if self._clock is None and clock is not None:
-            self._begin(self._compare_clocks())
-        self._clock = clock
 
     def start(self, shards: Sequence[Shard], *, visits: bool = False) -> None:
         """Begin to answer, and to make snapshots as the log grows.
@@ -462,7 +451,7 @@ class NodeAnswers:
             pid=seams.pid(),
             version=self._version,
             folder=str(self._address.data.absolute()),
-            time=int(seams.wall() * 1000) if self._clock is None else self._clock.now(),
+            time=int(seams.wall() * 1000),
             shards=[shard.report() for shard in self._shards],
             known=list(self._known.values()),
             servers=servers.other_servers(self._address),
@@ -483,12 +472,9 @@ class NodeAnswers:
     async def _watch(self) -> None:
         """Ask the other nodes for their clocks now and then, until cancelled."""
         while True:
-            await self._compare_clocks()
+            with contextlib.suppress(HoldfastError):
+                await self.compare_clocks()
             await asyncio.sleep(WATCH_SECONDS)
-
-    async def _compare_clocks(self) -> None:
-        with contextlib.suppress(HoldfastError):
-            await self.compare_clocks()
 
     async def compare_clocks(self) -> None:
         """Compare the clocks of all nodes, and serve no more while this one's differs from most others.

@@ -82,7 +82,7 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     folder: str
     time: int
-    """The time by which the node decides, in milliseconds."""
+    """The node's clock, in milliseconds."""
     shards: list[ShardReport]
     known: list[KnownNode] = []
     """The other nodes that this one has heard, and that have not told it that they leave."""
@@ -199,7 +199,7 @@ def wrong_clock(lead: float) -> Unavailable:
     where = "ahead of" if lead > 0 else "behind"
     return Unavailable(
         f"this node does not serve, because its clock is {abs(lead):.1f} s {where} those of the other nodes: "
-        "mend the time service of its machine, and restart the node"
+        "mend the time service of its machine"
     )
 
 
