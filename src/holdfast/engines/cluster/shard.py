@@ -138,6 +138,8 @@ class Shard:
         )
         self._doubt = False
         self._halted: HoldfastError | None = None
+        self._halted_at = -1
+        """The sequence of the last message that was applied before the next one failed."""
         self._suspended: HoldfastError | None = None
         self.loads = False
         """True if this node may use a store into which a load is under way."""
@@ -237,6 +239,7 @@ class Shard:
                     return
             except (Transient, DiskFailed) as error:
                 self._halted = Unavailable(f"this node can't follow {self.name}: {error.message}")
+                self._halted_at = self.replica.at.seq
                 _log.error("%s; retrying", self._halted.message)
                 await asyncio.sleep(RETRY_SECONDS)
             except OutcomeUnknown as error:
@@ -254,6 +257,7 @@ class Shard:
     async def _renewed(self, gap: LogGap) -> bool:
         """Go on from a snapshot, or try again: the log was trimmed past this replica. False without one."""
         self._halted = Unavailable(f"this node is fetching a snapshot of {self.name}")
+        self._halted_at = -1
         self.lease.give_up()
         try:
             renewed = await self.replica.renew()
@@ -284,7 +288,8 @@ class Shard:
             # node has lost, since its writer may not know yet that it is stored.
             self.lease.see(entry.lease, wrote=bool(entry.data))
         applied = await self.replica.take(entry)
-        if applied and isinstance(self._halted, Unavailable):
+        follows = applied and self.replica.at.seq > self._halted_at  # the last one comes once more
+        if follows and isinstance(self._halted, Unavailable):
             _log.warning("this node follows %s again", self.name)
             self._halted = None
         if applied and current and foreign:
@@ -555,6 +560,7 @@ class Reads:
             Unavailable: It is past the end.
         """
         if seams.monotonic() > end:
+            self._shard.require()  # perhaps it is this node that does not follow
             raise Unavailable(f"the node that holds {self._shard.name} does not answer")
         await asyncio.sleep(min(READ_PAUSE_SECONDS, self._shard.lease.wait))
 
