@@ -75,5 +75,5 @@ def test_a_run_stops_in_the_debugger() -> None:
 @pytest.mark.timeout(600)
 def test_a_planted_bug_is_found() -> None:
     """A simulation notices that a former holder of a lock can write."""
-    said = simulate("2", "--ops", "40", "--bugs", "fences_are_not_checked")
+    said = simulate("3", "--ops", "40", "--bugs", "fences_are_not_checked")
     assert "1 of 1 bugs found" in said
