@@ -343,8 +343,8 @@ class Publisher:
     async def _catch_up(self, seq: int, end: float, *, doubt: bool) -> None:
         """Wait until the replica has applied the log up to a sequence, which tells whose message is there.
 
-        A consumer that has skipped the last message of the log would wait for the next one, which nobody can
-        write as long as all nodes lack that one.
+        A consumer that skipped the last message of the log waits for the next one, and nobody can write that
+        while every node lacks the last one.
         """
         before = self._replica.at
         try:

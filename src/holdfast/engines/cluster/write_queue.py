@@ -201,7 +201,7 @@ async def in_halves(
 ) -> Outcome:
     """Store a group as two, because together they are larger than a message may be.
 
-    Once the first half is stored, nothing is raised: whoever raises says that nothing was stored.
+    Once the first half is stored, this raises nothing, since an exception means that nothing was stored.
     """
     middle = len(commands) // 2
     first = await commit(commands[:middle])

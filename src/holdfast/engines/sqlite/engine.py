@@ -529,6 +529,9 @@ class SqliteEngine:
             self._cache.forget()  # it is unknown what was kept
             if isinstance(error, Stale):
                 writer.data_version = error.found
+            elif isinstance(error, asyncio.CancelledError):
+                # The writer's thread goes on with it, so what comes next is decided after it, on that thread.
+                self._contended, self._quiet = True, 0
             raise
         if seen == writer.data_version:  # otherwise others have written since
             self._cache.learn(outcome, span)
