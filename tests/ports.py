@@ -14,13 +14,17 @@ _FIRST: Final = 10_240
 _LAST: Final = 32_767
 """Linux hands out the ports from 32768 on."""
 _dice: Final = random.SystemRandom()
+_given: Final[set[int]] = set()
+"""The ports that this process has given out. Nobody may be listening on them yet."""
 
 
 def free_port(*, apart: int = 0) -> int:
     """Return a port that was free a moment ago, as was the one that lies so far `apart` above it."""
     while True:
         port = _dice.randint(_FIRST, _LAST - apart)
-        if _is_free(port) and _is_free(port + apart):
+        ports = {port, port + apart}
+        if ports.isdisjoint(_given) and all(map(_is_free, ports)):
+            _given.update(ports)
             return port
 
 

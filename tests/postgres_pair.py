@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PATIENCE: Final = 60.0
+_COMMITTING: Final = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 _REQUIRE: Final = "ALTER SYSTEM SET synchronous_standby_names = '{}'"
 
 
@@ -61,16 +62,20 @@ class Node(Cluster):
         self._run("pg_ctl", "promote", "--wait", "--timeout=60", "--silent")
 
     def kill(self) -> None:
-        """Kill every process of the server at once. The postmaster is held first, so that it starts none."""
+        """Kill every process of the server at once."""
+        pids = self.halt()
+        _signal(pids, signal.SIGKILL)
+        wait_until(lambda: not any(map(_lives, pids)))
+        (self._data / "postmaster.pid").unlink()
+
+    def halt(self) -> list[int]:
+        """Stop every process of the server where it is, the postmaster first, so that it starts none."""
         postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
         os.kill(postmaster, signal.SIGSTOP)
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         pids = [postmaster, *map(int, children)]
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not any(map(_lives, pids)))
-        (self._data / "postmaster.pid").unlink()
+        _signal(pids, signal.SIGSTOP)
+        return pids
 
 
 class Pair:
@@ -109,9 +114,12 @@ class Pair:
         states = "SELECT sync_state FROM pg_stat_replication"
         wait_until(lambda: not names or "sync" in asked(self.primary_url, states))
 
-    def fail_over(self) -> None:
-        """Kill the primary and promote the standby."""
+    def fail_over(self, *, amid_a_commit: bool = False) -> None:
+        """Kill the primary, on request while a commit waits for the standby, and promote the standby."""
+        halted = self.standby.halt() if amid_a_commit else []
+        wait_until(lambda: not halted or bool(asked(self.primary_url, _COMMITTING)))
         self.primary.kill()
+        _signal(halted, signal.SIGCONT)
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
 
@@ -150,6 +158,12 @@ def wait_until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come about"
         time.sleep(0.02)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _lives(pid: int) -> bool:

@@ -17,6 +17,7 @@ STREAM: Final = {
     **{"discard": "new", "deny_delete": True, "allow_atomic": True, "duplicate_window": 120_000_000_000},
 }
 EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+NO_RESPONDERS: Final = "NATS/1.0 503"
 SECONDS: Final = 60.0
 
 
@@ -121,7 +122,7 @@ async def _conversation(talk: Talk) -> list[Any]:
         await talk.api("STREAM.CREATE.TALK", STREAM),
         await talk.api("STREAM.CREATE.TALK", STREAM),
         await talk.api("STREAM.CREATE.TALK", {**STREAM, "subjects": ["talk.>", "more.>"]}),
-        await talk.ask("talk.a", b"one", {EXPECTED: "0", "Nats-Msg-Id": "m1"}),
+        await _first_answer(talk, "talk.a", b"one", {EXPECTED: "0", "Nats-Msg-Id": "m1"}),
         await talk.ask("talk.a", b"one", {EXPECTED: "0", "Nats-Msg-Id": "m1"}),
         await talk.ask("talk.a", b"two", {EXPECTED: "0", "Nats-Msg-Id": "m2"}),
         await talk.ask("talk.b", b"other", {EXPECTED: "0"}),
@@ -157,6 +158,14 @@ async def _conversation(talk: Talk) -> list[Any]:
     listed = await talk.api("CONSUMER.LIST.TALK", {"offset": 0})
     bound = [[one["config"]["metadata"]["who"], one["push_bound"]] for one in listed["consumers"]]
     return [*map(shown, answers), delivered, heartbeat[1].split(b"\r\n")[0].decode(), listed["total"], bound]
+
+
+async def _first_answer(talk: Talk, subject: str, data: bytes, headers: dict[str, str]) -> Any:
+    """Send a message until it has a receiver: other servers learn of a new stream after its creator does."""
+    async with asyncio.timeout(SECONDS):
+        while (answer := await talk.ask(subject, data, headers)) == NO_RESPONDERS:
+            await asyncio.sleep(0.01)
+    return answer
 
 
 async def _batch(talk: Talk, name: str, numbers: list[str], *, base: str) -> Any:
