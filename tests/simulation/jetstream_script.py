@@ -163,7 +163,7 @@ async def _conversation(talk: Talk) -> list[Any]:
 async def _first_answer(talk: Talk, subject: str, data: bytes, headers: dict[str, str]) -> Any:
     """Send a message until it has a receiver: other servers learn of a new stream after its creator does."""
     async with asyncio.timeout(SECONDS):
-        while (answer := await talk.ask(subject, data, headers)) == NO_RESPONDERS:
+        while (answer := await talk.ask(subject, data, headers)) == NO_RESPONDERS:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     return answer
 
