@@ -185,7 +185,7 @@ async def test_a_store_opens_before_it_can_read_the_database_clock(database: Sto
     """The store opens and answers once it knows the time."""
     world.reachable = False
     async with database.opened(world.machine(off=HOUR)) as store:
-        with refusal(Unavailable, says="measuring"):
+        with refusal(Unavailable, says="time is not known"):
             await store.kv("a").set("k", 1)
         world.reachable = True
         await database.passes(1)

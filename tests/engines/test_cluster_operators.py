@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
+import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+import holdfast
+from holdfast.clock import SystemClock
 from holdfast.engines.cluster import log, operators, reports, snapshots
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.jetstream import ApiRefusal, Fault, JetStream
 from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.snapshots import Snapshots
 from holdfast.errors import DatabaseError, Unavailable, ValidationError
+from holdfast.testing import AUDIT_KEY
 from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node
 from tests.jetstream import lasting_servers
 
@@ -160,6 +164,49 @@ async def test_a_node_whose_clock_is_wrong_does_not_serve(
     entry = await stores[0].kv("trivia").get("key")
     assert entry is not None
     assert entry.value == 2
+
+
+@pytest.mark.parametrize("lead", [600, -600])
+async def test_a_node_opened_with_a_wrong_clock_takes_its_time_once_that_is_mended(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, lead: int
+) -> None:
+    """Nothing is answered or kept by the wrong time, so that entries end as everywhere, also after a kill."""
+    monkeypatch.setattr(reports, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(operators, "WATCH_SECONDS", 0.1)
+    wall = {"wrong": float(lead)}
+    report = operators.NodeAnswers.report
+
+    def told(self: operators.NodeAnswers) -> reports.NodeReport:
+        said = report(self)
+        off = wall["wrong"] if self._address.data.name == "2" else 0.0
+        return msgspec.structs.replace(said, time=said.time + int(off * 1000))
+
+    monkeypatch.setattr(operators.NodeAnswers, "report", told)
+    right = [await nodes.open(number) for number in range(2)]
+    await right[0].kv("trivia").set("key", 1, ttl=300)
+    folder = nodes.folder / "2"
+    options: dict[str, Any] = {"reap": False, "audit_key": AUDIT_KEY}
+    clock = SystemClock(wall=lambda: time.time() + wall["wrong"])
+    async with holdfast.open(nodes.url(2), clock=clock, **options) as store:
+        for call in (store.kv("trivia").set("key", 2), store.kv("trivia").get("key"), store.ready()):
+            with pytest.raises(
+                Unavailable, match=r"its clock is \d+\.\d s (ahead of|behind) those of the other"
+            ):
+                await call
+        shutil.copytree(folder, nodes.folder / "killed")
+        wall["wrong"] = 0.0
+        async with asyncio.timeout(30):
+            while store.pipeline.timekeeper.sure is False:  # noqa: ASYNC110 - it tells no one
+                await asyncio.sleep(0.02)
+        entry = await store.kv("trivia").get("key")
+        assert entry is not None
+        assert abs(store.now() - right[0].now()) < 2_000
+        assert (await store.kv("trivia").set("key", 2)).version == 2
+        assert await right[1].kv("trivia").get("key") is not None
+    shutil.rmtree(folder)
+    shutil.move(nodes.folder / "killed", folder)
+    async with holdfast.open(nodes.url(2), **options) as again:
+        assert abs(again.now() - right[0].now()) < 2_000
 
 
 async def test_replicas_are_compared_after_the_same_message_under_load(

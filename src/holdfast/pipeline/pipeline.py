@@ -75,7 +75,7 @@ from holdfast.pipeline.executor import Executor
 from holdfast.pipeline.listing import select
 from holdfast.pipeline.outage import Outage
 from holdfast.pipeline.rates import Rates
-from holdfast.pipeline.timekeeper import UNSURE, Timekeeper
+from holdfast.pipeline.timekeeper import Timekeeper
 from holdfast.pipeline.watch import records_after
 from holdfast.rows import KV as KV_SPACE
 from holdfast.rows import Address, Record, Row
@@ -173,7 +173,7 @@ class Pipeline(Caller):
             lane_per_namespace=self.capabilities.lane_per_namespace,
             sharer=engine if isinstance(engine, Sharer) else None,
         )
-        self.timekeeper: Timekeeper = Timekeeper(clock, engine, self._trust_time)
+        self.timekeeper: Timekeeper = Timekeeper(clock, engine, self._doubt_time)
         self._gets = 0
         self._peeker = engine if isinstance(engine, LocalFile) else None
         self._answers: dict[type[Command], Callable[[Any], Awaitable[Any]]] = {
@@ -353,10 +353,10 @@ class Pipeline(Caller):
         self.timekeeper.answered = True
         return self.engine
 
-    def _trust_time(self, sure: bool) -> None:
-        """Accept requests while the time is known, and refuse them while it is not."""
+    def _doubt_time(self, refusal: str | None) -> None:
+        """Refuse requests while the time is not known, and accept them with None."""
         if self._refusal != CLOSED:
-            self._refusal = None if sure else UNSURE
+            self._refusal = refusal
 
     def _tell(self, outcome: Outcome) -> None:
         """Ring the bells of changed namespaces, and pass the changes on to listeners."""

@@ -34,6 +34,7 @@ JUMP: Final = 3_000.0
 STALE: Final = 300.0
 """Seconds for which a measurement is valid."""
 
+UNKNOWN: Final = "the store's time is not known"
 UNSURE: Final = (
     "this instance is not sure of the time and is measuring the database's clock again: "
     "try again in a few seconds"
@@ -55,15 +56,15 @@ class Timekeeper:
     Args:
         clock: The clock to keep right.
         engine: The storage whose clock is followed and that remembers the time.
-        trust: Called with whether the store may answer.
+        refuse: Called with the reason why the store may not answer, or with None once it may.
     """
 
-    def __init__(self, clock: Clock, engine: Engine, trust: Callable[[bool], None]) -> None:
+    def __init__(self, clock: Clock, engine: Engine, refuse: Callable[[str | None], None]) -> None:
         self._clock = clock if isinstance(clock, SystemClock) else None
         self._durable = engine if isinstance(engine, DurableStorage) else None
         self._lines = engine if isinstance(engine, LineKeeper) else None
         self._shared = engine if isinstance(engine, SharedStorage) else None
-        self._trust = trust
+        self._refuse = refuse
         self._drift = 0.0
         self._begun = self._line_kept = False
         self._measured: float | None = None
@@ -112,7 +113,10 @@ class Timekeeper:
         elif self._measured is not None:
             await self._measure(clock, self._measured, at_once=jumped)
         if self._begun and not self._line_kept:
-            await self._agree(clock)
+            try:
+                await self._agree(clock)
+            except HoldfastError as error:
+                self._complain("the store's time could not be remembered", error)
         if self.sure and (self.answered or self.ahead):  # other processes learn from this that it is ahead
             await self._remember(clock)
 
@@ -135,13 +139,22 @@ class Timekeeper:
 
     async def _begin(self, clock: SystemClock) -> None:
         try:
-            remembered = 0 if self._durable is None else await self._durable.remembered()
-            kept = None if self._lines is None else await self._lines.kept_line()
-            measured = await self._read_clock(clock)
+            await self._start(clock)
+        except Unsupported:
+            raise
         except HoldfastError as error:
-            self._complain("the storage's time could not be read", error)
-            self._be(sure=False)
-            return
+            self._complain(UNKNOWN, error)
+            self._doubt_time(f"{UNKNOWN}: {error.message}")
+        else:
+            self._failed.discard(UNKNOWN)
+            self._begun = True
+            self._trust_time()
+
+    async def _start(self, clock: SystemClock) -> None:
+        """Start the clock, and agree on its line with the other processes before anything is answered."""
+        remembered = 0 if self._durable is None else await self._durable.remembered()
+        kept = None if self._lines is None else await self._lines.kept_line()
+        measured = await self._read_clock(clock)
         reading = clock.look_at_wall() if measured is None else measured
         earliest: float = remembered
         if kept is not None:
@@ -161,21 +174,13 @@ class Timekeeper:
                 self.ahead / 1000,
                 self._reference,
             )
-        self._begun = True
-        self._be(sure=True)
 
     async def _agree(self, clock: SystemClock) -> None:
         """Go by the line of those who have the store open, or let them go by the one of this clock."""
         if self._lines is None:
             self._line_kept = True
             return
-        try:
-            line = await self._lines.agree_on_line(clock)
-        except Unsupported:
-            raise
-        except HoldfastError as error:
-            self._complain("the store's time could not be remembered", error)
-            return
+        line = await self._lines.agree_on_line(clock)
         if line is None:
             return
         tick = clock.ticks()
@@ -212,7 +217,7 @@ class Timekeeper:
         except HoldfastError as error:
             self._complain("the database's clock could not be measured", error)
             if age > STALE:
-                self._be(sure=False)
+                self._doubt_time(UNSURE)
             return
         self._failed.discard("the database's clock could not be measured")
         if reading is not None:
@@ -226,7 +231,7 @@ class Timekeeper:
         line = reading.time - reading.ticks * 1000
         if abs(off) <= TOLERANCE:
             clock.follow(Reading(reading.time + self.ahead, reading.ticks))
-            self._be(sure=True)
+            self._trust_time()
         elif self._doubt is None or abs(line - self._doubt.line) > TOLERANCE:
             self._doubt = Doubt(line, reading.ticks)
             self.jumps["database"] += 1
@@ -236,7 +241,7 @@ class Timekeeper:
                 off / 1000,
                 LASTS,
             )
-            self._be(sure=False)
+            self._doubt_time(UNSURE)
         elif reading.ticks - self._doubt.since >= LASTS:
             self._adopt(clock, reading, expected)
 
@@ -249,7 +254,7 @@ class Timekeeper:
         else:
             change = f"the store's time goes on {self.ahead / 1000:.1f} s ahead of it"
         _log.warning("the database's clock stays where it is: %s", change)
-        self._be(sure=True)
+        self._trust_time()
 
     async def _remember(self, clock: SystemClock) -> None:
         self.answered = False
@@ -271,13 +276,18 @@ class Timekeeper:
                 "another process answered with a time %.1f s later; continuing from that time", behind / 1000
             )
 
-    def _be(self, *, sure: bool) -> None:
-        if sure:
-            self._doubt = None
-        if sure is not self.sure:
-            self.sure = sure
-            self._trust(sure)
-            _log.warning("this instance is %s of the time", "sure again" if sure else "not sure")
+    def _trust_time(self) -> None:
+        self._doubt = None
+        if not self.sure:
+            self.sure = True
+            self._refuse(None)
+            _log.warning("this instance is sure again of the time")
+
+    def _doubt_time(self, refusal: str) -> None:
+        self._refuse(refusal)
+        if self.sure:
+            self.sure = False
+            _log.warning("this instance is not sure of the time")
 
     def _complain(self, what: str, error: HoldfastError) -> None:
         """Log a failure once, until the same step has succeeded again."""

@@ -136,6 +136,8 @@ class ClusterEngine:
                 shard.loads = self._loads
                 await shard.open()
             self.answers.start(self._shards, visits=self._visit is not None)
+            with contextlib.suppress(HoldfastError):
+                await self.answers.compare_clocks(opening=True)
             if len(self._shards) > 1:
                 self._settling = asyncio.create_task(self._settle(), name="holdfast cluster settling")
         except BaseException:
@@ -266,7 +268,13 @@ class ClusterEngine:
         return self.answers.figures()
 
     async def clock(self, ticks: Callable[[], float]) -> None:
-        """Return None: there is no clock but this machine's."""
+        """Return None: there is no clock but this machine's.
+
+        Raises:
+            Unavailable: The machine's clock differs from those of most nodes. A node that is opened meanwhile
+                begins its time once it no longer does.
+        """
+        self.answers.require_right_clock()
 
     async def remembered(self) -> int:
         """See `DurableStorage.remembered`."""

@@ -418,6 +418,7 @@ class NodeAnswers:
         self._known: dict[str, KnownNode] = {}
         self._left: dict[str, int] = {}
         self._visits = False
+        self._wrong_clock: HoldfastError | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, shards: Sequence[Shard], *, visits: bool = False) -> None:
@@ -476,13 +477,23 @@ class NodeAnswers:
                 await self.compare_clocks()
             await asyncio.sleep(WATCH_SECONDS)
 
-    async def compare_clocks(self) -> None:
+    def require_right_clock(self) -> None:
+        """Raise the error because of which this node can't go by its clock, if there is one."""
+        if self._wrong_clock is not None:
+            raise self._wrong_clock
+
+    async def compare_clocks(self, *, opening: bool = False) -> None:
         """Compare the clocks of all nodes, and serve no more while this one's differs from most others.
+
+        Args:
+            opening: Whether this node is being opened, and does not wait long for the others.
 
         Raises:
             HoldfastError: The others can't be asked.
         """
-        self._reports = await node_reports(self._connection, self._address)
+        self._reports = await node_reports(
+            self._connection, self._address, opening=self._node if opening else None
+        )
         self._remember([one.report for one in self._reports])
         if (skew := skew_of(self._reports)) > MOST_SKEW:
             _log.error(
@@ -491,8 +502,9 @@ class NodeAnswers:
                 skew,
             )
         lead = lead_of(self._reports, self._node)
+        self._wrong_clock = wrong_clock(lead) if abs(lead) > MOST_SKEW else None
         for shard in self._shards:
-            shard.suspend(wrong_clock(lead) if abs(lead) > MOST_SKEW else None)
+            shard.suspend(self._wrong_clock)
 
     def _remember(self, reports: Sequence[NodeReport]) -> None:
         """Remember the nodes that answered, and those that they remember: this one may have started since."""

@@ -28,6 +28,8 @@ HOST: Final = "holdfast_host"
 PROCESS: Final = "holdfast_process"
 ANSWER_SECONDS: Final = 1.0
 """How long nodes are given to answer."""
+BRIEF_SECONDS: Final = 0.2
+"""Seconds that a node which is opened waits for the others' clocks."""
 MOST_SKEW: Final = 1.0
 """By how many seconds the clocks of nodes may differ."""
 EVERY: Final = "all"
@@ -203,16 +205,28 @@ def wrong_clock(lead: float) -> Unavailable:
     )
 
 
-async def node_reports(connection: Connection, address: ClusterAddress) -> list[TimedReport]:
-    """Return the reports of all nodes that answer, by host and process."""
+async def node_reports(
+    connection: Connection, address: ClusterAddress, *, opening: str | None = None
+) -> list[TimedReport]:
+    """Return the reports of all nodes that answer, by host and process.
+
+    Args:
+        connection: The connection.
+        address: The address of the store.
+        opening: The node that is being opened and asks. It does not wait long, and no longer than until it
+            and two others have answered and their clocks agree.
+    """
     inbox, sent = Inbox(connection), seams.wall()
-    until = asyncio.get_running_loop().time() + ANSWER_SECONDS
+    until = asyncio.get_running_loop().time() + (ANSWER_SECONDS if opening is None else BRIEF_SECONDS)
     reports: list[TimedReport] = []
     try:
         ask_node(connection, address, EVERY, OperatorCall(call="report"), reply=inbox.subject)
         while (reply := await inbox.next(NodeReport, until=until)) is not None:
             arrived, report = reply
             reports.append(TimedReport(report, report.time - (sent + arrived) * 500))
+            nodes = {one.report.node for one in reports}
+            if opening in nodes and len(nodes) >= 3 and skew_of(reports) <= MOST_SKEW:
+                break
     finally:
         inbox.close()
     return sorted(reports, key=lambda one: (one.report.host, one.report.pid))
