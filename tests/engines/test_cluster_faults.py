@@ -453,7 +453,7 @@ async def test_reads_without_a_connection_do_not_block_the_loop(
     store = await nodes.open(1)
     await store.kv("trivia").set("key", 1)
     shard = shard_of(store)
-    shard.lease.see(60_000, wrote=False)  # another node may answer from its file
+    shard.lease.see(0, 60_000, wrote=False)  # another node may answer from its file
     asked, in_a_row = 0, 0
 
     def unsent(*_: Any, **__: Any) -> bool:

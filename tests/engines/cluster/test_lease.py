@@ -36,7 +36,7 @@ def test_nobody_writes_while_the_holder_may_answer(ticks: Ticks, rate: float) ->
     """
     holder, other = ShardLease(), ShardLease()
     holder.grant(ticks.now, milliseconds=LEASE_MS)
-    other.see(LEASE_MS, wrote=True)
+    other.see(1, LEASE_MS, wrote=True)
     free = []
     for milliseconds in range(2 * LEASE_MS):
         passed = milliseconds / 1000
@@ -65,7 +65,7 @@ def test_a_message_of_another_node_ends_the_lease(ticks: Ticks) -> None:
     """The node that held the lease answers no more from its file, whatever was left of its time."""
     mine = ShardLease()
     mine.grant(ticks.now, milliseconds=LEASE_MS)
-    mine.see(0, wrote=True)
+    mine.see(1, 0, wrote=True)
     assert (mine.held(), mine.wait, mine.held_for) == (False, 0.0, 0.0)
     mine.grant(ticks.now, milliseconds=LEASE_MS)
     mine.give_up()
@@ -92,7 +92,7 @@ def test_only_nodes_that_write_share_a_shard(ticks: Ticks) -> None:
     mine, seen = ShardLease(), []
     seen.append(mine.shared)
     for wrote in (False, True):
-        mine.see(LEASE_MS, wrote=wrote)
+        mine.see(1, LEASE_MS, wrote=wrote)
         seen.append(mine.shared)
     ticks.now += SHARED_SECONDS
     seen.append(mine.shared)
@@ -108,6 +108,15 @@ def test_a_node_that_released_its_lease_waits_a_moment_for_the_other(ticks: Tick
     assert mine.wait == pytest.approx(YIELD_SECONDS)
     ticks.now += YIELD_SECONDS + 0.001
     assert mine.wait == 0.0
-    mine.see(LEASE_MS, wrote=True)
+    mine.see(1, LEASE_MS, wrote=True)
     mine.grant(ticks.now, milliseconds=LEASE_MS)
     assert mine.wait == 0.0, "a message of this node came after the other one's"
+
+
+def test_a_node_that_makes_way_still_keeps_off_for_the_whole_lease_of_another(ticks: Ticks) -> None:
+    """Another node may have got a lease before this one hears that it should make way."""
+    mine = ShardLease()
+    mine.see(1, LEASE_MS, wrote=True)
+    kept_off = mine.wait
+    mine.make_way()
+    assert mine.wait == kept_off

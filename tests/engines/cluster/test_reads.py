@@ -122,7 +122,7 @@ async def test_readers_that_come_during_a_round_wait_for_another(
         await go_on.wait()
         return True
 
-    shard_of(store).lease.see(60_000, wrote=False)  # as if another node held the lease
+    shard_of(store).lease.see(0, 60_000, wrote=False)  # as if another node held the lease
     monkeypatch.setattr(reads, "_ask_holder", counted)
     first = [asyncio.create_task(reads._confirmed()) for _ in range(2)]
     await begun.wait()

@@ -262,3 +262,23 @@ async def test_a_read_that_outlasts_the_lease_is_repeated(
     shard.lease.grant(seams.ticks(), milliseconds=60_000)
     assert await shard.reads.fresh(look) == 2
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize("milliseconds", [0, 60_000])
+async def test_a_message_that_is_saved_late_does_not_end_the_lease_of_the_next_one(
+    nodes: Nodes, milliseconds: int
+) -> None:
+    """A node may receive the next message before its own is saved. It holds no lease then, and keeps off."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    place = shard.replica.at
+
+    async def save() -> None:
+        shard.lease.see(place.seq + 1, 50_000, wrote=True)
+        shard._handover.wanted = True
+
+    await shard._saved(place, save, seams.ticks(), milliseconds)
+    assert not shard.lease.held()
+    assert shard.lease.wait > 40
+    shard.lease._keep_off = 0.0  # so that the store closes

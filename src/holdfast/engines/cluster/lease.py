@@ -44,6 +44,8 @@ class ShardLease:
         self._keep_off = 0.0
         self._since = 0.0
         self._foreign = -SHARED_SECONDS
+        self.seen = 0
+        """The sequence of the last message of another node, which the file may not show yet."""
         self.leads = False
         """True if this node wrote the last message of the log, as far as it knows, lease or not."""
 
@@ -83,8 +85,9 @@ class ShardLease:
         self._until = sent + milliseconds / 1000
         self._keep_off = 0.0
 
-    def see(self, milliseconds: int, *, wrote: bool) -> None:
+    def see(self, seq: int, milliseconds: int, *, wrote: bool) -> None:
         """Note a message of another node, received just now. One that wrote nothing served its readers."""
+        self.seen = max(self.seen, seq)
         self._until = 0.0
         now = seams.ticks()
         if wrote:
@@ -96,9 +99,9 @@ class ShardLease:
         self._until = 0.0
 
     def make_way(self) -> None:
-        """Keep off for a moment, so that another node can write."""
+        """Keep off for a moment at least, so that another node can write. It may hold a lease already."""
         self._until = 0.0
-        self._keep_off = seams.ticks() + YIELD_SECONDS
+        self._keep_off = max(self._keep_off, seams.ticks() + YIELD_SECONDS)
 
 
 class LeaseHandover:

@@ -286,7 +286,7 @@ class Shard:
         if foreign and current:
             # Before the file shows the message: a reader must not be answered from it by a lease that this
             # node has lost, since its writer may not know yet that it is stored.
-            self.lease.see(entry.lease, wrote=bool(entry.data))
+            self.lease.see(entry.place.seq, entry.lease, wrote=bool(entry.data))
         applied = await self.replica.take(entry)
         follows = applied and self.replica.at.seq > self._halted_at  # the last one comes once more
         if follows and isinstance(self._halted, Unavailable):
@@ -410,7 +410,7 @@ class Shard:
             raise OutcomeUnknown(
                 f"the write is in the log at {place}, but this node could not save it: {error.message}"
             ) from error
-        if self.replica.at != place:  # another node has written since
+        if self.replica.at != place or self.lease.seen > place.seq:  # another node has written since
             return place
         self.lease.leads = True
         if milliseconds:
