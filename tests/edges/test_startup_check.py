@@ -60,24 +60,31 @@ async def test_a_corrupt_store_is_not_served(path: Path) -> None:
 class Unreadable(sqlite3.Connection):
     """A connection to a file of which the disk can't read a page during a check."""
 
-    reports = True
-    """Whether the check goes on and reports the page, as it does with all but the first."""
+    reports = ""
+    """How the check goes on and reports the page, as it does with all but the first."""
 
     def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
         """Fail in a check alone."""
         if "_check" not in sql:
             return super().execute(sql, *parameters)
         if self.reports:
-            row = "*** in database main ***\nPage 35: unable to get the page. error code=266"
-            return super().execute("SELECT ?", [row])
+            return super().execute("SELECT ?", [f"*** in database main ***\n{self.reports}"])
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode, error.sqlite_errorname = 266, "SQLITE_IOERR_READ"
         raise error
 
 
-@pytest.mark.parametrize("reports", [False, True])
+@pytest.mark.parametrize(
+    "reports",
+    [
+        "",
+        "Page 35: unable to get the page. error code=266",
+        "Main freelist: failed to get page 403\nPage 87 is never used",
+        "On tree page 61 cell 9: failed to get page 302",
+    ],
+)
 async def test_a_disk_that_fails_is_no_corruption(
-    path: Path, monkeypatch: pytest.MonkeyPatch, reports: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch, reports: str
 ) -> None:
     """If a page can't be read during the check, the service does not start, but calls nothing corrupt."""
     monkeypatch.setattr(Unreadable, "reports", reports)

@@ -42,7 +42,9 @@ STEPS: Final = 1_000
 FINDINGS: Final = 20
 """The maximum number of reported findings."""
 _CODE: Final = re.compile(r"error code=(\d+)")
-"""How SQLite's own checks report a page that they could not get."""
+_UNREAD: Final = re.compile(r"failed to get page \d+")
+"""How SQLite's own checks report a page that they could not get. For free pages and those of long values they
+name no code; a page beyond the end of the file is an `invalid page number`."""
 
 
 class Examiner:
@@ -138,7 +140,11 @@ def _checked(connection: sqlite3.Connection, check: str) -> list[str]:
         sqlite3.Error: The disk failed. Whatever the check says of other pages then means nothing.
     """
     found = [str(row[0]) for row in connection.execute(f"PRAGMA {check}").fetchall()]
-    for code in map(int, _CODE.findall("\n".join(found))):
+    report = "\n".join(found)
+    codes = [int(code) for code in _CODE.findall(report)]
+    if _UNREAD.search(report):
+        codes.append(sqlite3.SQLITE_IOERR_READ)
+    for code in codes:
         if code & 0xFF == sqlite3.SQLITE_IOERR:
             error = sqlite3.OperationalError("a page could not be read")
             error.sqlite_errorcode, error.sqlite_errorname = code, "SQLITE_IOERR"
