@@ -62,11 +62,38 @@ def others_write_before_a_lease_has_ended(patch: Patches) -> None:
 def other_nodes_write_while_a_lease_runs(patch: Patches) -> None:
     """A node that sees a message of another keeps off while that one holds its lease."""
 
-    def wrong(see: Any, lease: ShardLease, milliseconds: int, *, wrote: bool) -> None:
-        see(lease, milliseconds, wrote=wrote)
+    def wrong(see: Any, lease: ShardLease, *given: Any, **named: Any) -> None:
+        see(lease, *given, **named)
         lease._keep_off = 0.0
 
     patch.wrap(ShardLease, "see", wrong)
+
+
+@bug("tests/engines/cluster/test_lease.py")
+def a_node_that_makes_way_writes_into_the_lease_of_another(patch: Patches) -> None:
+    """A node that is asked to make way keeps off at least as long as the lease that it has seen lasts."""
+
+    def wrong(make_way: Any, lease: ShardLease) -> None:
+        lease._keep_off = 0.0
+        make_way(lease)
+
+    patch.wrap(ShardLease, "make_way", wrong)
+
+
+@bug("tests/engines/cluster/test_shard.py")
+def a_message_that_is_saved_late_takes_the_lease_of_the_next_one(patch: Patches) -> None:
+    """A message grants a lease only if no message of another node has come since."""
+
+    def wrong(see: Any, lease: ShardLease, seq: int, *given: Any, **named: Any) -> None:
+        see(lease, 0, *given, **named)
+
+    patch.wrap(ShardLease, "see", wrong)
+
+
+@bug("tests/engines/test_cluster_operators.py")
+def a_node_is_opened_by_a_wrong_clock(patch: Patches) -> None:
+    """A node takes its time only from a clock that agrees with those of the others."""
+    patch.set(operators.NodeAnswers, "require_right_clock", lambda answers: None)
 
 
 @bug("tests/engines/test_cluster_faults.py")
