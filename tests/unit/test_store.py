@@ -255,9 +255,9 @@ async def test_store_opens_without_the_storage_time(
     monkeypatch.setattr(engine, "remembered", remembered)
     async with Store(engine, reap=False) as store:
         assert "no answer" in caplog.text
-        with refusal(Unavailable, says="measuring"):
+        with refusal(Unavailable, says="time is not known"):
             await store.kv("a").set("k", 1)
-        with refusal(Unavailable, says="measuring"):
+        with refusal(Unavailable, says="time is not known"):
             await store.ready()
         remembered.side_effect, remembered.return_value = None, 0
         await store.pipeline.timekeeper.beat()

@@ -34,7 +34,6 @@ JUMP: Final = 3_000.0
 STALE: Final = 300.0
 """Seconds for which a measurement is valid."""
 
-UNKNOWN: Final = "the store's time is not known"
 UNSURE: Final = (
     "this instance is not sure of the time and is measuring the database's clock again: "
     "try again in a few seconds"
@@ -143,10 +142,10 @@ class Timekeeper:
         except Unsupported:
             raise
         except HoldfastError as error:
-            self._complain(UNKNOWN, error)
-            self._doubt_time(f"{UNKNOWN}: {error.message}")
+            self._complain("the store's time is not known", error)
+            self._doubt_time(f"the store's time is not known: {error.message}")
         else:
-            self._failed.discard(UNKNOWN)
+            self._failed.discard("the store's time is not known")
             self._begun = True
             self._trust_time()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from holdfast.engines.cluster import membership
@@ -9,14 +11,15 @@ from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.membership import NotForgotten, forget
 from holdfast.engines.cluster.reports import NodeReport, TimedReport, lead_of, skew_of, wrong_clock
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def reports(*offsets: float) -> list[TimedReport]:
-    """Nodes whose clocks are ahead of the asker's by so many milliseconds."""
+
+def reports(*offsets: float, opened: Sequence[int] = ()) -> list[TimedReport]:
+    """Nodes whose clocks are ahead of the asker's by so many milliseconds, and those that are being opened."""
+    more: dict[str, Any] = {"host": "h", "version": "1", "folder": "/", "time": 0, "shards": []}
     return [
-        TimedReport(
-            NodeReport(node=str(number), host="h", pid=number, version="1", folder="/", time=0, shards=[]),
-            offset,
-        )
+        TimedReport(NodeReport(node=str(number), pid=number, begun=number not in opened, **more), offset)
         for number, offset in enumerate(offsets)
     ]
 
@@ -34,6 +37,24 @@ def reports(*offsets: float) -> list[TimedReport]:
 def test_the_clock_that_differs_from_most_others_is_wrong(offsets: list[float], leads: list[float]) -> None:
     """The node whose clock differs from most others is the wrong one; of two, nobody can tell which."""
     nodes = reports(*offsets)
+    assert [lead_of(nodes, str(number)) for number in range(len(offsets))] == leads
+
+
+@pytest.mark.parametrize(
+    ("offsets", "opened", "leads"),
+    [
+        ([5_000.0, 0.0], [0], [5.0, 0.0]),
+        ([5_000.0, 0.0], [1], [0.0, -5.0]),
+        ([5_000.0, 0.0], [0, 1], [0.0, 0.0]),
+        ([5_000.0], [0], [0.0]),
+        ([0.0, 5_000.0, 0.0], [0, 2], [0.0, 5.0, 0.0]),
+    ],
+)
+def test_a_node_that_is_opened_goes_by_the_one_that_serves(
+    offsets: list[float], opened: list[int], leads: list[float]
+) -> None:
+    """Two clocks tell who must not begin, if one of the nodes serves already; of three, most are right."""
+    nodes = reports(*offsets, opened=opened)
     assert [lead_of(nodes, str(number)) for number in range(len(offsets))] == leads
 
 

@@ -305,6 +305,7 @@ class ClusterEngine:
     async def agree_on_line(self, clock: SystemClock) -> KeptLine | None:
         """See `LineKeeper.agree_on_line`: this node's own."""
         self._clock, self._keeps_line = clock, self._first
+        self.answers.begun = True
         return await self._first.agree_on_line(clock)
 
     async def close_line(self, clock: SystemClock) -> None:

@@ -419,6 +419,8 @@ class NodeAnswers:
         self._left: dict[str, int] = {}
         self._visits = False
         self._wrong_clock: HoldfastError | None = None
+        self.begun = False
+        """True once the store has taken its time from this node's clock."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, shards: Sequence[Shard], *, visits: bool = False) -> None:
@@ -457,6 +459,7 @@ class NodeAnswers:
             known=list(self._known.values()),
             servers=servers.other_servers(self._address),
             visits=self._visits,
+            begun=self.begun,
         )
 
     def figures(self) -> ClusterFigures:

@@ -92,6 +92,8 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of the other machines' NATS servers, as this node was told them, without logins."""
     visits: bool = False
     """True if it is there for one command, such as a copy, and nobody misses it afterwards."""
+    begun: bool = True
+    """True once it has taken its time from its clock."""
 
 
 class ContentsReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,11 +191,18 @@ def skew_of(nodes: Sequence[TimedReport]) -> float:
 
 
 def lead_of(nodes: Sequence[TimedReport], node: str) -> float:
-    """Return by how many seconds a node's clock is ahead of most others; 0 with fewer than three clocks."""
-    own = [one.offset for one in nodes if one.report.node == node]
-    if not own or len(nodes) < 3:
+    """Return by how many seconds a node's clock is ahead of most others.
+
+    Of fewer than three clocks nobody can tell which is wrong. A node that has not taken its time yet then
+    goes by those of the others that have, and all others have a lead of 0.
+    """
+    own = next((one for one in nodes if one.report.node == node), None)
+    if own is None:
         return 0.0
-    return (own[0] - median(one.offset for one in nodes)) / 1000
+    right = [one.offset for one in nodes]
+    if len(nodes) < 3:
+        right = [one.offset for one in nodes if one.report.begun and not own.report.begun]
+    return (own.offset - median(right)) / 1000 if right else 0.0
 
 
 def wrong_clock(lead: float) -> Unavailable:
