@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reports(*offsets: float, opened: Sequence[int] = ()) -> list[TimedReport]:
-    """Nodes whose clocks are ahead of the asker's by so many milliseconds, and those that are being opened."""
+    """Nodes whose clocks are ahead by so many milliseconds, and which of them are being opened."""
     more: dict[str, Any] = {"host": "h", "version": "1", "folder": "/", "time": 0, "shards": []}
     return [
         TimedReport(NodeReport(node=str(number), pid=number, begun=number not in opened, **more), offset)
