@@ -85,6 +85,7 @@ if TYPE_CHECKING:
 
 GET_AT_ONCE: Final = 128
 """Number of a call's keys that are read at a time, since each value may be large."""
+OPENING: Final = "the store is being opened"
 MAX_REMOVED: Final = 500
 """Largest number of keys that a page removes, so that a reply can name them however JSON escapes them."""
 
@@ -193,9 +194,11 @@ class Pipeline(Caller):
     async def open(self) -> None:
         """See `Caller.open`. Commands are accepted once the time is known."""
         await self.engine.start()
-        self._refusal = None
+        self._refusal = OPENING
         try:
             await self.timekeeper.open()
+            if self._refusal == OPENING:
+                self._refusal = None
         except BaseException:  # nobody closes a store that was not opened
             self._refusal = CLOSED
             await self.engine.aclose()
@@ -206,8 +209,10 @@ class Pipeline(Caller):
         self.refuse()
         await self._batcher.aclose()
         self._close_bells()
-        await self.timekeeper.close()
-        await self.engine.aclose()
+        try:
+            await self.timekeeper.close()
+        finally:
+            await self.engine.aclose()
 
     @property
     def capabilities(self) -> Capabilities:

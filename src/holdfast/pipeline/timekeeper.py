@@ -90,7 +90,7 @@ class Timekeeper:
         if clock is None:
             return
         self._drift = _drift(clock)
-        await self._begin(clock)
+        await self._begin(clock, opening=True)
 
     async def run(self) -> None:
         """Check the clocks every second, until cancelled."""
@@ -136,12 +136,12 @@ class Timekeeper:
         """Read the storage's own clock, if it has one."""
         return None if self._shared is None else await self._shared.clock(clock.ticks)
 
-    async def _begin(self, clock: SystemClock) -> None:
+    async def _begin(self, clock: SystemClock, *, opening: bool = False) -> None:
         try:
             await self._start(clock)
-        except Unsupported:
-            raise
         except HoldfastError as error:
+            if opening and isinstance(error, Unsupported):
+                raise
             self._complain("the store's time is not known", error)
             self._doubt_time(f"the store's time is not known: {error.message}")
         else:

@@ -220,7 +220,9 @@ class SqliteEngine:
         self._cache.follow(None)
         if self._bells is not None:
             await self._bells.aclose()  # on the loop, since it uses a connection that is closed next
-        await seams.aside(self._close)
+        connections = self._inline, self._patient
+        self._inline = self._patient = None  # on the loop, so that whoever reads from now on is refused
+        await seams.aside(self._close, *connections)
 
     def _beside(self, suffix: str) -> Path:
         return beside(self._path, suffix)
@@ -352,12 +354,12 @@ class SqliteEngine:
         self._writer.checkpoint("RESTART")
         return True
 
-    def _close(self) -> None:
+    def _close(self, *connections: sqlite3.Connection | None) -> None:
         self._examiner.close()
         self._writer.stop(self._leave)
         self._reader.shutdown()
         self._thread_connections.close()
-        for connection in (self._inline, self._patient):
+        for connection in (*connections, self._inline, self._patient):  # opening may have been cancelled
             if connection is not None:
                 connection.close()
         self._inline = self._patient = None
@@ -490,6 +492,8 @@ class SqliteEngine:
         else:
             self._quiet += 1
             self._contended = self._quiet < QUIET_GROUPS
+            if not self._contended:
+                self._cache.forget()  # a cancelled write may have been kept since these rows were read
         self._cache.learn(outcome, span)
         return outcome
 

@@ -319,7 +319,8 @@ class Turn(LockFile):
         """Wait for the turn, unless this process has it already.
 
         Raises:
-            Unavailable: Another process has the store alone, because the file of its lock was removed.
+            Unavailable: Another process has the store alone, because the file of its lock was removed. Or the
+                folder is gone.
         """
         while not self.held:
             if not super().attempt():
@@ -332,6 +333,10 @@ class Turn(LockFile):
             if seams.monotonic() - self._checked > CHECK_SECONDS:
                 try:
                     self._check()
+                except OSError as error:
+                    self._checked = NEVER
+                    self.release()
+                    raise Unavailable(f"{self.path} can't be used: {error.strerror}") from error
                 except BaseException:
                     self._checked = NEVER
                     self.release()
@@ -353,13 +358,16 @@ class Turn(LockFile):
         """
         if not self.held:
             return
-        if pages:
-            self.log_pages += pages
-            self._uncounted += pages
-            if self.shared:
-                with contextlib.suppress(OSError):  # they also look by themselves
-                    self._tell()
-        self.release()
+        try:
+            if pages:
+                self.log_pages += pages
+                self._uncounted += pages
+                if self.shared:
+                    # They also look by themselves. Another program may have written any number into the file.
+                    with contextlib.suppress(OSError, OverflowError):
+                        self._tell()
+        finally:
+            self.release()
 
     def checkpointed(self, left: int) -> None:
         """Note how many pages of the log a checkpoint has left. Only in this process's turn."""

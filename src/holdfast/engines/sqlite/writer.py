@@ -10,6 +10,7 @@ Every transaction and every checkpoint is done in this process's turn (`sharing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -73,12 +74,17 @@ class PendingJob:
     Whoever takes the only item of `_claims` decides which. That costs less than a lock for each job.
     """
 
-    __slots__ = ("_claims", "_future", "begun")
+    __slots__ = ("_claims", "_future", "begun", "rolled_back")
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
         self._future = future
         self._claims = [True]
-        self.begun = False
+        self.begun = self.rolled_back = False
+
+    def wait_again(self) -> None:
+        """Let the job be given up again, since all of it was rolled back. Writer's thread only."""
+        self.begun, self.rolled_back = False, True
+        self._claims.append(True)
 
     def begin(self) -> None:
         """Begin the job, or go on with it. Writer's thread only.
@@ -166,12 +172,15 @@ class Writer:
         pending = PendingJob(future)
 
         def work() -> bool:
+            if pending.rolled_back and future.done():
+                return True  # the caller is gone, and what was decided may be old: others have written since
             self._current = pending
             tell: Callable[..., None]
             outcome: Any
             try:
                 tell, outcome = _succeed, job()
             except WriteInterrupted:
+                pending.wait_again()
                 return False
             except GivenUp:
                 return True
@@ -413,15 +422,15 @@ class Writer:
     def checkpoint(self, mode: str) -> None:
         """Move the log into the database, as far as readers allow. Writer's thread only."""
         assert self._connection is not None
-        if self._turn is not None and not self._turn.attempt():
-            return  # another process writes: it checkpoints later, or this one does after its next commit
         try:
+            if self._turn is not None and not self._turn.attempt():
+                return  # another process writes: it checkpoints later, or this one does after its next commit
             _, pages, moved = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             self._log_pages = max(0, pages - moved)
             if self._turn is not None:
                 self._turn.checkpointed(self._log_pages)
-        except sqlite3.Error:
-            return  # the disk is full or a reader blocks it: the next commit retries
+        except (sqlite3.Error, OSError):
+            return  # the disk is full or fails, or a reader blocks it: the next commit retries
         finally:
             if self._turn is not None:
                 self._turn.leave()
@@ -553,22 +562,29 @@ class Writer:
         while (job := self._next()) is not None:
             if not job():  # a job that did this itself would stay until garbage is collected
                 self._jobs.put(job)
-            size = self._log_pages * max(PAGE, self._page)
-            full = size > CHECKPOINT_PAGES * PAGE or (size > 0 and not self._cover(size))
-            if full or (size and self._most_pages is not None):
-                self.restrict()
-            if full:
-                self.checkpoint("PASSIVE")
-            elif size and (seams.BUGGIFY and seams.maybe("writer.checkpoints")):
-                self.checkpoint("RESTART")
-        if self._connection is not None:
-            if not self._abandoned:
+            with contextlib.suppress(sqlite3.Error):  # the disk fails: the next job retries
+                self._bound_log()
+        try:
+            if self._connection is not None and not self._abandoned:
                 self._last()
-            self._connection.close()
-        if self.room is not None:
-            self.room.close()
-        if self._turn is not None:
-            self._turn.close()
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+            if self.room is not None:
+                self.room.close()
+            if self._turn is not None:
+                self._turn.close()
+
+    def _bound_log(self) -> None:
+        """Write back the log if it is long, or if the disk has no room for it."""
+        size = self._log_pages * max(PAGE, self._page)
+        full = size > CHECKPOINT_PAGES * PAGE or (size > 0 and not self._cover(size))
+        if full or (size and self._most_pages is not None):
+            self.restrict()
+        if full:
+            self.checkpoint("PASSIVE")
+        elif size and (seams.BUGGIFY and seams.maybe("writer.checkpoints")):
+            self.checkpoint("RESTART")
 
     def _next(self) -> Callable[[], bool] | None:
         """Return the next job, which returns whether it is done, or None at the end."""
