@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from holdfast.model import Policy
 from holdfast.origin import Origin
 from holdfast.rows import Record
 from tests.cluster import Nodes, at_one_place, engine_of, equal, lose_node
-from tests.jetstream import lasting_servers
+from tests.jetstream import lasting_servers, servers_running
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -322,3 +323,31 @@ async def test_requests_to_any_service_lose_nothing_when_the_owner_dies(
         await one.connection.close()
         await one.store.aclose()
     equal(nodes.folder, [str(machines.index(one)) for one in left])
+
+
+async def test_a_forwarded_group_is_done_once_though_its_node_listens_at_two_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that shuts down gently keeps its connection for a while, beside the one to the next server."""
+    monkeypatch.setattr("holdfast.bus.connection.OVERLAP_SECONDS", 5.0)
+    async with servers_running(3) as servers, AsyncExitStack() as stack:
+        nodes = Nodes(servers, tmp_path, stack)
+        one, other = await nodes.open(1), await nodes.open(2)
+        await one.kv("trivia").incr("sum")
+        await at_one_place([one, other])
+        connection = engine_of(one)._connection
+        assert connection._session is not None
+        port = connection._session.server.port
+        [server] = [server for server in servers.servers if server.port == port]
+        server.process.send_signal(signal.SIGUSR2)
+        async with asyncio.timeout(60):
+            while not connection._left:  # noqa: ASYNC110 - it tells no one
+                await asyncio.sleep(0.002)
+        acknowledged = 1
+        while connection._left and acknowledged < 20:
+            await one.kv("trivia").set("mine", 1)  # it has callers of its own, so others forward to it
+            await other.kv("trivia").incr("sum")
+            acknowledged += 1
+        entry = await other.kv("trivia").get("sum")
+        assert entry is not None
+        assert entry.value == acknowledged

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import seams
 from holdfast.engine import LATER
-from holdfast.engines.cluster import forwarding, snapshots
+from holdfast.engines.cluster import forwarding, log, snapshots
 from holdfast.engines.cluster.lease import ShardLease
 from holdfast.engines.cluster.messages import ForwardedName
 from holdfast.engines.cluster.replica import LogGap
@@ -282,3 +282,75 @@ async def test_a_message_that_is_saved_late_does_not_end_the_lease_of_the_next_o
     assert not shard.lease.held()
     assert shard.lease.wait > 40
     shard.lease._keep_off = 0.0  # so that the store closes
+
+
+async def test_a_writer_that_has_waited_looks_again_whether_its_node_follows(nodes: Nodes) -> None:
+    """A node whose replica is replaced meanwhile does not know yet who holds the lease."""
+    shard = shard_of(await nodes.open(1))
+    shard.lease._keep_off = seams.ticks() + 60
+    turn = asyncio.create_task(shard._turn())
+    await asyncio.sleep(0.01)
+    shard._halted = Unavailable("this node is fetching a snapshot")
+    shard.lease._keep_off = 0.0
+    shard.replica.moved.set()
+    with pytest.raises(Unavailable, match="fetching a snapshot"):
+        await turn
+
+
+async def test_a_log_that_was_short_twice_halts_no_node(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that have just started may not know all of the log. It was there in between."""
+    monkeypatch.setattr(log, "LACKING_SECONDS", 0.3)
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, jetstream = shard_of(store), engine_of(store)._jetstream
+    consume, short = jetstream.consume, [0]
+
+    async def consumed(*given: Any, **more: Any) -> int:
+        if short[0]:
+            short[0] -= 1
+            return 0
+        return await consume(*given, **more)
+
+    monkeypatch.setattr(jetstream, "consume", consumed)
+    for _ in range(2):
+        short[0] = 1
+        shard.follower.restart()
+        async with asyncio.timeout(30):
+            while short[0]:  # noqa: ASYNC110 - the follower tells no one
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0.6)
+    assert shard._halted is None
+    assert (await store.kv("trivia").set("key", 2)).value == 2
+
+
+async def test_a_message_in_doubt_that_comes_with_a_snapshot_is_not_decided_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node can't know whether what the snapshot has is its own write, so the outcome is unknown."""
+    one, other = await nodes.open(1, timeout=60), await nodes.open(2)
+    await one.kv("trivia").set("key", "x")
+    await at_one_place([one, other])
+    monkeypatch.setattr(snapshots, "FAR", 0)
+    shard, jetstream = shard_of(one), engine_of(one)._jetstream
+    publish, attempts = jetstream.publish, []
+
+    async def without_an_answer(subject: str, parts: Any, *, seconds: float) -> Any:
+        if not subject.endswith("log.0"):
+            return await publish(subject, parts, seconds=seconds)
+        attempts.append(subject)
+        if len(attempts) > 1:
+            return await publish(subject, parts, seconds=seconds)
+        await stop_following(shard)
+        ack = await publish(subject, parts, seconds=seconds)  # it is stored, and the answer is lost
+        await shard_of(other).replica.reach(ack.seq)
+        await engine_of(other).answers._maker.make([shard_of(other)])
+        assert await shard._renewed(LogGap("the log was trimmed"))
+        shard._following = asyncio.create_task(shard._follow())
+        raise TimeoutError
+
+    monkeypatch.setattr(jetstream, "publish", without_an_answer)
+    with pytest.raises(OutcomeUnknown, match="snapshot"):
+        await one.kv("trivia").set("key", "y", expected_version=1)
+    assert await value_of(one, "key") == "y"

@@ -203,8 +203,9 @@ class Forwarding:
         self._own_until = 0.0
         self._sent: dict[str, SentGroup] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        connection.listen(f"{self._at}.{node}", self._on_group)
-        connection.listen(f"{self._inbox}.*", self._on_reply)
+        # A connection that leaves a server listens at two for a while. A queue group gets a message once.
+        connection.listen(f"{self._at}.{node}", self._on_group, queue=node)
+        connection.listen(f"{self._inbox}.*", self._on_reply, queue=node)
 
     def own(self, now: Callable[[], int]) -> None:
         """Note that a caller of this node writes here."""

@@ -308,7 +308,10 @@ class Publisher:
                 if ack.error.err_code == WRONG_SEQUENCE and ack.last > proposal.base.seq:
                     # Something is in its place: another node's message, or this one by an earlier attempt.
                     await self._catch_up(ack.last, end, doubt=doubt)
-                    return self._replica.stored(proposal.id)
+                    place = self._replica.stored(proposal.id)
+                    if place is None and doubt and self._replica.skipped_from(proposal.base.seq):
+                        raise OutcomeUnknown("a snapshot has brought what is in the place of the message")
+                    return place
                 if not doubt:  # a refusal says nothing about an earlier attempt in doubt
                     _require_passing(ack)
                 if ack.error.err_code == WRONG_SEQUENCE:
@@ -479,9 +482,11 @@ class Follower:
             left -= 1
             self._latest = message
             entry = assembler.add(message)
-            if entry is not None and not await self._take(entry):
-                await self._lack(self._start())
-                return
+            if entry is not None:
+                if not await self._take(entry):
+                    await self._lack(self._start())
+                    return
+                self._lacking = None
             if left == 0:
                 self.caught_up.set()
 

@@ -126,6 +126,8 @@ class Replica:
         self._changed = changed
         self._saving = asyncio.Lock()
         self._delivered = LogPlace()
+        self._skipped = 0
+        """The sequence up to which the last snapshot has brought what the log has."""
         self._own: tuple[str, Outcome, Sequence[Statement], str] | None = None
 
     async def open(self) -> None:
@@ -160,7 +162,10 @@ class Replica:
                 return await self._install()
             finally:
                 self.file = self._new_file()
+                before = self.at
                 await self._open()
+                if self.at != before:
+                    self._skipped = self.at.seq
                 moved, self.moved = self.moved, asyncio.Event()
                 moved.set()
 
@@ -172,6 +177,10 @@ class Replica:
     def stored(self, name: str) -> LogPlace | None:
         """Return the place of a message that this node publishes, if the consumer has brought it."""
         return self._delivered if self._delivered.id == name else None
+
+    def skipped_from(self, seq: int) -> bool:
+        """Return whether a snapshot has brought what the log has after a place, and not the consumer."""
+        return self._skipped > seq
 
     def lost(self) -> LogGap:
         """Return the error for a log that lacks what this replica has applied, or what comes next."""

@@ -227,18 +227,17 @@ async def node_reports(
     """
     inbox, sent = Inbox(connection), seams.wall()
     until = asyncio.get_running_loop().time() + (ANSWER_SECONDS if opening is None else BRIEF_SECONDS)
-    reports: list[TimedReport] = []
+    reports: dict[str, TimedReport] = {}  # a connection that leaves a server hears each of them twice
     try:
         ask_node(connection, address, EVERY, OperatorCall(call="report"), reply=inbox.subject)
         while (reply := await inbox.next(NodeReport, until=until)) is not None:
             arrived, report = reply
-            reports.append(TimedReport(report, report.time - (sent + arrived) * 500))
-            nodes = {one.report.node for one in reports}
-            if opening in nodes and len(nodes) >= 3 and skew_of(reports) <= MOST_SKEW:
+            reports.setdefault(report.node, TimedReport(report, report.time - (sent + arrived) * 500))
+            if opening in reports and len(reports) >= 3 and skew_of([*reports.values()]) <= MOST_SKEW:
                 break
     finally:
         inbox.close()
-    return sorted(reports, key=lambda one: (one.report.host, one.report.pid))
+    return sorted(reports.values(), key=lambda one: (one.report.host, one.report.pid))
 
 
 def tell_nodes(connection: Connection, address: ClusterAddress, call: OperatorCall) -> None:

@@ -423,18 +423,17 @@ class Shard:
 
     async def _turn(self) -> None:
         """Wait until no other node holds the lease, and have its holder asked to release it."""
-        self._require_following()
         asked_at = 0.0
         while (wait := self.lease.wait) > 0:
+            self._require_following()
             if seams.monotonic() - asked_at > WANT_SECONDS and not self.lease.leads:
                 asked_at = seams.monotonic()
                 self._handover.ask()
             moved = self.replica.moved
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(wait, WANT_SECONDS)):
                     await moved.wait()
-            except TimeoutError:
-                self._require_following()
+        self._require_following()
 
     async def _release(self) -> None:
         """Between groups: release the shard if another node wants it."""
