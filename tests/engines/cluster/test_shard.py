@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,14 +11,24 @@ import pytest
 from holdfast import seams
 from holdfast.engine import LATER
 from holdfast.engines.cluster import forwarding, log, snapshots
+from holdfast.engines.cluster import shard as shard_module
 from holdfast.engines.cluster.lease import ShardLease
 from holdfast.engines.cluster.messages import ForwardedName
 from holdfast.engines.cluster.replica import LogGap
-from holdfast.errors import DatabaseError, OutcomeUnknown, StorageFull, Unavailable, VersionConflict
+from holdfast.errors import (
+    DatabaseError,
+    InternalError,
+    OutcomeUnknown,
+    StorageFull,
+    Unavailable,
+    VersionConflict,
+)
 from holdfast.rows import KV, Address
 from tests.cluster import at_one_place, engine_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engines.cluster.shard import Shard
     from holdfast.store import Store
     from tests.cluster import Nodes
@@ -40,6 +51,27 @@ async def stop_following(shard: Shard) -> None:
     assert shard._following is not None
     shard._following.cancel()
     await asyncio.gather(shard._following, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what it looks at tells nobody
+            await asyncio.sleep(0.01)
+
+
+def follow_past_a_gap(shard: Shard, monkeypatch: pytest.MonkeyPatch, *, times: int = 1) -> None:
+    """Have a node follow a log that was trimmed past its replica, which it finds so many times."""
+    run, missing = shard.follower.run, [True] * times
+
+    async def trimmed() -> None:
+        if missing:
+            missing.pop()
+            raise LogGap("the log was trimmed")
+        await run()
+
+    monkeypatch.setattr(shard.follower, "run", trimmed)
+    shard._following = asyncio.create_task(shard._follow())
 
 
 @pytest.fixture
@@ -189,6 +221,53 @@ async def test_a_node_whose_replica_is_replaced_answers_nothing_meanwhile(
     assert shard.lease.held()
     assert await shard._renewed(LogGap("the log was trimmed"))
     assert held == [False]
+
+
+async def test_a_snapshot_that_can_not_be_written_is_fetched_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node whose disk is full while it fetches a snapshot says so, and goes on once there is room."""
+    monkeypatch.setattr(shard_module, "RETRY_SECONDS", 0.02)
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, room = shard_of(store), asyncio.Event()
+    await stop_following(shard)
+    install = shard.replica._install
+
+    async def full() -> bool:
+        if room.is_set():
+            return await install()
+        raise OSError(errno.ENOSPC, "No space left on device", "shard-0.db.fetched")
+
+    monkeypatch.setattr(shard.replica, "_install", full)
+    follow_past_a_gap(shard, monkeypatch)
+    await until(lambda: shard._halted is not None and "no space" in shard._halted.message)
+    with pytest.raises(Unavailable, match=r"needs a snapshot of shard 0 of .*: no space left on device"):
+        await value_of(store, "key")
+    room.set()
+    await until(lambda: shard._halted is None)
+    assert await value_of(store, "key") == 1
+
+
+async def test_a_defect_while_a_snapshot_is_fetched_is_reported(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that can't go on says that it has failed, instead of fetching a snapshot for ever."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    await stop_following(shard)
+
+    async def broken() -> bool:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(shard.replica, "_install", broken)
+    follow_past_a_gap(shard, monkeypatch)
+    assert shard._following is not None
+    async with asyncio.timeout(20):
+        await shard._following
+    with pytest.raises(InternalError, match="failed to fetch a snapshot"):
+        await value_of(store, "key")
 
 
 async def test_a_refusal_is_true_of_the_latest_state(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,12 +261,20 @@ class Shard:
         self.lease.give_up()
         try:
             renewed = await self.replica.renew()
-        except Transient as error:
-            self._halted = Unavailable(f"this node needs a snapshot of {self.name}: {error.message}")
+        except (Transient, DiskFailed, OSError) as error:
+            why = (
+                (error.strerror or "the disk failed").lower() if isinstance(error, OSError) else error.message
+            )
+            self._halted = Unavailable(f"this node needs a snapshot of {self.name}: {why}")
+            _log.error("%s; retrying", self._halted.message)
             await asyncio.sleep(RETRY_SECONDS)
             return True
         except HoldfastError as error:
             self._halt(error)
+            return False
+        except Exception as defect:
+            _log.error("fetching a snapshot of %s failed", self.name, exc_info=defect)
+            self._halt(InternalError(f"this node failed to fetch a snapshot of {self.name}"))
             return False
         self.forwarding.skipped(self.replica.at.seq)
         if not renewed:
