@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import secrets
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from holdfast.engines.cluster.replica import kept_place
 from holdfast.engines.cluster.snapshots import KEPT
 from holdfast.errors import Busy, DatabaseError, Unavailable
 from tests.cluster import at_one_place, engine_of
-from tests.engines.cluster.test_shard import shard_of, stop_following, value_of
+from tests.engines.cluster.test_shard import follow_past_a_gap, shard_of, stop_following, value_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,8 +244,8 @@ def test_the_write_ahead_log_of_a_replaced_file_goes_with_it(tmp_path: Path) -> 
     assert found == {"shard-0.db": "new", **replaced}
 
 
-async def test_a_part_that_is_not_the_next_one_is_refused(nodes: Nodes, tmp_path: Path) -> None:
-    """A snapshot whose parts are not those of its note is damaged, and its file is not used."""
+async def test_a_snapshot_of_other_contents_is_refused(nodes: Nodes, tmp_path: Path) -> None:
+    """A snapshot whose parts came in order, but are not those of its note, is damaged and not used."""
     store = await nodes.open(1)
     await fill(store, 3)
     [note], _ = await maker_of(store).make([shard_of(store)])
@@ -252,7 +253,47 @@ async def test_a_part_that_is_not_the_next_one_is_refused(nodes: Nodes, tmp_path
     wrong = msgspec.structs.replace(note, sha256=base64.b16encode(b"another").decode())
     with pytest.raises(DatabaseError, match=f"snapshot {note.id} of shard 0 is damaged"):
         await snapshots.fetch(wrong, tmp_path / "one.db")
-    put = await snapshots._put(f"0.{note.id}", b"x", {"Hf-Part": "7"})
+    put = await snapshots._put(f"0.{note.id}", b"x", {"Hf-Part": "1"})
     wrong = msgspec.structs.replace(note, first=put.seq, parts=1)
     with pytest.raises(DatabaseError, match="is damaged: make a new one"):
         await snapshots.fetch(wrong, tmp_path / "two.db")
+
+
+async def test_a_snapshot_of_which_a_part_was_lost_is_fetched_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that is lost with the connection says nothing against the snapshot, which comes whole next."""
+    monkeypatch.setattr("holdfast.engines.cluster.shard.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(snapshots_module, "FAR", 0)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await at_one_place([one, other])
+    shard = shard_of(other)
+    await stop_following(shard)
+    for number in range(20):
+        await one.kv("trivia").set(f"key-{number}", secrets.token_hex(6000))
+    [note], _ = await maker_of(one).make([shard_of(one)])
+    assert note.parts > 1
+    snapshots, lost = engine_of(other)._snapshots, []
+    part = snapshots._part
+
+    async def losing(messages: Any) -> Any:
+        if not lost:
+            lost.append(await part(messages))
+        return await part(messages)
+
+    monkeypatch.setattr(snapshots, "_part", losing)
+    fetch, refusals = snapshots.fetch, []
+
+    async def noted(*given: Any) -> None:
+        try:
+            await fetch(*given)
+        except Unavailable as error:
+            refusals.append(error.message)
+            raise
+
+    monkeypatch.setattr(snapshots, "fetch", noted)
+    follow_past_a_gap(shard, monkeypatch, times=2)
+    async with asyncio.timeout(20):
+        await at_one_place([one, other])
+    assert [message.rpartition(": ")[2] for message in refusals] == ["its part 1 did not arrive"]
+    assert list((nodes.folder / "2").glob("*.replaced"))

@@ -141,7 +141,7 @@ class Snapshots:
 
         Raises:
             DatabaseError: What arrived is not what was stored.
-            Unavailable: It did not arrive.
+            Unavailable: It did not arrive whole. A part can be lost with the connection.
         """
         digest, restored = hashlib.sha256(), zlib.decompressobj()
         inbox = self._connection.new_inbox()
@@ -156,7 +156,7 @@ class Snapshots:
                 for number in range(1, note.parts + 1):
                     part = await self._part(messages)
                     if part.header("Hf-Part") != str(number):
-                        raise _damaged(note)
+                        raise self._unfetched(f"its part {number} did not arrive")
                     data = restored.decompress(part.data)
                     digest.update(data)
                     await seams.aside(file.write, data)
@@ -164,13 +164,16 @@ class Snapshots:
                 await seams.aside(os.fsync, file.fileno())
         except (TimeoutError, BusError, ApiRefusal) as error:
             why = str(error) or "no answer in time"
-            raise NoMajority(f"a snapshot of {self._address.name} could not be fetched: {why}") from None
+            raise self._unfetched(why) from None
         except zlib.error:
             raise _damaged(note) from None
         finally:
             subscription.cancel()
         if digest.hexdigest() != note.sha256:
             raise _damaged(note)
+
+    def _unfetched(self, why: str) -> NoMajority:
+        return NoMajority(f"a snapshot of {self._address.name} could not be fetched: {why}")
 
     async def _part(self, messages: asyncio.Queue[Message]) -> Message:
         """Return the next part; answer the server's flow control meanwhile."""
