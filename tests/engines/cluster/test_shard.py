@@ -13,8 +13,9 @@ from holdfast.engine import LATER
 from holdfast.engines.cluster import forwarding, log, snapshots
 from holdfast.engines.cluster import shard as shard_module
 from holdfast.engines.cluster.lease import ShardLease
-from holdfast.engines.cluster.messages import ForwardedName
+from holdfast.engines.cluster.messages import ForwardedName, LogPlace
 from holdfast.engines.cluster.replica import LogGap
+from holdfast.engines.cluster.write_queue import NOTHING
 from holdfast.errors import (
     DatabaseError,
     InternalError,
@@ -72,6 +73,25 @@ def follow_past_a_gap(shard: Shard, monkeypatch: pytest.MonkeyPatch, *, times: i
 
     monkeypatch.setattr(shard.follower, "run", trimmed)
     shard._following = asyncio.create_task(shard._follow())
+
+
+def fail_to_open(shard: Shard, monkeypatch: pytest.MonkeyPatch, errors: list[Exception]) -> None:
+    """Have the file of a shard fail with each of these errors in turn when it is opened again."""
+    new = shard.replica._new_file
+
+    def new_file() -> Any:
+        file = new()
+        ready = file.ready
+
+        async def failing() -> None:
+            await ready()
+            if errors:
+                raise errors.pop(0)
+
+        monkeypatch.setattr(file, "ready", failing)
+        return file
+
+    monkeypatch.setattr(shard.replica, "_new_file", new_file)
 
 
 @pytest.fixture
@@ -247,6 +267,56 @@ async def test_a_snapshot_that_can_not_be_written_is_fetched_again(
     room.set()
     await until(lambda: shard._halted is None)
     assert await value_of(store, "key") == 1
+
+
+@pytest.mark.parametrize("newer", [False, True])
+async def test_a_replica_that_could_not_be_opened_again_is_opened_later(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, newer: bool
+) -> None:
+    """A node whose file can't be opened for a while goes on from it, be it the old one or a snapshot."""
+    monkeypatch.setattr(shard_module, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(snapshots, "FAR", 0)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    shard = shard_of(other)
+    await stop_following(shard)
+    place = shard.replica.at.seq
+    await one.kv("trivia").set("key", 2)
+    if newer:
+        [note], _ = await engine_of(one).answers._maker.make([shard_of(one)])
+        place = note.seq
+    errors, skipped = [OSError(errno.EMFILE, "Too many open files"), Unavailable("its volume is gone")], []
+    fail_to_open(shard, monkeypatch, errors)
+    monkeypatch.setattr(shard.forwarding, "skipped", skipped.append)
+    follow_past_a_gap(shard, monkeypatch)
+    await until(lambda: not errors and shard._halted is None)
+    await at_one_place([one, other])
+    async with asyncio.timeout(20):
+        assert await value_of(other, "key") == 2
+        await other.kv("trivia").set("key", 3)
+    assert shard._halted is None
+    assert skipped == [place]
+
+
+async def test_a_message_for_a_closed_file_is_fetched_later(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that was under way when the file could not be opened again does not wait for ever."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    await stop_following(shard)
+    at = shard.replica.at
+    fail_to_open(shard, monkeypatch, [OSError(errno.EMFILE, "Too many open files")])
+    with pytest.raises((Unavailable, OSError), match=r"(?i)too many open files"):
+        await shard.replica.renew()
+    async with asyncio.timeout(20):
+        with pytest.raises(Unavailable, match="is not open"):
+            await shard.replica.apply(LogPlace(at.seq + 1, "next"), NOTHING)
+    assert await shard.replica.reopen()
+    assert (shard.replica.at, await shard.replica.reopen()) == (at, False)
+    shard._following = asyncio.create_task(shard._follow())
 
 
 async def test_a_defect_while_a_snapshot_is_fetched_is_reported(

@@ -116,7 +116,8 @@ class Replica:
         self._inspect = inspect
         self._install = install
         self.file = self._new_file()
-        self._opened = False
+        self.opened = False
+        """False while the file is closed: before it is opened, and if it could not be opened again."""
         self.at = LogPlace()
         self.latest = 0
         """The sequence of the last message that the file may show. It is ahead of `at` while one is saved."""
@@ -141,7 +142,15 @@ class Replica:
         await self._open()
 
     async def _open(self) -> None:
-        self._opened = True
+        self.opened = True
+        try:
+            await self._read()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _read(self) -> None:
+        """Open the file and learn from it how far it is."""
         await self.file.start()
         await self.file.ready()
         if self.file.epoch != self._epoch:
@@ -155,19 +164,36 @@ class Replica:
         await self._read_status()
 
     async def renew(self) -> bool:
-        """Close the file, install a newer snapshot, and open it again. Return whether there was one."""
+        """Close the file, install a newer snapshot, and open it again. Return whether there was one.
+
+        After an error the file may be closed. `reopen` opens it.
+        """
         async with self._saving:
-            await self.file.aclose()
+            await self.close()
             try:
                 return await self._install()
             finally:
-                self.file = self._new_file()
-                before = self.at
-                await self._open()
-                if self.at != before:
-                    self._skipped = self.at.seq
-                moved, self.moved = self.moved, asyncio.Event()
-                moved.set()
+                await self._open_again()
+
+    async def reopen(self) -> bool:
+        """Open the file if it is closed because `renew` could not open it. Return whether that was so."""
+        async with self._saving:
+            if self.opened:
+                return False
+            await self._open_again()
+            return True
+
+    async def _open_again(self) -> None:
+        self.file, before = self._new_file(), self.at
+        try:
+            await self._open()
+        except OSError as error:
+            why = (error.strerror or "the disk failed").lower()
+            raise Unavailable(f"{self.path} can't be opened: {why}") from error
+        if self.at != before:
+            self._skipped = self.at.seq
+        moved, self.moved = self.moved, asyncio.Event()
+        moved.set()
 
     def expect(self, name: str, outcome: Outcome, also: Sequence[Statement], check: str = "") -> None:
         """Remember the outcome of a message that this node is publishing, so that it need not be decoded."""
@@ -227,10 +253,13 @@ class Replica:
 
         Raises:
             Differs: Another program has written to the file.
+            Unavailable: The file is closed.
         """
         async with self._saving:
             if place.seq <= self.at.seq:
                 return
+            if not self.opened:
+                raise Unavailable(f"{self.path} is not open")
             self.latest = place.seq  # from here on the file may show it, also if the save seems to fail
             try:
                 kept = (_KEEP, [f"{place.seq} {place.id}"])
@@ -252,9 +281,10 @@ class Replica:
             await self.moved.wait()
 
     async def close(self) -> None:
-        """Close the file, if it was opened."""
-        if self._opened:
+        """Close the file, if it is open."""
+        if self.opened:
             await self.file.aclose()
+            self.opened = False  # if that was cancelled, the next call waits until it is done
 
     async def _read_status(self) -> None:
         """Learn what the file says about the store as a whole."""

@@ -233,13 +233,15 @@ class Shard:
     async def _follow(self) -> None:
         while True:
             try:
+                if await self.replica.reopen():
+                    self.forwarding.skipped(self.replica.at.seq)
                 await self.follower.run()
             except LogGap as gap:
                 if not await self._renewed(gap):
                     return
             except (Transient, DiskFailed) as error:
                 self._halted = Unavailable(f"this node can't follow {self.name}: {error.message}")
-                self._halted_at = self.replica.at.seq
+                self._halted_at = self.replica.at.seq if self.replica.opened else -1
                 _log.error("%s; retrying", self._halted.message)
                 await asyncio.sleep(RETRY_SECONDS)
             except OutcomeUnknown as error:
