@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import seams
+from holdfast import rules, seams
+from holdfast.commands import Get
 from holdfast.engine import LATER
 from holdfast.engines.cluster import forwarding, log, snapshots
 from holdfast.engines.cluster import shard as shard_module
@@ -21,6 +22,7 @@ from holdfast.errors import (
     InternalError,
     OutcomeUnknown,
     StorageFull,
+    TooExpensive,
     Unavailable,
     VersionConflict,
 )
@@ -359,6 +361,83 @@ async def test_a_refusal_is_true_of_the_latest_state(nodes: Nodes, monkeypatch: 
     with pytest.raises(VersionConflict):
         await store.kv("trivia").set("key", 2, expected_version=7)
     assert len(decided) == 2
+
+
+def deliver_late(shard: Shard) -> asyncio.Event:
+    """Have a node receive nothing of the log until an event is set."""
+    take, go_on = shard.follower._take, asyncio.Event()
+
+    async def late(entry: Any) -> bool:
+        await go_on.wait()
+        return await take(entry)
+
+    shard.follower._take = late
+    return go_on
+
+
+async def test_a_store_that_was_opened_again_refuses_no_write(nodes: Nodes) -> None:
+    """A node that has not heard yet that a store accepts writes again makes sure before it refuses one."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await engine_of(one).close_to_writes("for a moment", instead_of=None)
+    await at_one_place([one, other])
+    with pytest.raises(Unavailable, match="accepts no writes: for a moment"):
+        await other.kv("trivia").set("key", 0)
+    await at_one_place([one, other])
+    go_on, shard = deliver_late(shard_of(other)), shard_of(other)
+    await engine_of(one).close_to_writes(None, instead_of="for a moment")
+    await one.kv("trivia").set("key", 2)
+    shard.lease._foreign = shard.lease._keep_off = 0.0  # as if the other node had been silent for long
+    shard.lease.give_up()
+    asyncio.get_running_loop().call_later(0.3, go_on.set)
+    assert (await other.kv("trivia").set("key", 3)).version > 2
+    assert await value_of(one, "key") == 3
+
+
+async def test_what_would_not_cost_too_much_any_more_is_done(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group is refused for its cost on the rows that there are, not on those that a late node knows."""
+    monkeypatch.setattr(rules, "MAX_LOADED_BYTES", 30_000)
+    one, other = await nodes.open(1), await nodes.open(2)
+    keys = [f"key-{number}" for number in range(20)]
+    for key in keys:
+        await one.kv("trivia").set(key, "x" * 3000)
+    await at_one_place([one, other])
+    shard, adding = shard_of(other), [{"key": key, "incr": 1} for key in keys]
+    lease = shard.lease
+    lease._foreign = lease._keep_off = 0.0  # as if the other node had been silent for long
+    with pytest.raises(TooExpensive):
+        await other.kv("trivia").batch(checks=[], writes=adding)
+    await at_one_place([one, other])
+    go_on = deliver_late(shard)
+    for key in keys:
+        await one.kv("trivia").set(key, 1)
+    lease._foreign = lease._keep_off = 0.0
+    lease.give_up()
+    asyncio.get_running_loop().call_later(0.3, go_on.set)
+    await other.kv("trivia").batch(checks=[], writes=adding)
+    assert [await value_of(other, key) for key in keys] == [2] * len(keys)
+
+
+@pytest.mark.parametrize("error", [DatabaseError("it is broken"), StorageFull("it is full")])
+async def test_an_error_of_the_file_is_no_refusal(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A node whose file fails says so at once, and writes nothing to the log to make sure of it."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(shard.replica.file, "decide", fail)
+    shard.lease.give_up()
+    at = shard.replica.at
+    with pytest.raises(type(error), match="it is"):
+        await shard.queue.take([Get(namespace="kv/trivia", key="key")], lambda: 0)
+    assert shard.replica.at == at
 
 
 async def test_a_write_that_could_not_be_saved_is_fetched_from_the_log(

@@ -45,6 +45,10 @@ class LogGap(Differs):
     """The log lacks messages that this replica needs next. It may have been trimmed."""
 
 
+class ClosedToWrites(Unavailable):
+    """The store is closed. It may be opened again."""
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """What a replica knows of the store as a whole.
 
@@ -72,10 +76,10 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         """Refuse to write to a store that is closed.
 
         Raises:
-            Unavailable: The store is closed.
+            ClosedToWrites: The store is closed.
         """
         if self.closed is not None:
-            raise Unavailable(f"the store {store} accepts no writes: {self.closed}")
+            raise ClosedToWrites(f"the store {store} accepts no writes: {self.closed}")
 
 
 def status_of(facts: Iterable[Sequence[str]]) -> ReplicaStatus:

@@ -44,12 +44,12 @@ from holdfast.engines.cluster.messages import (
     Proposal,
     encode_outcome,
 )
-from holdfast.engines.cluster.replica import LogGap, Replica
+from holdfast.engines.cluster.replica import ClosedToWrites, LogGap, Replica
 from holdfast.engines.cluster.reports import ShardReport, about_node
 from holdfast.engines.cluster.write_queue import NOTHING, WriteQueue, in_halves, no_time
 from holdfast.engines.sqlite.errors import DiskFailed
 from holdfast.engines.sqlite.sql import Statement
-from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Transient, Unavailable
+from holdfast.errors import HoldfastError, InternalError, OutcomeUnknown, Refused, Transient, Unavailable
 from holdfast.rows import Address, Row
 
 T = TypeVar("T")
@@ -327,18 +327,23 @@ class Shard:
         """Decide a group and have the outcome stored."""
         if self._doubt and commands:
             await self._settle_doubt(now)
+        confirmed = False
         while True:
             await self._turn()
             base = self.replica.at  # before the rows are loaded: what comes meanwhile makes the log refuse
-            if commands:
-                self.replica.status.require_open(self._address.name)
             self.forwarding.require(forwarded)
             try:
-                outcome = await self.replica.file.decide(commands, now) if commands else NOTHING
-            except Exception:
-                if self.replica.at is base:
+                outcome = await self._decided(commands, now)
+            except Exception as error:
+                if self.replica.at is not base:
+                    continue  # it was decided on rows that were changing
+                if confirmed or self.lease.held() or not isinstance(error, (Refused, ClosedToWrites)):
                     raise
-                continue  # it was decided on rows that were changing
+                # Another node may have written what would not be refused. After a message of this node the
+                # replica has all that was acknowledged before.
+                await self._commit((), now, True)
+                confirmed = True
+                continue
             # A refusal or a change of nothing needs no message if it is true of the latest state: this node
             # still holds the lease, so nobody else has written, and nothing was applied here meanwhile.
             if outcome.empty and not force and self.lease.held() and self.replica.at is base:
@@ -356,6 +361,17 @@ class Shard:
             if await self._publish(base, data, outcome, late, forwarded=names) is not None:
                 return outcome
             self._handover.ask()
+
+    async def _decided(self, commands: Sequence[Command], now: Callable[[], int]) -> Outcome:
+        """Decide a group on the rows of this node's replica.
+
+        Raises:
+            HoldfastError: The group as a whole is refused, as far as the replica knows, or the file failed.
+        """
+        if not commands:
+            return NOTHING
+        self.replica.status.require_open(self._address.name)
+        return await self.replica.file.decide(commands, now)
 
     async def _settle_doubt(self, now: Callable[[], int]) -> None:
         """Have an empty message stored before anything else, so that a refusal of what follows is certain."""
