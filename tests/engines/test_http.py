@@ -151,6 +151,10 @@ async def test_a_late_answer_is_not_taken_for_another() -> None:
     [
         (response(502, b"<html>", "text/html"), holdfast.OutcomeUnknown),
         (response(404, b"<html>", "text/html"), holdfast.Unavailable),
+        (response(200, b"<html>", "text/html"), holdfast.OutcomeUnknown),
+        (response(302, b"", "text/html"), holdfast.OutcomeUnknown),
+        (response(408, b"", "text/html"), holdfast.OutcomeUnknown),
+        (response(502, b'{"title":"Bad Gateway"}', "application/problem+json"), holdfast.OutcomeUnknown),
         (response(421, b"not here", "text/plain"), holdfast.PermissionDenied),
         (b"SSH-2.0\r\n\r\n", holdfast.OutcomeUnknown),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", holdfast.OutcomeUnknown),
@@ -162,6 +166,13 @@ async def test_an_answer_of_another_program_is_no_success(answer: bytes, error: 
     async with answering(answer) as (url, _), holdfast.open(url) as store:
         with pytest.raises(error):
             await store.kv("trivia").set("a", 1)
+
+
+async def test_a_success_that_a_gateway_has_given_a_charset_is_one() -> None:
+    """A gateway may name the encoding of JSON."""
+    found = response(200, b'{"exists":false}', "application/json; charset=utf-8")
+    async with answering(found) as (url, _), holdfast.open(url) as store:
+        assert await store.kv("trivia").get("a") is None
 
 
 async def test_a_request_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:

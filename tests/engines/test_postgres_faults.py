@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.commands import Stored
 from holdfast.engine import JournalQuery
-from holdfast.engines.postgres import PostgresEngine
+from holdfast.engines.postgres import PostgresEngine, reads
 from holdfast.engines.postgres.transaction import Group
 from holdfast.errors import OutcomeUnknown, Transient, Unavailable, VersionConflict
 from holdfast.rows import KV, TRASH, Address
@@ -396,3 +396,41 @@ async def until(connection: Connection, query: str, answer: object) -> None:
     async with asyncio.timeout(60):
         while await connection.fetchval(query) != answer:
             pass
+
+
+async def test_reads_go_on_after_a_program_has_cancelled_all_its_tasks(
+    engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks that read for several callers are started again, also those that had not begun."""
+    addresses = [Address(NAMESPACE, KV, "k")]
+    before = asyncio.all_tasks()
+    reading = [asyncio.create_task(engine.read(addresses, NOW)) for _ in range(2)]
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.wait(reading)
+    async with asyncio.timeout(30):
+        assert await engine.read(addresses, NOW) == [None]
+
+    fetching, fetch = asyncio.Event(), reads._fetch
+
+    async def slowly(*given: Any, **more: Any) -> Any:
+        fetching.set()
+        await asyncio.sleep(0.05)
+        return await fetch(*given, **more)
+
+    async def later() -> list[Any]:
+        await fetching.wait()
+        return await engine.read(addresses, NOW)
+
+    monkeypatch.setattr(reads, "_fetch", slowly)
+    waits = asyncio.create_task(later())
+    await asyncio.sleep(0)
+    before = asyncio.all_tasks()
+    reading = [asyncio.create_task(engine.read(addresses, NOW)) for _ in range(2)]
+    await fetching.wait()
+    await asyncio.sleep(0.01)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    async with asyncio.timeout(30):
+        assert await waits == [None]

@@ -498,7 +498,7 @@ class HttpTransport(ServiceTime):
 
     def _understood(self, path: str, reply: HttpReply, *, repeat: bool) -> HttpAnswer:
         """Return a reply as NATS would spell it."""
-        kind = reply.headers.get("content-type", "")
+        kind = reply.headers.get("content-type", "").partition(";")[0].strip()
         if reply.status == 200 and kind == "application/json" and reply.body[:1] == b"{":
             rest = reply.body[1:]
             return HttpAnswer(b'{"success":true' + (b"" if rest == b"}" else b",") + rest)
@@ -506,14 +506,20 @@ class HttpTransport(ServiceTime):
             return HttpAnswer(reply.body, HEADER, reply.headers[TOLD])
         if kind != PROBLEM:
             raise self._strange(path, reply, repeat=repeat)
-        fields: dict[str, Any] = msgspec.json.decode(reply.body)
-        fields |= {"success": False, "error_code": fields.pop("code"), "message": fields.pop("detail")}
+        try:
+            fields: dict[str, Any] = msgspec.json.decode(reply.body, type=dict[str, Any])
+            fields |= {"success": False, "error_code": fields.pop("code"), "message": fields.pop("detail")}
+        except (msgspec.DecodeError, KeyError):  # a problem that a gateway reports
+            raise self._strange(path, reply, repeat=repeat) from None
         return HttpAnswer(msgspec.json.encode(fields))
 
     def _strange(self, path: str, reply: HttpReply, *, repeat: bool) -> Exception:
-        """Return the error for an answer that a proxy or another program gave."""
+        """Return the error for an answer that a proxy or another program gave.
+
+        With other statuses than these a proxy says that it did not pass the request on.
+        """
         said = f"{self._address.shown} answered {path} with the status {reply.status}"
-        if reply.status >= 500 and not repeat:
+        if not repeat and (reply.status < 400 or reply.status == 408 or reply.status >= 500):
             return OutcomeUnknown(
                 f"{said}, which does not come from Holdfast: it may or may not have been done"
             )

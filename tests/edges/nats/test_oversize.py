@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import holdfast
 from holdfast.edges.intake import requests
 from holdfast.edges.intake.requests import LONG, MOST_SINGLE
+from holdfast.errors import ValueTooLarge
+from tests.edges.nats.ground import serving
+from tests.nats import nats_server
 
 if TYPE_CHECKING:
     from tests.edges.nats.ground import Caller
@@ -77,3 +81,16 @@ async def test_no_garbage_is_collected_while_a_long_request_is_started(caller: C
         gc.callbacks.remove(note)
     assert collected.count("start") < 2 * LONG / gc.get_threshold()[0] / 2, "most lists came uncollected"
     assert gc.isenabled()
+
+
+async def test_a_part_of_a_blob_that_is_larger_than_a_message_is_refused() -> None:
+    """The server would end the connection of the service, and with it what others have asked."""
+    async with nats_server("max_payload: 65536\n") as server, serving(server.url) as running:
+        await running.store.blobs("trivia").put("large", b"x" * 200_000)
+        async with holdfast.open(server.url) as store:
+            blob = await store.blobs("trivia").get("large")
+            assert blob is not None
+            with pytest.raises(ValueTooLarge, match="max_payload"):
+                await blob.read()
+            assert (await store.kv("trivia").set("key", 1)).version
+        assert running.service._client.reconnects == 0

@@ -130,3 +130,33 @@ def test_results_and_refusals_arrive_as_they_were_decided() -> None:
     assert [type(one) for one in refusals] == [QuotaExceeded, VersionConflict, ValidationError]
     assert isinstance(refusals[0], QuotaExceeded)
     assert (refusals[0].excess, refusals[0].message, refusals[0].field) == (123, "full", "value")
+
+
+async def test_the_parts_of_a_reply_may_come_in_any_order_and_twice(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that leaves a server listens at two for a while, and each delivers in its own time."""
+    monkeypatch.setattr(forwarding, "LOOK_SECONDS", 0.25)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", "")
+    await at_one_place([one, other])
+    connection = shard_of(one).forwarding._connection
+    send, parts = connection.send, []
+
+    def held(subject: str, data: bytes, **more: Any) -> bool:
+        if data[:1] in (b"+", b"."):
+            parts.append((subject, data))
+        if data[:1] != b".":
+            return data[:1] == b"+" or send(subject, data, **more)
+        for part in (*reversed(parts), *parts):
+            send(*part)
+        return True
+
+    monkeypatch.setattr(connection, "send", held)
+    monkeypatch.setattr(forwarding, "HEADROOM", connection.max_payload - 200)
+    reply = bytes(range(256)) * 4
+    shard_of(one).forwarding._reply(f"{shard_of(other).forwarding._inbox}.name", reply)
+    sent = shard_of(other).forwarding._sent["name"] = forwarding.SentGroup()
+    async with asyncio.timeout(10):
+        assert await sent.reply == reply
+    assert len(parts) > 3

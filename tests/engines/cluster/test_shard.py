@@ -288,7 +288,8 @@ async def test_a_replica_that_could_not_be_opened_again_is_opened_later(
     if newer:
         [note], _ = await engine_of(one).answers._maker.make([shard_of(one)])
         place = note.seq
-    errors, skipped = [OSError(errno.EMFILE, "Too many open files"), Unavailable("its volume is gone")], []
+    errors = [OSError(errno.EMFILE, "Too many open files"), Unavailable("its volume is gone")]
+    skipped: list[int] = []
     fail_to_open(shard, monkeypatch, errors)
     monkeypatch.setattr(shard.forwarding, "skipped", skipped.append)
     follow_past_a_gap(shard, monkeypatch)

@@ -273,7 +273,8 @@ async def test_a_snapshot_of_which_a_part_was_lost_is_fetched_again(
         await one.kv("trivia").set(f"key-{number}", secrets.token_hex(6000))
     [note], _ = await maker_of(one).make([shard_of(one)])
     assert note.parts > 1
-    snapshots, lost = engine_of(other)._snapshots, []
+    snapshots = engine_of(other)._snapshots
+    lost: list[Any] = []
     part = snapshots._part
 
     async def losing(messages: Any) -> Any:

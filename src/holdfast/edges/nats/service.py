@@ -353,8 +353,7 @@ class Replies:
         reply turns out to be too large.
         """
         if "data" in fields and request.route.family == "blob":
-            self._reply_bytes(request, fields)
-            return None
+            return self._reply_bytes(request, fields)
         client, dialect = request.client, request.route.dialect
         most = client.max_payload - HEADROOM
         payload = dialect.reply(fields) if error is None else dialect.refusal(error)
@@ -377,16 +376,29 @@ class Replies:
             self.unsent += 1
         return None
 
-    def _reply_bytes(self, request: NatsRequest, fields: dict[str, Any]) -> None:
-        """Reply with the bytes of a blob as the payload, and the other fields in a header."""
+    def _reply_bytes(self, request: NatsRequest, fields: dict[str, Any]) -> HoldfastError | None:
+        """Reply with the bytes of a blob as the payload, and the other fields in a header.
+
+        A server ends the connection that sends it more than it accepts, so the caller is refused instead.
+        """
         data = fields["data"]
         head = block(
             _time(self._now())
             | _warning(request.warning)
             | {FIELDS: fields_text({"success": True, **fields})}
         )
-        if not request.client.send(request.reply, data, head=head):
+        client, dialect = request.client, request.route.dialect
+        if len(head) + len(data) > client.max_payload:
+            error = ValueTooLarge(
+                f"this part of the blob has {len(data)} bytes, more than the NATS server accepts: raise its "
+                "max_payload, or read the blob over HTTP"
+            )
+            payload = dialect.refusal(error, bare=True)
+            self._send(client, request.reply, payload, error, dialect, warning=request.warning)
+            return error
+        if not client.send(request.reply, data, head=head):
             self.unsent += 1
+        return None
 
     def _send(
         self,

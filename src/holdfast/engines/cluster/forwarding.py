@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, Union
@@ -46,8 +47,8 @@ LAST_SECONDS: Final = 1.0
 OWN_SECONDS: Final = 1.0
 """For how long after a group of its own a node takes those of others. Later it lets them write themselves."""
 
-FORMAT: Final = 1
-"""The number of the format, which every group names first."""
+FORMAT: Final = 2
+"""The number of the format of groups and of their replies, which every group names first."""
 
 if TYPE_CHECKING:
     Carried: TypeAlias = Command
@@ -59,6 +60,8 @@ _NOT_TAKEN: Final = b"-"
 _DOUBT: Final = b"?"
 _MORE: Final = b"+"
 _LAST: Final = b"."
+_PART: Final = struct.Struct(">cI")
+"""What a part of a reply begins with: whether it is the last one, and its number."""
 
 _log = logging.getLogger("holdfast.cluster")
 
@@ -160,7 +163,9 @@ class SentGroup:
     """A group that was sent and waits for its reply. `logged` once the log is known to have it."""
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.parts: dict[int, bytes] = {}
+        self.count = 0
+        """How many parts the reply has, once that is known."""
         self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.logged = False
 
@@ -205,7 +210,7 @@ class Forwarding:
         self._tasks: set[asyncio.Task[None]] = set()
         # A connection that leaves a server listens at two for a while. A queue group gets a message once.
         connection.listen(f"{self._at}.{node}", self._on_group, queue=node)
-        connection.listen(f"{self._inbox}.*", self._on_reply, queue=node)
+        connection.listen(f"{self._inbox}.*", self._on_reply)
 
     def own(self, now: Callable[[], int]) -> None:
         """Note that a caller of this node writes here."""
@@ -319,11 +324,16 @@ class Forwarding:
         if sent is None or sent.reply.done():
             return
         kind = _NOT_TAKEN if message.status else message.data[:1]
-        sent.parts.append(message.data[1:])
+        if kind not in (_MORE, _LAST) or len(message.data) < _PART.size:
+            sent.reply.set_result(_NOT_TAKEN if kind == _NOT_TAKEN else _DOUBT)
+            return
+        # A connection that leaves a server may get parts in another order, or twice.
+        _, number = _PART.unpack_from(message.data)
+        sent.parts[number] = message.data[_PART.size :]
         if kind == _LAST:
-            sent.reply.set_result(b"".join(sent.parts))
-        elif kind != _MORE:
-            sent.reply.set_result(kind)
+            sent.count = number + 1
+        if len(sent.parts) == sent.count:
+            sent.reply.set_result(b"".join(sent.parts[number] for number in range(sent.count)))
 
     # The node that is asked.
 
@@ -348,9 +358,9 @@ class Forwarding:
 
     def _reply(self, inbox: str, data: bytes) -> None:
         room = self._connection.max_payload - HEADROOM
-        for start in range(0, len(data), room):
+        for number, start in enumerate(range(0, len(data), room)):
             sign = _LAST if start + room >= len(data) else _MORE
-            self._connection.send(inbox, sign + data[start : start + room])
+            self._connection.send(inbox, _PART.pack(sign, number) + data[start : start + room])
 
     async def _decided(self, data: bytes) -> bytes:
         """Decide a group and return the results."""

@@ -42,6 +42,8 @@ _SETTINGS: Final = {
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
     "statement_timeout": "0",
+    # Otherwise a commit that did not wait for its standby would be acknowledged: see `require_replicated`.
+    "client_min_messages": "warning",
     # A process that hangs while it holds a namespace's lock must not block the others forever.
     "lock_timeout": f"{LOCK_SECONDS}s",
     "idle_in_transaction_session_timeout": "15s",

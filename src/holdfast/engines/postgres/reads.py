@@ -46,16 +46,23 @@ class Lookups:
         asked = _Asked(addresses, now, asyncio.get_running_loop().create_future())
         self._waiting.append(asked)
         if self._free:
-            self._free -= 1
-            self._connections.spawn(self._lane())
+            self._begin()
         return await asked.answer
 
+    def _begin(self) -> None:
+        self._free -= 1
+        self._connections.spawn(self._lane()).add_done_callback(self._ended)
+
+    def _ended(self, lane: asyncio.Task[None]) -> None:
+        """Go on with those who wait: a program that cancels all its tasks has perhaps ended their lane."""
+        self._free += 1
+        self._waiting = [asked for asked in self._waiting if not asked.answer.done()]
+        if self._waiting:
+            self._begin()
+
     async def _lane(self) -> None:
-        try:
-            while self._waiting:
-                await self._answer(self._next())
-        finally:
-            self._free += 1
+        while self._waiting:
+            await self._answer(self._next())
 
     def _next(self) -> list[_Asked]:
         """Take the next batch of callers: the first, and as many others as fit."""
@@ -73,6 +80,9 @@ class Lookups:
         wanted = {address for asked in group for address in asked.addresses}
         try:
             rows = await self._connections.use(partial(_fetch, wanted=wanted))
+        except asyncio.CancelledError:
+            self._waiting = [*group, *self._waiting]
+            raise
         except Exception as error:
             for asked in group:
                 if not asked.answer.done():

@@ -71,6 +71,7 @@ from holdfast.engines.postgres.transaction import (
     LeftState,
     Marks,
     commit,
+    repeats,
 )
 from holdfast.engines.sql.layout import plugin_column
 from holdfast.errors import Busy, HoldfastError
@@ -229,6 +230,8 @@ class SharedGroup:
         outcome = await self._decide(found.loaded)
         if outcome.unfinished or outcome.runs or outcome.trims:
             marks.keep_apart({name for name, _ in outcome.wants} | {at.namespace for at in outcome.looks})
+            raise CannotShareTransaction
+        if outcome.empty and repeats(self._commands, outcome):
             raise CannotShareTransaction
         if known and (outcome.empty or any(isinstance(one, HoldfastError) for one in outcome.results)):
             raise _Doubted

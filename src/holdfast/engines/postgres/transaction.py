@@ -24,7 +24,7 @@ import asyncpg
 from holdfast import families, rules, seams
 from holdfast.audit.chain import SigningKeys
 from holdfast.bounded import Bounded
-from holdfast.commands import Command
+from holdfast.commands import Command, WriteCommand
 from holdfast.decide import Decision, Loaded, Needs, Outcome, further, looked_for, needs
 from holdfast.decide.weights import summed
 from holdfast.engine import ends_of, loadable
@@ -34,7 +34,7 @@ from holdfast.engines.postgres.errors import DRIVER_ERRORS, may_have_committed, 
 from holdfast.engines.postgres.save_sql import changes, save
 from holdfast.engines.postgres.sql import COUNTERS, ROW, flags_text, keys_text, numbers_of, row_of
 from holdfast.engines.sql.layout import WALK, plugin_column
-from holdfast.errors import Busy, DatabaseError
+from holdfast.errors import Busy, DatabaseError, HoldfastError
 from holdfast.model import Policy
 from holdfast.rows import KV, PARTS, Address, Namespace, Overdue, Row
 from holdfast.work import too_much_loaded
@@ -197,7 +197,7 @@ class Group:
         marks.found(self.namespace, found.mark)
         more = await self._load_further(connection, found.loaded)
         outcome = await self._decide(connection, found.loaded, self._now())
-        if outcome.empty:
+        if outcome.empty and not repeats(self._commands, outcome):
             return None if more else outcome  # the two loads may have seen different states
         left = await self._save(connection, outcome, found, commits=True)
         if left is None:
@@ -222,7 +222,7 @@ class Group:
         if self._wanted.sums:
             await self._sum_up(connection, found.loaded, now)
         outcome = await self._decide(connection, found.loaded, now)
-        if outcome.empty:
+        if outcome.empty and not repeats(self._commands, outcome):
             # After locking a row, a commit would wait for the disk; a rollback never does.
             await connection.execute("ROLLBACK")
             return outcome
@@ -410,6 +410,20 @@ def _load_parameters(
 def _until(outcome: Outcome, found: _Found) -> int | None:
     """Return the outcome's deadline on the server's clock."""
     return None if outcome.deadline is None else outcome.deadline + found.ahead
+
+
+def repeats(commands: Sequence[Command], outcome: Outcome) -> bool:
+    """Return whether a caller may be told again of a write that no standby has yet.
+
+    A write that waits for a standby can be seen once the server has been started again. To acknowledge it,
+    something must be committed: that commit waits until a standby has all before it.
+    """
+    return any(
+        isinstance(command, WriteCommand)
+        and command.origin.repeatable
+        and not isinstance(result, HoldfastError)
+        for command, result in zip(commands, outcome.results, strict=True)
+    )
 
 
 async def commit(connection: Connection, until: int | None = None) -> None:
