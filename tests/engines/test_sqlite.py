@@ -8,7 +8,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +19,6 @@ from holdfast.engine.raw import Section
 from holdfast.engines.sqlite import SqliteEngine, raw, reads
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import DiskFailed, translated
-from holdfast.engines.sqlite.writer import Writer
 from holdfast.errors import Busy, DatabaseError, StorageFull, Unavailable
 from holdfast.rows import KV
 
@@ -154,37 +152,6 @@ async def test_closing_leaves_one_plain_file(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT key, value_json FROM plugin_kv").fetchall() == [("k", "1")]
     connection.close()
-
-
-async def test_write_after_a_cancelled_one_is_decided_after_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread goes on with a write whose task was cancelled. The next one counts what it leaves."""
-    at_work, goes_on = threading.Event(), threading.Event()
-    attempt = Writer._attempt
-
-    def wait(writer: Writer, *given: Any, **more: Any) -> Any:
-        at_work.set()
-        assert goes_on.wait(60)
-        return attempt(writer, *given, **more)
-
-    async with holdfast.open(path) as store:
-        kv = store.kv("a")
-        await kv.set("n", 1)
-        others = asyncio.all_tasks()
-        monkeypatch.setattr(Writer, "_attempt", wait)
-        call = asyncio.create_task(kv.incr("n"))
-        assert await asyncio.to_thread(at_work.wait, 60)
-        for task in (tasks := asyncio.all_tasks() - others):
-            task.cancel()
-        assert call in tasks
-        await asyncio.wait(tasks)
-        again = asyncio.create_task(kv.incr("n"))
-        await asyncio.sleep(0)  # it is submitted while the first one is under way
-        goes_on.set()
-        assert (await again).value == 3
-        assert [change.version for change in (await kv.changes(0)).changes] == [1, 2, 3]
-        assert await store.recount("kv/a") == 0
 
 
 async def test_idle_writer_empties_the_log(path: Path) -> None:

@@ -91,10 +91,10 @@ async def test_a_cancelled_write_that_gave_way_is_not_made_later(
         assert (await store.kv("a").list()).keys == ["k0"]
 
 
-async def test_what_is_read_beside_a_cancelled_write_decides_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A row that was read before the cancelled write was kept is old, although this process keeps rows."""
+async def cancelled_in_the_middle(
+    call: Coroutine[Any, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> threading.Event:
+    """Cancel a write that the thread has begun. It goes on once the returned event is set."""
     at_work, goes_on = threading.Event(), threading.Event()
     attempt = Writer._attempt
 
@@ -103,11 +103,35 @@ async def test_what_is_read_beside_a_cancelled_write_decides_nothing(
         assert goes_on.wait(60)
         return attempt(writer, *given, **more)
 
+    monkeypatch.setattr(Writer, "_attempt", wait)
+    await cancelled(call, at_work)
+    return goes_on
+
+
+async def test_write_after_a_cancelled_one_is_decided_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on with a write whose task was cancelled. The next one counts what it leaves."""
+    async with holdfast.open(path) as store:
+        kv = store.kv("a")
+        await kv.set("n", 1)
+        goes_on = await cancelled_in_the_middle(kv.incr("n"), monkeypatch)
+        again = asyncio.create_task(kv.incr("n"))
+        await asyncio.sleep(0)  # it is submitted while the first one is under way
+        goes_on.set()
+        assert (await again).value == 3
+        assert [change.version for change in (await kv.changes(0)).changes] == [1, 2, 3]
+        assert await store.recount("kv/a") == 0
+
+
+async def test_what_is_read_beside_a_cancelled_write_decides_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was read before the cancelled write was kept is old, although this process keeps rows."""
     async with holdfast.open(path, reap=False) as store:
         kv = store.kv("a")
         await kv.set("n", 1)
-        monkeypatch.setattr(Writer, "_attempt", wait)
-        await cancelled(kv.incr("n"), at_work)
+        goes_on = await cancelled_in_the_middle(kv.incr("n"), monkeypatch)
         assert await kv.get("n") is not None
         goes_on.set()
         for _ in range(2):

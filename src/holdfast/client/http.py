@@ -516,7 +516,7 @@ class HttpTransport(ServiceTime):
     def _strange(self, path: str, reply: HttpReply, *, repeat: bool) -> Exception:
         """Return the error for an answer that a proxy or another program gave.
 
-        With other statuses than these a proxy says that it did not pass the request on.
+        A write may have been done, unless the status says that the request itself was refused.
         """
         said = f"{self._address.shown} answered {path} with the status {reply.status}"
         if not repeat and (reply.status < 400 or reply.status == 408 or reply.status >= 500):
