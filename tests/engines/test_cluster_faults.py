@@ -22,6 +22,7 @@ from holdfast.engines.cluster.lease import LEASE_MS
 from holdfast.engines.cluster.messages import LogPlace
 from holdfast.engines.cluster.servers import require_version
 from holdfast.engines.cluster.shard import ASK_SECONDS
+from holdfast.engines.cluster.write_queue import no_time
 from holdfast.errors import DatabaseError, OutcomeUnknown, Unavailable, Unsupported
 from holdfast.rows import KV, Address, Namespace, Record, Row, Run
 from tests.cluster import Nodes, at_one_place, engine_of, tables
@@ -103,6 +104,20 @@ async def test_no_other_node_writes_while_a_lease_runs(nodes: Nodes) -> None:
     shard_of(one).lease.leads = False  # it does not hear that another node wants to write
     await other.kv("trivia").set("key", 2)
     assert not lease.held()
+
+
+async def test_a_lease_that_is_renewed_keeps_other_nodes_off(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that only renews a lease writes nothing, and grants as much time as any other."""
+    monkeypatch.setattr("holdfast.engines.cluster.shard.LEASE_MS", 60_000)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    shard_of(other).lease._keep_off = 0.0  # the first lease is over
+    await shard_of(one).queue.take((), no_time, force=True)
+    await at_one_place([one, other])
+    assert shard_of(other).lease.wait > 30
 
 
 async def test_a_read_that_outlasts_the_lease_asks_for_the_end_of_the_log(

@@ -69,6 +69,23 @@ def other_nodes_write_while_a_lease_runs(patch: Patches) -> None:
     patch.wrap(ShardLease, "see", wrong)
 
 
+@bug("tests/engines/test_cluster_faults.py")
+def a_renewal_keeps_nobody_off(patch: Patches) -> None:
+    """A message that only renews a lease grants as much time as one that writes."""
+
+    def wrong(see: Any, lease: ShardLease, *given: Any, wrote: bool) -> None:
+        if wrote:
+            see(lease, *given, wrote=wrote)
+
+    patch.wrap(ShardLease, "see", wrong)
+
+
+@bug("tests/engines/cluster/test_reads.py")
+def a_reader_does_not_wait_for_what_the_holder_has(patch: Patches) -> None:
+    """A node that has asked the holder of the lease how far the log is answers once it is there, too."""
+    patch.within((Reads, "_ask_holder"), (Replica, "reach"), _nothing)
+
+
 @bug("tests/engines/cluster/test_lease.py")
 def a_node_that_makes_way_writes_into_the_lease_of_another(patch: Patches) -> None:
     """A node that is asked to make way keeps off at least as long as the lease that it has seen lasts."""

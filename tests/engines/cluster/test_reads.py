@@ -70,6 +70,28 @@ async def test_no_node_reads_less_than_the_holder_has_shown(
     assert await get == await write
 
 
+async def test_a_reader_waits_for_what_the_holder_has(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that hears the log late answers only once it has all that the holder of the lease has stored."""
+    monkeypatch.setattr("holdfast.engines.cluster.shard.LEASE_MS", 60_000)
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    delivered, follower = asyncio.Event(), shard_of(other).follower
+    take = follower._take
+
+    async def delivered_late(entry: Logged) -> bool:
+        await delivered.wait()
+        return await take(entry)
+
+    follower._take = delivered_late
+    written = await one.kv("trivia").set("key", 2)
+    get = asyncio.create_task(other.kv("trivia").get("key"))
+    done, _ = await asyncio.wait([get], timeout=3 * ASK_SECONDS)
+    assert not done
+    delivered.set()
+    assert await get == written
+
+
 async def test_the_holder_replies_only_once_it_has_read_as_far_as_the_asker(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +149,8 @@ async def test_readers_that_come_during_a_round_wait_for_another(
     first = [asyncio.create_task(reads._confirmed()) for _ in range(2)]
     await begun.wait()
     later = [asyncio.create_task(reads._confirmed()) for _ in range(3)]
-    await asyncio.sleep(0)
+    for _ in range(10):  # turns in which another round could begin
+        await asyncio.sleep(0)
     assert rounds == 1
     go_on.set()
     async with asyncio.timeout(60):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import rules, seams
-from holdfast.commands import Get
+from holdfast.commands import Get, Set
 from holdfast.engine import LATER
 from holdfast.engines.cluster import forwarding, log, snapshots
 from holdfast.engines.cluster import shard as shard_module
@@ -172,6 +172,18 @@ async def test_a_replica_that_was_replaced_takes_no_group_from_before(nodes: Nod
     with pytest.raises(forwarding.Moved):
         shard.forwarding.require([ForwardedName("b", 6)])
     shard.forwarding.require([ForwardedName("a", 7)])
+
+
+async def test_a_forwarded_group_is_never_stored_in_halves(nodes: Nodes) -> None:
+    """If its second half failed, its sender would do the whole again, the half that is stored too."""
+    store = await nodes.open(1)
+    shard, verbs = shard_of(store), store.kv("trivia").verbs
+    commands = [verbs.command(Set, key=f"key-{number}", value="x" * 40_000) for number in range(2)]
+    with pytest.raises(forwarding.Moved):
+        await shard._commit(commands, store.now, False, [ForwardedName("a", shard.replica.at.seq)])
+    assert (await store.kv("trivia").list()).keys == []
+    await shard._commit(commands, store.now, False)
+    assert (await store.kv("trivia").list()).keys == ["key-0", "key-1"]
 
 
 @pytest.mark.parametrize("how", ["suspended", "halted"])
@@ -439,6 +451,28 @@ async def test_an_error_of_the_file_is_no_refusal(
     with pytest.raises(type(error), match="it is"):
         await shard.queue.take([Get(namespace="kv/trivia", key="key")], lambda: 0)
     assert shard.replica.at == at
+
+
+async def test_an_error_on_rows_that_were_changing_is_no_answer(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may fail a decision because the log is changing it. The group is decided again."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard, failed = shard_of(store), False
+    decide = shard.replica.file.decide
+
+    async def fail_once(commands: Any, now: Any) -> Any:
+        nonlocal failed
+        if not failed:
+            failed = True
+            await shard.put()  # a message that was sent without a decision
+            raise DatabaseError("the file was changing")
+        return await decide(commands, now)
+
+    monkeypatch.setattr(shard.replica.file, "decide", fail_once)
+    assert (await store.kv("trivia").incr("key")).value == 2
+    assert failed
 
 
 async def test_a_write_that_could_not_be_saved_is_fetched_from_the_log(
