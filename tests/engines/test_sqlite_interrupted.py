@@ -18,11 +18,11 @@ import holdfast
 from holdfast.clock import SystemClock
 from holdfast.engines.sqlite import SqliteEngine, sharing
 from holdfast.engines.sqlite import writer as writer_module
-from holdfast.engines.sqlite.writer import WriteInterrupted, Writer
+from holdfast.engines.sqlite.writer import Stale, WriteInterrupted, Writer
 from holdfast.errors import Busy, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
     from pathlib import Path
 
     from holdfast.store import Store
@@ -60,6 +60,14 @@ async def cancelled(call: Coroutine[Any, Any, Any], at_work: threading.Event) ->
         one.cancel()
     assert task in tasks
     await asyncio.wait(tasks)
+
+
+@contextlib.contextmanager
+def other_process_has_the_turn(path: Path) -> Iterator[None]:
+    """Hold the turn as another process would, from when this one does not."""
+    with open(f"{path}.turn", "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 async def test_a_cancelled_write_that_gave_way_is_not_made_later(
@@ -287,3 +295,61 @@ async def test_a_turn_file_that_another_program_has_spoiled_makes_nothing_twice(
             entry = await kv.get("n")
             assert entry is not None
             assert entry.value == 2 * number
+
+
+async def test_a_refused_process_does_not_keep_the_turn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread gets the turn after the caller was refused, and lets other processes have it at once."""
+    monkeypatch.setattr(writer_module, "PATIENCE", 0.1)
+    async with holdfast.open(path, reap=False) as store:
+        kv, writer = store.kv("a"), writer_of(store)
+        await kv.set("x", 1)
+        assert writer._turn is not None
+        turn = writer._turn
+        with other_process_has_the_turn(path), pytest.raises(Busy):
+            await kv.set("x", 2)
+        assert not await writer.run(lambda: turn.held)
+        assert (await kv.set("x", 3)).version == 2
+
+
+async def test_nobody_checkpoints_in_the_turn_of_another_process(path: Path) -> None:
+    """SQLite before 3.51.3 may corrupt a file whose log one process writes back while another one commits."""
+    async with holdfast.open(path, reap=False) as store:
+        writer = writer_of(store)
+        with other_process_has_the_turn(path):
+            before = await asyncio.to_thread(path.read_bytes)
+        await store.kv("a").set("x", "y" * 10_000)
+        with other_process_has_the_turn(path):
+            await writer.run(lambda: writer.checkpoint("PASSIVE"))
+            assert await asyncio.to_thread(path.read_bytes) == before
+        await writer.run(lambda: writer.checkpoint("PASSIVE"))
+        assert await asyncio.to_thread(path.read_bytes) != before
+
+
+async def test_a_write_that_outlasts_its_deadline_in_its_turn_is_not_made(path: Path) -> None:
+    """A process that decides within its turn looks at the deadline right before the commit, too."""
+    async with holdfast.open(path, reap=False) as store:
+        writer, late = writer_of(store), iter([False, True])
+        insert = "INSERT INTO holdfast_meta VALUES ('probe', 'x')", ()
+        with pytest.raises(Stale):
+            await writer.run(
+                lambda: writer.decide(lambda _: None, lambda _: ([insert], 1), lambda _: next(late))
+            )
+        rows = await writer.run(lambda: writer.fetch("SELECT * FROM holdfast_meta WHERE name = 'probe'"))
+        assert rows == []
+
+
+async def test_a_file_grows_again_in_the_write_that_finds_room(path: Path) -> None:
+    """A full disk may have room once the log was written back. The write that had none is made after all."""
+    async with holdfast.open(path, reap=False) as store:
+        kv, writer, written_back = store.kv("a"), writer_of(store), []
+        await kv.set("x", 1)
+        checkpoint = writer.checkpoint
+
+        def noted(mode: str) -> None:
+            checkpoint(mode)
+            written_back.append(mode)
+
+        writer.checkpoint, writer._may_grow = noted, lambda: "RESTART" in written_back  # type: ignore[method-assign]
+        await writer.run(writer.restrict)
+        assert (await kv.set("y", "z" * 60_000)).version == 2
+        assert "RESTART" in written_back

@@ -271,6 +271,12 @@ def a_store_that_was_closed_counts_as_killed(patch: Patches) -> None:
     patch.set(SqliteEngine, "close_line", _nothing)
 
 
+@bug("tests/engines/test_sqlite_interrupted.py")
+def a_process_checkpoints_in_the_turn_of_another(patch: Patches) -> None:
+    """The log is written back only by the process whose turn it is."""
+    patch.within((Writer, "checkpoint"), (Turn, "attempt"), lambda turn: True)
+
+
 @bug("tests/engines/test_sqlite_sharing.py")
 def a_process_does_not_notice_that_others_write(patch: Patches) -> None:
     """No increment of one of several processes is lost."""
