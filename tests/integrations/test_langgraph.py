@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import pickle
 import time
 import uuid
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -415,6 +416,40 @@ async def test_a_thread_that_is_begun_while_it_is_deleted_is_whole(
     assert found.checkpoint["channel_values"] == large["channel_values"]
     assert found.pending_writes == [("task", "v", "y" * 100_000)]
     assert len((await store.blobs("langgraph").list()).blobs) == 2
+
+
+async def test_a_checkpoint_that_is_sent_again_while_its_thread_is_deleted_leaves_no_blob(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion finds another blob in the entry than the one that it has read of first, and removes it."""
+    deleting, writing = HoldfastSaver(store), HoldfastSaver(store)
+    large = empty_checkpoint() | {"channel_values": {"v": "x" * 100_000}}
+    await deleting.aput(thread("t"), large, {"source": "loop", "step": 0}, {})
+    batch = KV.batch
+
+    async def meanwhile(self: KV, **given: Any) -> Any:
+        monkeypatch.undo()
+        await writing.aput(thread("t"), large, {"source": "loop", "step": 0}, {})
+        return await batch(self, **given)
+
+    monkeypatch.setattr(KV, "batch", meanwhile)
+    await deleting.adelete_thread("t")
+    assert (await store.kv("langgraph").list()).keys == []  # a head that is left would refuse later runs
+    assert (await store.blobs("langgraph").list()).blobs == []
+
+
+async def test_a_config_that_was_stored_belongs_to_no_run(store: Store) -> None:
+    """A program that keeps a config and goes on from it later, or elsewhere, forks on purpose."""
+    saver = HoldfastSaver(store)
+    await saver.aput(thread("t"), empty_checkpoint(), {"source": "loop", "step": 0}, {})
+    read = await saver.aget_tuple(thread("t"))
+    assert read is not None
+    kept = pickle.loads(pickle.dumps(read.config))
+    assert kept == read.config
+    await saver.aput(read.config, empty_checkpoint(), {"source": "loop", "step": 1}, {})
+    with pytest.raises(ThreadAdvanced):
+        await saver.aput(read.config, empty_checkpoint(), {"source": "loop", "step": 1}, {})
+    await saver.aput(kept, empty_checkpoint(), {"source": "loop", "step": 1}, {})
 
 
 async def test_blobs_of_killed_writers_go_with_the_thread(
