@@ -214,6 +214,18 @@ async def test_items_expire_after_their_minutes(store: Store, clock: ManualClock
     assert len((await store.blobs("langgraph").list()).blobs) == 1
 
 
+async def test_a_large_item_that_is_read_again_and_again_lives_on(store: Store, clock: ManualClock) -> None:
+    """Each read begins the lifetime of an item anew, and that of the blob which has its value."""
+    memories = HoldfastGraphStore(store, ttl={"default_ttl": 2, "refresh_on_read": True})
+    value = {"v": "x" * 100_000}
+    await memories.aput(("n",), "large", value)
+    for _ in range(4):
+        clock.advance(110)
+        item = await memories.aget(("n",), "large")
+        assert item is not None
+        assert item.value == value
+
+
 @pytest.mark.parametrize(
     ("text", "put_at"),
     [

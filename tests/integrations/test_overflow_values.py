@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
+from holdfast.handles.kv import KV
 from holdfast.integrations.overflow_values import EntryChange, OverflowValues
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.clock import ManualClock
-    from holdfast.handles.kv import KV
     from holdfast.model import Entry
     from holdfast.store import Store
 
@@ -89,6 +89,30 @@ async def test_a_writer_that_was_stopped_for_long_is_refused(store: Store, clock
     with pytest.raises(holdfast.VersionConflict):
         await large.replace([EntryChange("k", packed, packed.stored)])
     assert await got(large, kv) == LONG + "2"
+
+
+async def test_a_value_that_is_named_while_it_is_swept_stays(
+    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow writer names its blob right after a sweep has found it old: the sweep leaves it alone."""
+    kv, listing = store.kv("p"), KV.list
+    large = OverflowValues(kv, stored)
+    packed = await large.pack(LONG)
+    clock.advance(3_600)
+    named = False
+
+    async def meanwhile(self: KV, prefix: str = "", **fields: Any) -> Any:
+        nonlocal named
+        page = await listing(self, prefix, **fields)
+        if prefix == "unnamed/" and not named:
+            named = True
+            await large.replace([EntryChange("k", packed, packed.stored)])
+        return page
+
+    monkeypatch.setattr(KV, "list", meanwhile)
+    await large.pack(LONG + "2")
+    assert named
+    assert await got(large, kv) == LONG
 
 
 async def test_writers_of_one_key_do_not_wait_for_each_other(
