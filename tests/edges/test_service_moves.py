@@ -11,7 +11,7 @@ import holdfast
 from holdfast.edges import served_store
 from holdfast.edges.served_store import MovesFollower
 from holdfast.edges.settings.read import read_config
-from holdfast.engine.raw import Movable
+from holdfast.engine import Movable
 from tests.edges.running import holdfast_up
 from tests.forking import completed
 

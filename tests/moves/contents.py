@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import holdfast
 from holdfast.clock import ManualClock
-from holdfast.engine.raw import Movable, Section
+from holdfast.engine import Movable
+from holdfast.engine.raw import Section
 from holdfast.registry import engine_for
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engine.raw import Movable
+from holdfast.engine import Movable
 from holdfast.engines.sqlite.writer import Writer
 from holdfast.moves.backups import back_up, restore
 from holdfast.registry import engine_for

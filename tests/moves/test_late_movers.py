@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-    from holdfast.engine.raw import Movable, RawLoader
+    from holdfast.engine import Movable
+    from holdfast.engine.raw import RawLoader
 
 
 @contextlib.asynccontextmanager

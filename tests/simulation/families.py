@@ -16,7 +16,7 @@ import msgspec
 
 import holdfast
 from holdfast.edges.cli.output import whole_file
-from holdfast.engine.raw import Movable
+from holdfast.engine import Movable
 from holdfast.errors import (
     Busy,
     Escalated,

@@ -10,13 +10,11 @@ Nothing here interprets a row, and a deadline hides nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.engine.contract import Engine
 from holdfast.rows import KV, PARTS, Address, Namespace, Record, Row
 
 Position: TypeAlias = "tuple[str | bytes | int, ...]"
@@ -113,62 +111,6 @@ class RawLoader(Protocol):
 
     async def remember(self, facts: StoreInfo) -> None:
         """Replace what the store remembers about itself. It becomes closed or open as the facts say."""
-        ...
-
-
-class Checkup(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a check of the storage: its scope, the problems found, and whether it was complete."""
-
-    checked: str
-    troubles: list[str] = []
-    complete: bool = True
-
-
-@runtime_checkable
-class Movable(Engine, Protocol):
-    """An optional interface for engines whose whole contents an operator can read and load as they are."""
-
-    def open_read_only(self) -> None:
-        """Make `start` open the storage for reading: it then creates no files and changes nothing."""
-        ...
-
-    def open_unfinished(self) -> None:
-        """Let `start` open a store into which a copy is under way. Otherwise `start` refuses it."""
-        ...
-
-    def snapshot(self) -> AbstractAsyncContextManager[RawSnapshot]:
-        """Read everything at one instant, while others write."""
-        ...
-
-    def loading(self) -> AbstractAsyncContextManager[RawLoader]:
-        """Change raw contents in one transaction, which is committed when the block ends without an error.
-
-        A store that is closed can be loaded. A cluster commits in pieces: it must first be closed, with a
-        reason that begins with `UNFINISHED`, and all changes between two calls of `RawLoader.remember` may
-        be kept in part.
-        """
-        ...
-
-    async def close_to_writes(self, reason: str | None, *, instead_of: str | None) -> None:
-        """Refuse all writes of all processes from now on, with this reason; None allows them again.
-
-        When it returns, every write that was accepted before is visible to a new snapshot, and no write is
-        accepted any more. Other processes may have the store open, even for writing.
-
-        Args:
-            reason: The reason that writers are given.
-            instead_of: The reason for which the store is closed so far; None if it is open.
-
-        Raises:
-            Busy: Another process has closed or opened the store in between. Nothing was changed.
-        """
-        ...
-
-    async def examine(self, *, seconds: float | None = None) -> Checkup | None:
-        """Check the storage for corruption: thoroughly, or as far as a quick check gets in so many seconds.
-
-        Returns None if this storage can't be examined.
-        """
         ...
 
 

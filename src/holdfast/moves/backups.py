@@ -26,7 +26,8 @@ from typing import IO, Annotated, Any, Final, TypeVar, get_type_hints
 import msgspec
 
 from holdfast import seams
-from holdfast.engine.raw import UNFINISHED, Movable, Positioned, Section, StoreInfo, section_of
+from holdfast.engine import Movable
+from holdfast.engine.raw import UNFINISHED, Positioned, Section, StoreInfo, section_of
 from holdfast.errors import Unsupported, ValidationError
 from holdfast.moves.walks import PAGE_BYTES, size, walk
 from holdfast.rows import Namespace, Record, Row

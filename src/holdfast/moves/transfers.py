@@ -25,16 +25,8 @@ from typing import Final, Self
 import msgspec
 
 from holdfast import seams
-from holdfast.engine.raw import (
-    UNFINISHED,
-    Movable,
-    Position,
-    Positioned,
-    RawLoader,
-    RawSnapshot,
-    Section,
-    StoreInfo,
-)
+from holdfast.engine import Movable
+from holdfast.engine.raw import UNFINISHED, Position, Positioned, RawLoader, RawSnapshot, Section, StoreInfo
 from holdfast.errors import Busy, HoldfastError, OutcomeUnknown, Unavailable, ValidationError
 from holdfast.moves.differences import Difference, differences, unequal_ranges
 from holdfast.moves.walks import PAGE_BYTES, size, walk

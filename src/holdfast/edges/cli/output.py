@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast import private, seams
 from holdfast.edges.screen import HARMFUL, colours, harmless
-from holdfast.engine.raw import Movable
+from holdfast.engine import Movable
 from holdfast.errors import ConditionFailed, HoldfastError, StorageFull, ValidationError, VersionConflict
 from holdfast.model import Item
 

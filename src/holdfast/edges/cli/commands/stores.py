@@ -39,7 +39,8 @@ from holdfast.edges.cli.output import (
 from holdfast.edges.cli.schema import require_store, schema_of, service_beside, tell_of_move
 from holdfast.edges.cli.target import STORE, Place, read_contexts
 from holdfast.edges.settings.read import keys_of, read_config
-from holdfast.engine.raw import Movable, Position, RawSnapshot, Section
+from holdfast.engine import Movable
+from holdfast.engine.raw import Position, RawSnapshot, Section
 from holdfast.errors import HoldfastError, Unsupported, ValidationError
 from holdfast.moves.backups import MAGIC, BackupTotals, back_up, held_by, restore, verified
 from holdfast.moves.differences import NamespaceDifference, Unequal, compared, differences
