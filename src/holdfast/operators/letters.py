@@ -12,17 +12,18 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import rules
+from holdfast.clock import moment
 from holdfast.commands import Deleted, ReadStats, Results
 from holdfast.decide.letters import letter_address
 from holdfast.engine import Scan
 from holdfast.errors import DatabaseError, HoldfastError, KeyNotFound
+from holdfast.letter_commands import LetterContent
 from holdfast.masking import MASK
 from holdfast.model import Letter, LetterPage
 from holdfast.pipeline.caller import Caller, Service
 from holdfast.pipeline.pipeline import revealed
-from holdfast.rows import LETTER
+from holdfast.rows import LETTER, Row
 from holdfast.verbs.keys import Verbs
-from holdfast.wire.letters import letter_of
 from holdfast.wire.payload import decode
 from holdfast.wire.writes import write_of
 
@@ -189,3 +190,22 @@ def _without_values(part: Any) -> Any:
     if isinstance(part, list):
         return [_without_values(inner) for inner in part]
     return part
+
+
+def letter_of(row: Row) -> Letter:
+    """Read the letter in a row.
+
+    Raises:
+        DatabaseError: The letter can't be read: a program has written it without Holdfast.
+    """
+    try:
+        content = msgspec.convert(decode((row.value or "").encode()), LetterContent)
+    except (HoldfastError, msgspec.ValidationError):
+        raise DatabaseError(f"dead letter {row.version} can't be read", field="number") from None
+    return Letter(
+        number=row.version,
+        at=moment(row.created_at),
+        writer=row.last_writer,
+        request_id=row.request_id or "",
+        **msgspec.structs.asdict(content),
+    )
