@@ -47,7 +47,7 @@ whether an engine has the methods. An engine without them lacks the ability and 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -61,7 +61,7 @@ from holdfast.commands import Command
 from holdfast.decide import Outcome
 from holdfast.engine.raw import RawLoader, RawSnapshot
 from holdfast.model import Policy, Rescued
-from holdfast.rows import Address, FirstAndLast, Namespace, Record, Row
+from holdfast.rows import KV, Address, FirstAndLast, Namespace, Record, Row
 
 if TYPE_CHECKING:
     from holdfast.audit.chain import SigningKeys
@@ -312,6 +312,36 @@ async def ends_of(
     if not first.keys or not last.keys:
         return None
     return FirstAndLast(first=(bytes(first.keys[0]), first.rows[0]), last=(bytes(last.keys[0]), last.rows[0]))
+
+
+async def rows_of(
+    scan: Callable[[Scan], Awaitable[Scanned]],
+    namespace: str,
+    space: str,
+    *,
+    start: str | bytes | None = None,
+    step: int,
+) -> AsyncIterator[tuple[Any, Row]]:
+    """Yield the keys and the rows of a space, from `start` or the first on. Reads `step` at a time."""
+    if start is None:
+        start = "" if space == KV else b""
+    after: str | bytes | None = None
+    more = True
+    while more:
+        page = await scan(
+            Scan(
+                namespace=namespace,
+                space=space,
+                start=start,
+                after=after,
+                limit=step,
+                max_bytes=2 * rules.MAX_TRANSFER_BYTES,
+                values=True,
+            )
+        )
+        for pair in zip(page.keys, page.rows, strict=True):
+            yield pair
+        more, after = page.more, page.keys[-1] if page.keys else None
 
 
 def fitting(records: Iterable[Record], query: JournalQuery) -> tuple[list[Record], bool]:

@@ -39,7 +39,7 @@ from holdfast.audit.verify import Break, Chain, head_break
 from holdfast.clock import moment
 from holdfast.decide.policies import audited
 from holdfast.decide.schemas import schema_of
-from holdfast.engine import Engine, Scan, Scanned, ends_of
+from holdfast.engine import Engine, Scan, Scanned, ends_of, rows_of
 from holdfast.errors import DatabaseError, Unsupported, ValidationError
 from holdfast.families import has_tables
 from holdfast.pipeline.audits import unlike
@@ -512,20 +512,8 @@ class _Share:
     async def _walk(self) -> set[str]:
         """Read the records that were not read yet. Returns the keys that they mention."""
         moved: set[str] = set()
-        more = True
-        while more:
-            query = Scan(
-                namespace=self._namespace,
-                space=AUDIT,
-                start=address_of(self._namespace, self._number + 1).key,
-                limit=STEP,
-                max_bytes=2 * rules.MAX_TRANSFER_BYTES,
-                values=True,
-            )
-            page = await self._engine.scan(query, self._now())
-            for row in page.rows:
-                moved |= self._learn(record_of(row))
-            more = page.more
+        async for _, row in self._scan(AUDIT, address_of(self._namespace, self._number + 1).key):
+            moved |= self._learn(record_of(row))
         if self._begins is None:
             [head] = await self._engine.read([address_of(self._namespace, 0)], self._now())
             version = head_of(head).version
@@ -558,32 +546,18 @@ class _Share:
     async def _rows(self) -> AsyncIterator[tuple[str, Row]]:
         """Yield every stored row, also overdue ones, by the name that records use for it."""
         if not self._of_tables:
-            async for key, row in self._scan(KV, ""):
+            async for key, row in self._scan(KV):
                 yield key, row
             return
-        tables = [schema_of(row.value or "") async for _, row in self._scan(TABLE, b"")]
+        tables = [schema_of(row.value or "") async for _, row in self._scan(TABLE)]
         for schema in tables:
-            async for _, row in self._scan(schema.item_space, b""):
+            async for _, row in self._scan(schema.item_space):
                 yield _plain(item_name(schema, msgspec.json.decode(row.value or ""))), row
 
-    async def _scan(self, space: str, start: str | bytes) -> AsyncIterator[tuple[Any, Row]]:
-        after: Any = None
-        more = True
-        while more:
-            query = Scan(
-                namespace=self._namespace,
-                space=space,
-                start=start,
-                after=after,
-                limit=STEP,
-                max_bytes=2 * rules.MAX_TRANSFER_BYTES,
-                values=True,
-            )
-            page = await self._engine.scan(query, 0)
-            for key, row in zip(page.keys, page.rows, strict=True):
-                after = key
-                yield key, row
-            more = page.more
+    def _scan(self, space: str, start: str | bytes | None = None) -> AsyncIterator[tuple[Any, Row]]:
+        return rows_of(
+            lambda query: self._engine.scan(query, 0), self._namespace, space, start=start, step=STEP
+        )
 
     @property
     def _of_tables(self) -> bool:

@@ -14,11 +14,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast import rules
 from holdfast.blobs.manifest import EMPTY, Manifest, checksum_after, manifest_of, part_space, upload_of
 from holdfast.decide.entries import trashed
 from holdfast.decide.schemas import schema_of
-from holdfast.engine import Engine, Scan
+from holdfast.engine import Engine, Scan, rows_of
 from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
 from holdfast.rows import (
@@ -117,23 +116,8 @@ class Inspection:
 
         await BlobInspection(self._engine, name, walk=self._rows, tell=tell, count=count).run()
 
-    async def _rows(self, name: str, space: str) -> AsyncIterator[tuple[str | bytes, Row]]:
-        after: str | bytes | None = None
-        more = True
-        while more:
-            query = Scan(
-                namespace=name,
-                space=space,
-                start="" if space == KV else b"",
-                after=after,
-                limit=STEP,
-                max_bytes=2 * rules.MAX_TRANSFER_BYTES,
-                values=True,
-            )
-            page = await self._engine.scan(query, ALL)
-            for pair in zip(page.keys, page.rows, strict=True):
-                yield pair
-            more, after = page.more, page.keys[-1] if page.keys else None
+    def _rows(self, name: str, space: str) -> AsyncIterator[tuple[str | bytes, Row]]:
+        return rows_of(lambda query: self._engine.scan(query, ALL), name, space, step=STEP)
 
 
 def _item_spaces(report: Inspected, row: Row) -> list[str]:
