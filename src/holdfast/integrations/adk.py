@@ -17,7 +17,7 @@ from msgspec import Meta
 from holdfast import rules, seams
 from holdfast.errors import Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, checked, get_all, pause_after
+from holdfast.integrations.entries import Races, checked, entries_below, get_all
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.records import Records
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -184,31 +184,23 @@ class HoldfastSessionService(BaseSessionService):
         """List the sessions of a user or of all users, the latest last, without events."""
         parts = (app_name,) if user_id is None else (app_name, user_id)
         sessions = []
-        cursor = None
-        while True:
-            page = await self._kv.list(_SESSIONS.prefix(*parts), values=True, cursor=cursor)
-            for entry in page.entries or ():
-                place: Any = _SESSIONS.parts_of(entry.key, entry.value)
-                sessions.append(await self._session(place, _read_head(entry)))
-            if (cursor := page.cursor) is None:
-                break
+        async for entry in entries_below(self._kv, _SESSIONS.prefix(*parts)):
+            place: Any = _SESSIONS.parts_of(entry.key, entry.value)
+            sessions.append(await self._session(place, _read_head(entry)))
         sessions.sort(key=lambda session: (session.last_update_time, session.user_id, session.id))
         return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Remove a session with its events and its state; that of the user and of the app stays."""
         place = (app_name, user_id, session_id.strip())
-        lost = 0
+        races = Races()
         while (head := await self._head(*place)) is not None:
             try:
                 await self._kv.delete(
                     _SESSIONS.key(*place), expected_version=head.version, **self._provenance(place)
                 )
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
                 continue
             await self._states.delete_all(head.run)
             await self._events.delete_all(head.run)

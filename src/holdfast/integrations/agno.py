@@ -24,7 +24,7 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, checked, pause_after
+from holdfast.integrations.entries import Races, checked
 from holdfast.integrations.json_merge import MergeConflict, merged, same, summed
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import CHANGES
@@ -223,11 +223,11 @@ class _Owned:
 
         A new one belongs to this owner.
         """
-        lost = 0
+        races = Races()
         while True:
             named, version = await self._owner(name)
             record = None if named is None else await self.records.get(named, name)
-            if record is None and lost:
+            if record is None and races.lost:
                 # Another program may have changed the entry that says whose it is.
                 named, record = owner, await self.records.get(owner, name)
             value = await change(record)
@@ -238,11 +238,8 @@ class _Owned:
                         return value, await self._create(owner, name, value, version, once)
                     before = record.entry
                     return value, await self.records.set(named, name, value=value, before=before, **once)
-                except VersionConflict:
-                    lost += 1
-                    if lost == MOST_RACES:
-                        raise
-                    await pause_after(lost)
+                except VersionConflict as conflict:
+                    await races.lose(conflict)
                     break
                 except OutcomeUnknown:
                     if not left:
@@ -709,7 +706,7 @@ class _Storage:
         known = self._known(session)
         once, sent_before = known.intention(row)
         provenance = {**self._provenance(session.session_id), "once": once}
-        lost = unanswered = 0
+        races, unanswered = Races(), 0
         while True:
             record = await self._sessions.get(session.session_id)
             user = None if record is None else record.value["user_id"]
@@ -729,11 +726,8 @@ class _Storage:
             before = None if record is None else record.entry
             try:
                 version = await self._sessions.set(session.session_id, value=new, before=before, **provenance)
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
             except OutcomeUnknown:
                 unanswered += 1
                 if unanswered == _RESENDS:

@@ -17,10 +17,11 @@ from holdfast import rules, seams
 from holdfast.errors import HoldfastError, ValidationError, ValueTooLarge, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from holdfast.handles.kv import KV
-    from holdfast.model import Entry
+    from holdfast.integrations.key_names import KeyNames
+    from holdfast.model import Entry, Page
 
 AT_ONCE: Final = 1_000
 """Keys that one call of a handle takes."""
@@ -49,6 +50,35 @@ async def get_all(kv: KV, keys: Sequence[str]) -> list[Entry | None]:
         entries += map(unless_error, results)
         start, count = start + count, min(2 * count, AT_ONCE)
     return entries
+
+
+async def pages(
+    kv: KV, prefix: str, *, values: bool = False, limit: int | None = None
+) -> AsyncIterator[Page]:
+    """Yield the pages of all that is below a prefix."""
+    cursor: str | None = None
+    while True:
+        page = await kv.list(prefix, values=values, limit=limit, cursor=cursor)
+        yield page
+        if (cursor := page.cursor) is None:
+            return
+
+
+async def entries_below(kv: KV, prefix: str, *, limit: int | None = None) -> AsyncIterator[Entry]:
+    """Yield all entries below a prefix, in the order of their keys."""
+    async for page in pages(kv, prefix, values=True, limit=limit):
+        for entry in page.entries or ():
+            yield entry
+
+
+async def names_of(kv: KV, names: KeyNames, keys: Sequence[str]) -> list[Any]:
+    """Return the names that keys stand for. Long ones are in their entries; a key without one has none."""
+    parts: dict[str, Any] = {key: names.parts(key) for key in keys}
+    unread = [key for key, name in parts.items() if name is None]
+    for entry in await get_all(kv, unread):
+        if entry is not None:
+            parts[entry.key] = names.parts_of(entry.key, entry.value)
+    return [name for name in parts.values() if name is not None]
 
 
 def checked(value: Any, form: Any, what: str) -> Any:
@@ -124,20 +154,34 @@ async def compare_and_set(
     Raises:
         VersionConflict: Other writers were faster a thousand times in a row.
     """
-    entry, lost = await kv.get(key), 0
+    entry, races = await kv.get(key), Races()
     while True:
         value = change(default if entry is None else entry.value)
         try:
             version = 0 if entry is None else entry.version
             return await kv.set(key, value, ttl=ttl, expected_version=version, **provenance)
         except VersionConflict as conflict:
-            lost += 1
-            if lost == MOST_RACES:
-                raise
+            await races.lose(conflict)
             entry = conflict.current
             if entry is not None and entry.value is UNSET:
                 entry = await kv.get(key)
-        await pause_after(lost)
+
+
+class Races:
+    """The races that a write has lost against other writers. It is repeated after each."""
+
+    lost: int = 0
+
+    async def lose(self, conflict: VersionConflict) -> None:
+        """Count a lost race, and pause for a moment unless few were lost.
+
+        Raises:
+            VersionConflict: A thousand were lost.
+        """
+        self.lost += 1
+        if self.lost == MOST_RACES:
+            raise conflict
+        await pause_after(self.lost)
 
 
 async def pause_after(lost: int) -> None:

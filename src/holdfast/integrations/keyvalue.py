@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast import rules
 from holdfast.errors import Refused, Transient, ValidationError, ValueTooLarge, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import (
-    MOST_RACES,
-    checked,
-    cut_by_size,
-    get_all,
-    pause_after,
-    whole_seconds,
-)
+from holdfast.integrations.entries import Races, checked, cut_by_size, get_all, names_of, whole_seconds
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 from holdfast.integrations.stores import LazyKV
@@ -161,7 +154,7 @@ class HoldfastStore(
         """
         collection = collection or self.default_collection
         await self.setup_collection(collection=collection)
-        lost = 0
+        races = Races()
         provenance = {} if once is None else {"once": once}
         with _told():
             while True:
@@ -174,11 +167,8 @@ class HoldfastStore(
                     changed = changed._replace(ttl=KEEP)
                 try:
                     version = await self._values.swap(changed, before, **provenance)
-                except VersionConflict:
-                    lost += 1
-                    if lost == MOST_RACES:
-                        raise
-                    await pause_after(lost)
+                except VersionConflict as conflict:
+                    await races.lose(conflict)
                 else:
                     if before is not None and version <= before.version:
                         return dict(value or {})  # a known `once`
@@ -258,14 +248,10 @@ class HoldfastStore(
         while wanted is None or seen < wanted:
             with _told():
                 page = await self._keys.list(prefix, limit=rules.MAX_LIMIT, cursor=cursor)
-                names = {key: _NAMES.parts(key) for key in page.keys}
-                unread = [key for key, name in names.items() if name is None]
-                for key, entry in zip(unread, await get_all(self._keys, unread), strict=True):
-                    names[key] = None if entry is None else _NAMES.parts_of(entry.key, entry.value)
-            for name in names.values():
-                if name is not None:
-                    seen += 1
-                    yield name
+                names = await names_of(self._keys, _NAMES, page.keys)
+            for name in names:
+                yield name
+            seen += len(names)
             if (cursor := page.cursor) is None:
                 return
 

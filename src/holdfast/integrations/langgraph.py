@@ -24,12 +24,14 @@ from holdfast.errors import KeyNotFound, OutcomeUnknown, Refused, ValidationErro
 from holdfast.extras import imported
 from holdfast.integrations.entries import (
     AT_ONCE,
-    MOST_RACES,
+    Races,
     checked,
     compare_and_set,
     delete_all,
+    entries_below,
     get_all,
-    pause_after,
+    names_of,
+    pages,
     unless_error,
 )
 from holdfast.integrations.key_names import KeyNames
@@ -342,17 +344,10 @@ class Checkpoints:
 
     async def places(self, *parts: str) -> list[Place]:
         """Return where there are checkpoints below a thread, or below a namespace of it, sorted."""
-        places: list[Any] = []
-        cursor: str | None = None
-        while True:
-            page = await self._kv.list(_CHECKPOINTS.prefix(*parts), limit=10_000, cursor=cursor)
-            names = {key: _CHECKPOINTS.parts(key) for key in page.keys}
-            unread = [key for key, name in names.items() if name is None]
-            for key, entry in zip(unread, await get_all(self._kv, unread), strict=True):
-                names[key] = None if entry is None else _CHECKPOINTS.parts_of(entry.key, entry.value)
-            places += [name for name in names.values() if name is not None]
-            if (cursor := page.cursor) is None:
-                return sorted(places)
+        places: list[Place] = []
+        async for page in pages(self._kv, _CHECKPOINTS.prefix(*parts), limit=10_000):
+            places += await names_of(self._kv, _CHECKPOINTS, page.keys)
+        return sorted(places)
 
     async def read(self, place: Place) -> dict[str, Any] | None:
         """Return what `write` has stored, with `checkpoint` and `metadata` in their forms."""
@@ -413,7 +408,7 @@ class Checkpoints:
         thread, namespace, checkpoint = place
         key, head_key = _CHECKPOINTS.key(*place), _HEADS.key(thread, namespace)
         written = {"key": key, "value": _CHECKPOINTS.wrapped(value, *place)}
-        lost = 0
+        races = Races()
         known = self._known.pop(head_key, None)
         while True:
             tip: str | None
@@ -447,11 +442,8 @@ class Checkpoints:
                     ],
                     **self._fence(thread),
                 )
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
             else:
                 if result.versions[1] is not None:
                     self._known.keep(head_key, (result.versions[1], newest))
@@ -541,18 +533,12 @@ class Checkpoints:
                 with suppress(VersionConflict):
                     await self._kv.delete(head.key, expected_version=head.version, **fence)
 
-    async def _below(self, prefix: str) -> AsyncIterator[Entry]:
-        cursor: str | None = None
-        while True:
-            page = await self._kv.list(prefix, values=True, limit=AT_ONCE, cursor=cursor)
-            for entry in page.entries or ():
-                yield entry
-            if (cursor := page.cursor) is None:
-                return
+    def _below(self, prefix: str) -> AsyncIterator[Entry]:
+        return entries_below(self._kv, prefix, limit=AT_ONCE)
 
     async def _deleted(self, entries: Sequence[_Stored], fence: Mapping[str, Any]) -> list[str]:
         """Delete entries, as they are now if they have changed, and return the blobs that they have named."""
-        lost = 0
+        races = Races()
         while True:
             try:
                 await self._kv.batch(
@@ -560,11 +546,8 @@ class Checkpoints:
                     writes=[{"key": one.key, "delete": True} for one in entries],
                     **fence,
                 )
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
                 now = await get_all(self._kv, [one.key for one in entries])
                 entries = [_Stored(one.key, one.version, _blob_names(one.value)) for one in now if one]
                 if not entries:
@@ -592,14 +575,10 @@ class Checkpoints:
 
     async def _heads(self, thread: str) -> list[tuple[str, Entry]]:
         """Return the heads of a thread with their namespaces."""
-        heads: list[tuple[str, Entry]] = []
-        cursor: str | None = None
-        while True:
-            page = await self._kv.list(_HEADS.prefix(thread), values=True, cursor=cursor)
-            entries = page.entries or ()
-            heads += [(_HEADS.parts_of(entry.key, entry.value)[1], entry) for entry in entries]
-            if (cursor := page.cursor) is None:
-                return heads
+        return [
+            (_HEADS.parts_of(head.key, head.value)[1], head)
+            async for head in self._below(_HEADS.prefix(thread))
+        ]
 
     def _fence(self, thread: str) -> dict[str, Any]:
         return fence_of(self._kv, lock_name("thread", thread))
@@ -637,14 +616,8 @@ class Checkpoints:
 
     async def _tasks(self, place: Place) -> list[tuple[Entry, list[dict[str, Any]]]]:
         """Return the entries of a checkpoint's tasks, with the writes in them."""
-        tasks: list[tuple[Entry, list[dict[str, Any]]]] = []
-        cursor: str | None = None
-        while True:
-            page = await self._kv.list(_WRITES.prefix(*place), values=True, cursor=cursor)
-            entries = page.entries or ()
-            tasks += [(entry, _writes_in(entry.key, entry.value)["writes"]) for entry in entries]
-            if (cursor := page.cursor) is None:
-                return tasks
+        tasks = self._below(_WRITES.prefix(*place))
+        return [(entry, _writes_in(entry.key, entry.value)["writes"]) async for entry in tasks]
 
     async def _packed(self, thread: str, typed: Typed, most: int) -> dict[str, str]:
         form, data = typed

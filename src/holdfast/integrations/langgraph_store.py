@@ -23,11 +23,13 @@ from holdfast import rules, seams
 from holdfast.errors import KeyNotFound, Refused, Unsupported, ValidationError, VersionConflict
 from holdfast.extras import imported
 from holdfast.integrations.entries import (
-    MOST_RACES,
+    Races,
     checked,
     cut_by_size,
+    entries_below,
     get_all,
-    pause_after,
+    names_of,
+    pages,
     whole_seconds,
 )
 from holdfast.integrations.key_names import KeyNames
@@ -381,7 +383,7 @@ class HoldfastGraphStore(BaseStore):
         **provenance: Any,
     ) -> GraphItem:
         """Put what a function makes of an item, again if the entry has changed meanwhile."""
-        key, lost = _key(op), 0
+        key, races = _key(op), Races()
         while True:
             read = await self._values.read(await self._kv.get(key))
             memory = None if read is None else _Memory.of(*read)
@@ -393,11 +395,8 @@ class HoldfastGraphStore(BaseStore):
                 version = await self._values.swap(
                     changed, None if memory is None else memory.entry, **provenance
                 )
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
                 continue
             if memory is not None and version <= memory.entry.version:
                 return GraphItem(**memory.fields())  # a known `once`
@@ -528,34 +527,18 @@ class HoldfastGraphStore(BaseStore):
         first = next((one.path for one in conditions if one.match_type == "prefix"), ())
         namespaces = set()
         for beginning in _beginnings(literal(first)):
-            cursor: str | None = None
-            while True:
-                page = await self._kv.list(beginning, limit=10 * _PAGE, cursor=cursor)
-                namespaces |= {name[0] for name in await self._names(page.keys) if name is not None}
-                if (cursor := page.cursor) is None:
-                    break
+            async for page in pages(self._kv, beginning, limit=10 * _PAGE):
+                namespaces |= {name[0] for name in await names_of(self._kv, _NAMES, page.keys)}
         labels = [tuple(namespace.split(".")) for namespace in namespaces]
         chosen = [one for one in labels if all(meets(one, *condition) for condition in conditions)]
         return sorted({one[: op.max_depth] for one in chosen})[op.offset : op.offset + op.limit]
 
-    async def _names(self, keys: Sequence[str]) -> list[tuple[str, ...] | None]:
-        names = {key: _NAMES.parts(key) for key in keys}
-        unread = [key for key, name in names.items() if name is None]
-        for key, entry in zip(unread, await get_all(self._kv, unread), strict=True):
-            names[key] = None if entry is None else _NAMES.parts_of(entry.key, entry.value)
-        return list(names.values())
-
     async def _below(self, namespace: Sequence[str]) -> AsyncIterator[Entry]:
         """Yield the entries of a namespace and of those below it."""
         for beginning in _beginnings(namespace):
-            cursor: str | None = None
-            while True:
-                page = await self._kv.list(beginning, values=True, limit=_PAGE, cursor=cursor)
-                for entry in page.entries or ():
-                    if _place(entry)[0][: len(namespace)] == tuple(namespace):
-                        yield entry
-                if (cursor := page.cursor) is None:
-                    break
+            async for entry in entries_below(self._kv, beginning, limit=_PAGE):
+                if _place(entry)[0][: len(namespace)] == tuple(namespace):
+                    yield entry
 
     async def _put(self, puts: dict[str, PutOp], vectors: Sequence[dict[str, Any] | None]) -> None:
         changes: list[EntryChange] = []

@@ -20,14 +20,7 @@ from msgspec import Meta
 from holdfast import rules, seams
 from holdfast.errors import OutcomeUnknown, Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import (
-    AT_ONCE,
-    MOST_RACES,
-    checked,
-    cut_by_size,
-    get_all,
-    pause_after,
-)
+from holdfast.integrations.entries import AT_ONCE, Races, checked, cut_by_size, get_all
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import OverflowValues, Packed
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -240,7 +233,7 @@ class HoldfastSession(SessionABC):
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the latest item and return it; None if there is none. No two callers get the same item."""
-        lost, head = 0, await self._head() if self._known is None else self._known
+        races, head = Races(), await self._head() if self._known is None else self._known
         while True:
             entries = await self._entries(head, 1)
             read = await self._values.read(entries[0]) if entries else None
@@ -257,11 +250,8 @@ class HoldfastSession(SessionABC):
             writes = [{"key": entry.key, "delete": True}, *self._values.dead(stored)]
             try:
                 await self._change(head, head._replace(given=given), checks, writes)
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
                 head = await self._head()
             else:
                 await self._values.drop([stored])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from holdfast.errors import Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, checked, cut_by_size, get_all
+from holdfast.integrations.entries import AT_ONCE, checked, cut_by_size, get_all, pages
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import OverflowValues, Packed
 
@@ -80,13 +80,9 @@ class HoldfastConversationStore(ConversationStore):
     ) -> list[ConversationRecord]:
         """Get the records, or those of a scope, the latest saved first."""
         records: list[ConversationRecord] = []
-        cursor: str | None = None
-        while True:
-            page = await self._kv.list(_RECORDS.prefix(), values=True, cursor=cursor)
+        async for page in pages(self._kv, _RECORDS.prefix(), values=True):
             read = await self._records.read_all(page.entries or ())
             records += [_parsed(_record, one[1]) for one in read if one is not None]
-            if (cursor := page.cursor) is None:
-                break
         wanted = [record for record in records if scope is None or record.scope == scope]
         return sorted(wanted, key=lambda record: record.updated_at, reverse=True)[:limit]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import ValidationError, VersionConflict
-from holdfast.integrations.entries import MOST_RACES, checked, get_all, pause_after
+from holdfast.integrations.entries import Races, checked, entries_below, get_all
 from holdfast.integrations.overflow_values import CHANGES, EntryChange, OverflowValues
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Records:
         Returns:
             The value and its version.
         """
-        lost = 0
+        races = Races()
         while True:
             record = await self.get(*parts)
             value = change(record)
@@ -128,11 +128,8 @@ class Records:
             before = None if record is None else record.entry
             try:
                 version = await self.set(*parts, value=value, before=before, ttl=ttl, **provenance)
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
                 continue
             if record is not None and version <= record.version:
                 return record.value, record.version  # a known `once`
@@ -197,13 +194,8 @@ class Records:
 
         Entries are large: a caller that keeps many of them holds the whole namespace in memory.
         """
-        cursor: str | None = None
-        while True:
-            page = await self._kv.list(self._names.prefix(*parts), values=True, limit=CHANGES, cursor=cursor)
-            for entry in page.entries or ():
-                yield Listed(self._names.parts_of(entry.key, entry.value), self._shown_by(entry), entry)
-            if (cursor := page.cursor) is None:
-                return
+        async for entry in entries_below(self._kv, self._names.prefix(*parts), limit=CHANGES):
+            yield Listed(self._names.parts_of(entry.key, entry.value), self._shown_by(entry), entry)
 
     def _stored(self, entry: Entry) -> Any:
         return self._content(entry)["value"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, 
 from holdfast import seams
 from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import MOST_RACES, checked, pause_after
+from holdfast.integrations.entries import Races, checked
 from holdfast.integrations.json_merge import MergeConflict, merged, same
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import EntryChange, OverflowValues
@@ -287,7 +287,7 @@ class HoldfastSessionRepository(SessionRepository):
     async def _update(self, records: Records, session_id: str, name: str, row: dict[str, Any]) -> None:
         ours = _json(row)
         life, _ = await self._life(session_id)
-        lost = 0
+        races = Races()
         while True:
             record = await records.get(life, name)
             if record is None:
@@ -300,11 +300,8 @@ class HoldfastSessionRepository(SessionRepository):
             value = self._next(known, record, ours, f"{name!r} of session {session_id!r}")
             try:
                 version = await self._set(records, (life, name), value, record.entry, session_id)
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
             else:
                 exact = same(_timeless(value), _timeless(ours))
                 self._known[records, session_id, name] = _Known(life, version if exact else 0, ours)
@@ -378,7 +375,7 @@ class HoldfastSessionRepository(SessionRepository):
         return None if read is None else _message(*read)
 
     async def _replace_message(self, session_id: str, agent_id: str, message: SessionMessage) -> None:
-        lost = 0
+        races = Races()
         while True:
             entry = await self._entry(session_id, agent_id, message.message_id)
             read = await self._values.read(entry)
@@ -389,11 +386,8 @@ class HoldfastSessionRepository(SessionRepository):
             change = EntryChange(read[0].key, packed, packed.stored)
             try:
                 await self._values.swap(change, read[0], **self._provenance(session_id))
-            except VersionConflict:
-                lost += 1
-                if lost == MOST_RACES:
-                    raise
-                await pause_after(lost)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
             else:
                 return
 
