@@ -105,7 +105,7 @@ class SharedRules(Fixtures):
         """A conflict shows the whole entry as it was before or after a concurrent write."""
         await kv.set("other", 1)
         entry = await kv.set("k", {"a": [1, 2]})
-        kv = (await reopen()).kv("trivia")
+        kv = present(await reopen()).kv("trivia")
         calls: list[Any] = [kv.set("k", 0, expected_version=9)]
         calls += [kv.set(key, 1) for key in ("k", "other", "k")]
         conflict, *written = await asyncio.gather(*calls, return_exceptions=True)

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.model import Entry
 
 E = TypeVar("E", bound=HoldfastError)
+T = TypeVar("T")
 
 
 def text_of(value: Any) -> str:
@@ -43,23 +43,23 @@ def same(found: Any, expected: Any) -> bool:
     return text_of(found) == text_of(expected)
 
 
-def present(entry: Entry | HoldfastError | None) -> Entry:
-    """Require that there is an entry.
+def present(answer: T | HoldfastError | None) -> T:
+    """Require that there is an entry, an item, a blob or a letter.
 
     Args:
-        entry: What a call returned.
+        answer: What a call returned.
 
     Returns:
-        The entry.
+        The same.
 
     Raises:
         AssertionError: There is none.
         HoldfastError: The call returned this error in its place.
     """
-    assert entry is not None, "there is no entry"
-    if isinstance(entry, HoldfastError):
-        raise entry
-    return entry
+    assert answer is not None, "there is nothing"
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return answer
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from holdfast.handles.tables import Tables
 from holdfast.model import Policy
 from holdfast.pipeline.caller import Service
 from holdfast.store import Store
-from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty
+from holdfast.testing.conformance.fixtures import Fixtures, Reopen
 from holdfast.testing.conformance.letters import given_up
 from holdfast.testing.conformance.tables import events
 from holdfast.testing.exact import refusal
@@ -302,8 +302,7 @@ class AuditRules(Fixtures):
         assert (await store.audit("semantic/acme/other").verify()).records == 1
         assert (await store.audit("semantic/never/written").verify()).head == "0:"
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         await again.semantic("acme", "web").set("a", 3)
         after = await again.audit(AUDITED).verify(heads=[before.head])
@@ -317,8 +316,7 @@ class AuditRules(Fixtures):
         first = [{"key": key, "value": f"old {key}"} for key in "abc"]
         await kv.batch(writes=first)
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         kv = again.kv("trivia")
         await kv.batch(writes=[{"key": key, "value": f"new {key}"} for key in "abc"])

@@ -11,8 +11,7 @@ from holdfast.handles.kv import KV
 from holdfast.handles.tables import Tables
 from holdfast.model import Item
 from holdfast.testing.conformance.fixtures import Fixtures
-from holdfast.testing.conformance.tables import there
-from holdfast.testing.exact import refusal
+from holdfast.testing.exact import present, refusal
 
 LARGE = "x" * 65_000
 """A value that fits eight times into a reply."""
@@ -62,7 +61,7 @@ class CostRules(Fixtures):
         )
         assert isinstance(cheap, dict)
         assert isinstance(refused, TooExpensive)
-        assert there(await tables.get_item("things", "b")).version == cheap["version"]
+        assert present(await tables.get_item("things", "b")).version == cheap["version"]
 
     async def test_a_page_with_a_dear_filter_is_short(self, tables: Tables) -> None:
         """A page ends when it reaches the work limit, and its cursor continues until every item was seen."""

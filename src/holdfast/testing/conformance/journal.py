@@ -15,7 +15,7 @@ from holdfast.errors import Unavailable, ValidationError
 from holdfast.handles.kv import KV
 from holdfast.model import Change, Entry
 from holdfast.store import Store
-from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
+from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen
 from holdfast.testing.exact import refusal
 
 PATIENCE = 20.0
@@ -177,8 +177,7 @@ class JournalRules(Fixtures):
         await kv.set("b", 1, semantics={"purpose": "flag"})
         before = await kv.changes()
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         kv = again.kv("trivia")
         assert await kv.changes() == before

@@ -13,7 +13,7 @@ from holdfast.errors import InvalidPluginName, KeyNotFound, ValidationError, Ver
 from holdfast.handles.kv import KV
 from holdfast.model import KEEP, Entry
 from holdfast.store import Store
-from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty, conditional, on_key
+from holdfast.testing.conformance.fixtures import Fixtures, Reopen, conditional, on_key
 from holdfast.testing.exact import present, refusal, same
 
 LEGAL: Final = (
@@ -168,8 +168,7 @@ class VersionRules(Fixtures):
         await kv.set("other", 1)
         entry = await kv.set("k", {"a": [1, 2]})
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         kv = again.kv("trivia")
         calls = [kv.set("k", 0, expected_version=9), *(kv.set(key, 1) for key in ("k", "other", "k"))]
@@ -331,8 +330,7 @@ class VersionRules(Fixtures):
         assert seen == [1, 3, 5]
         await kv.delete("a")
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         kv = again.kv("trivia")
         assert (await kv.set("a", 1)).version == 7
@@ -353,8 +351,7 @@ class VersionRules(Fixtures):
         await kv.set("plain", 1)
         plain = await kv.get("plain")
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         assert await again.kv("trivia").get("k") == entry
         assert await again.kv("trivia").get("plain") == plain

@@ -16,7 +16,7 @@ from holdfast.errors import (
 )
 from holdfast.handles.kv import KV
 from holdfast.store import Store
-from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen, assert_empty
+from holdfast.testing.conformance.fixtures import DAY, Fixtures, Reopen
 from holdfast.testing.exact import present, refusal
 
 NO_NAME: Final[tuple[Any, ...]] = ("", 5, None, "x" * 243, "a\x00b", ["a"])
@@ -109,8 +109,7 @@ class LogRules(Fixtures):
         """A log goes on from its last number when the storage is opened again."""
         await kv.delete((await kv.append("log", 1)).key)
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         assert (await again.kv("trivia").append("log", 2)).number == 2
 

@@ -15,7 +15,7 @@ from holdfast.errors import ValidationError, ValueTooLarge
 from holdfast.handles.kv import KV
 from holdfast.model import KEEP, Semantics
 from holdfast.store import Store
-from holdfast.testing.conformance.fixtures import Fixtures, Reopen, assert_empty, on_key, writing
+from holdfast.testing.conformance.fixtures import Fixtures, Reopen, on_key, writing
 from holdfast.testing.exact import present, refusal, same, text_of
 
 JSON: Final[tuple[Any, ...]] = (
@@ -123,8 +123,7 @@ class ValueRules(Fixtures):
             await kv.set(f"{number:02}", value)
         before = await kv.get_many([f"{number:02}" for number in range(len(JSON))])
         again = await reopen()
-        if not again.capabilities.durable:
-            await assert_empty(again)
+        if again is None:
             return
         kv = again.kv("trivia")
         for number, value in enumerate(JSON):
