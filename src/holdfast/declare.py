@@ -92,45 +92,35 @@ class Part(Struct, frozen=True):
     help: str = ""
 
 
-class Members:
+class Members(Struct, dict=True, eq=False):
     """The form of a list whose members have the fields of other declarations.
 
     Args:
         name: Name of the schema of a member.
+        kind: The class that a member becomes; if none, one of those that may be a part of a batch.
         help: One sentence on the list.
         help_of_one: One sentence on a member.
-        kind: The class that a member becomes; if none, one of those that may be a part of a batch.
         instead: The forms of fields that have another one here.
         rules: What holds for the fields of a member together, as parts of a JSON schema.
     """
 
-    def __init__(
-        self,
-        name: str,
-        kind: Any = None,
-        *,
-        help: str,
-        help_of_one: str,
-        instead: Mapping[str, Any] | None = None,
-        rules: tuple[dict[str, Any], ...] = (),
-    ) -> None:
-        self.name = name
-        self.help = help
-        self.help_of_one = help_of_one
-        self._kind = kind
-        self._instead = instead or {}
-        self._rules = rules
+    name: str
+    kind: Any = None
+    help: str = ""
+    help_of_one: str = ""
+    instead: Mapping[str, Any] = {}
+    rules: tuple[dict[str, Any], ...] = ()
 
     @cached_property
     def _fields(self) -> dict[str, tuple[Any, Any]]:
-        if self._kind is not None:
-            own: dict[str, tuple[Any, Any]] = self._kind.declaration.own
+        if self.kind is not None:
+            own: dict[str, tuple[Any, Any]] = self.kind.declaration.own
             return own
         fields: dict[str, tuple[Any, Any]] = {}
         for declaration in PARTS.values():
             assert declaration.part is not None
             fields |= declaration.own_as(declaration.part)
-        return {name: (self._instead.get(name, form), absent) for name, (form, absent) in fields.items()}
+        return {name: (self.instead.get(name, form), absent) for name, (form, absent) in fields.items()}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -151,8 +141,8 @@ class Members:
     @cached_property
     def request(self) -> type[Struct]:
         """The struct of a member with its types, for schemas."""
-        needed = () if self._kind is None else self._kind.declaration.needed
-        return _typed(self.name, self._fields, needed, self._rules, help=self.help_of_one)
+        needed = () if self.kind is None else self.kind.declaration.needed
+        return _typed(self.name, self._fields, needed, self.rules, help=self.help_of_one)
 
     @property
     def list(self) -> Any:
@@ -206,59 +196,76 @@ class Field(Struct, frozen=True):
         return self.required and says.rule is not None and not says.takes and says.otherwise is UNSET
 
 
-class Declaration:
-    """A verb: its name, effects and reply, and what is derived from the class of its command."""
+class Declaration(Struct, dict=True, eq=False):
+    """A verb: its name, effects and reply, and what is derived from the class of its command.
 
-    def __init__(
-        self,
-        kind: type[Struct],
-        name: str,
-        *,
-        reply: type[Struct] | None,
-        options: type[Struct],
-        help: str,
-        in_order: bool,
-        writes: bool,
-        destroys: bool,
-        walks: bool,
-        part: Part | None,
-        without: Mapping[str, Any],
-        instead: Mapping[str, Says],
-        wires: tuple[Wire, ...],
-        make: str,
-        sent: Callable[[Any], dict[str, Any]] | None,
-        several: str,
-        order: tuple[str, ...],
-        rules: tuple[dict[str, Any], ...],
-        schema: str,
-    ) -> None:
+    It decorates that class, which may have several.
+
+    Args:
+        name: Its name in subjects, metrics and permissions; empty for a mere part of a batch.
+        reply: A struct with the fields of a successful reply.
+        options: The struct of the fields that it has in common with other verbs.
+        help: Its effect, in one sentence; the first line of the class's docstring if not given.
+        in_order: Whether it is handed over before the next request of its connection starts, so that it takes
+            effect in the order in which requests were sent.
+        writes: Whether it may change anything.
+        destroys: Whether it may remove existing data.
+        walks: Whether it may read many rows. It then has a higher threshold for counting as slow.
+        part: How it is named among the writes of a batch, if it may be one.
+        without: Fields of the command that callers of this verb do not give, with what they are.
+        instead: What this verb says of fields that another verb of the class gives otherwise.
+        wires: Further fields of messages, for a verb whose command is made by a method.
+        maker: Name of the caller's method that makes the command of a message and an origin.
+        sent: Makes the fields of a message of such a command.
+        several: The field whose members are judged one by one.
+        order: The names of all fields in messages, where it is not that of the command.
+        rules: What holds for its fields together, as parts of a JSON schema.
+        among: The verbs of its family, by name, of which it becomes one.
+        schema: Name of the schema of a request, where a verb of another family has the usual one.
+        kind: The class that was declared.
+    """
+
+    name: str
+    reply: type[Struct] | None
+    options: type[Struct] = CallFields
+    help: str = ""
+    in_order: bool = False
+    writes: bool = False
+    destroys: bool = False
+    walks: bool = False
+    part: Part | None = None
+    without: Mapping[str, Any] = {}
+    instead: Mapping[str, Says] = {}
+    wires: tuple[Wire, ...] = ()
+    maker: str = ""
+    sent: Callable[[Any], dict[str, Any]] | None = None
+    several: str = ""
+    order: tuple[str, ...] = ()
+    rules: tuple[dict[str, Any], ...] = ()
+    among: dict[str, Declaration] = msgspec.field(default_factory=lambda: DECLARED)
+    schema: str = ""
+    kind: type[Struct] = Struct
+
+    def __call__(self, kind: C) -> C:
+        """Declare a class of commands."""
         self.kind = kind
-        self.name = name
-        self.reply = reply
-        self.options = options
-        self.help = help or (kind.__doc__ or "").partition("\n")[0]
-        self.in_order = in_order
-        self.writes = writes
-        self.destroys = destroys
-        self.walks = walks
-        self.part = part
-        self.several = several
-        self.schema = schema or f"{name.title().replace('_', '')}Fields"
-        self._without = without
-        self._instead = instead
-        self._wires = wires
-        self._make = make
-        self._fields_of = sent
-        self._order = order
-        self._rules = rules
+        self.help = self.help or (kind.__doc__ or "").partition("\n")[0]
+        self.writes = self.writes or self.in_order
+        self.schema = self.schema or f"{self.name.title().replace('_', '')}Fields"
+        kind.declaration = self  # type: ignore[attr-defined]
+        if self.name:
+            self.among[self.name] = self
+        if self.part is not None:
+            PARTS[self.part.name] = self
+        return kind
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The fields that callers give, in the order in which messages have them."""
         fields = []
         for field in msgspec.structs.fields(self.kind):
-            says = self._instead.get(field.name) or _said(field.type)
-            if says is not None and field.name not in self._without:
+            says = self.instead.get(field.name) or _said(field.type)
+            if says is not None and field.name not in self.without:
                 default = None if field.required else field.default
                 form = _bare(field.type) if says.form is None else says.form
                 if says.help and not isinstance(form, Members):
@@ -266,8 +273,8 @@ class Declaration:
                     form = Annotated[form, Meta(description=says.help, extra_json_schema=also)]
                 wire = says.wire or field.name
                 fields.append(Field(field.name, wire, says, form, field.required or says.required, default))
-        if self._order:
-            fields.sort(key=lambda field: self._order.index(field.wire))
+        if self.order:
+            fields.sort(key=lambda field: self.order.index(field.wire))
         return tuple(fields)
 
     @cached_property
@@ -279,7 +286,7 @@ class Declaration:
             for taken in field.says.takes:
                 if isinstance(taken, Wire):
                     own[taken.name] = (taken.form, None)
-        for wire in self._wires:
+        for wire in self.wires:
             own[wire.name] = (wire.form, None)
         return own
 
@@ -297,7 +304,7 @@ class Declaration:
     def needed(self) -> frozenset[str]:
         """The names of fields that must be given."""
         needed = frozenset(field.wire for field in self.fields if field.needed or field.says.needed)
-        return needed | {wire.name for wire in self._wires if wire.required}
+        return needed | {wire.name for wire in self.wires if wire.required}
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -398,8 +405,8 @@ class Declaration:
         return None
 
     def _maker(self, source: _Source, part: Part | None = None) -> Callable[..., Any]:
-        if self._make:
-            return _method(self._make)
+        if self.maker:
+            return _method(self.maker)
         renamed = {part.of: part.name} if part is not None and part.of else {}
         for field in self.fields:
             if field.needed:
@@ -408,7 +415,7 @@ class Declaration:
         for field in self.fields:
             if field.name not in filled:
                 source.fill(field, renamed.get(field.wire, field.wire), several=field.name == self.several)
-        for name, preset in self._without.items():
+        for name, preset in self.without.items():
             source.preset(name, preset)
         return source.function(several=bool(self.several))
 
@@ -418,8 +425,8 @@ class Declaration:
 
         The origin of the command is not among them. A field that is None or unset is not sent.
         """
-        if self._fields_of is not None:
-            return self._fields_of
+        if self.sent is not None:
+            return self.sent
         names: dict[str, Any] = {"UNSET": UNSET}
         lines = ["def fields_of(command):", " fields = {}"]
         for field in self.fields:
@@ -447,7 +454,7 @@ class Declaration:
 
         Fields that are shared may be given beside the objects instead.
         """
-        return _typed(name, self.own, self.needed.difference(shared), self._rules, help=help)
+        return _typed(name, self.own, self.needed.difference(shared), self.rules, help=help)
 
     @cached_property
     def request(self) -> type[Struct]:
@@ -458,7 +465,7 @@ class Declaration:
             self.schema,
             self.own,
             self.needed,
-            self._rules,
+            self.rules,
             base=self.options,
             help=f"The fields of `{self.name}`.",
         )
@@ -550,83 +557,8 @@ def _executed(lines: list[str], names: dict[str, Any], name: str) -> Callable[..
     return function
 
 
-def verb(
-    name: str,
-    *,
-    reply: type[Struct] | None,
-    options: type[Struct] = CallFields,
-    help: str = "",
-    in_order: bool = False,
-    writes: bool = False,
-    destroys: bool = False,
-    walks: bool = False,
-    part: Part | None = None,
-    without: Mapping[str, Any] | None = None,
-    instead: Mapping[str, Says] | None = None,
-    wires: tuple[Wire, ...] = (),
-    make: str = "",
-    sent: Callable[[Any], dict[str, Any]] | None = None,
-    several: str = "",
-    order: tuple[str, ...] = (),
-    rules: tuple[dict[str, Any], ...] = (),
-    among: dict[str, Declaration] = DECLARED,
-    schema: str = "",
-) -> Callable[[C], C]:
-    """Declare that a class of commands is a verb. A class may be two.
-
-    Args:
-        name: Its name in subjects, metrics and permissions; empty for a mere part of a batch.
-        reply: A struct with the fields of a successful reply.
-        options: The struct of the fields that it has in common with other verbs.
-        help: Its effect, in one sentence; the first line of the class's docstring if not given.
-        in_order: Whether it is handed over before the next request of its connection starts, so that it takes
-            effect in the order in which requests were sent.
-        writes: Whether it may change anything.
-        destroys: Whether it may remove existing data.
-        walks: Whether it may read many rows. It then has a higher threshold for counting as slow.
-        part: How it is named among the writes of a batch, if it may be one.
-        without: Fields of the command that callers of this verb do not give, with what they are.
-        instead: What this verb says of fields that another verb of the class gives otherwise.
-        wires: Further fields of messages, for a verb whose command is made by a method.
-        make: Name of the caller's method that makes the command of a message and an origin.
-        sent: Makes the fields of a message of such a command.
-        several: The field whose members are judged one by one.
-        order: The names of all fields in messages, where it is not that of the command.
-        rules: What holds for its fields together, as parts of a JSON schema.
-        among: The verbs of its family, by name, of which it becomes one.
-        schema: Name of the schema of a request, where a verb of another family has the usual one.
-    """
-
-    def declare(kind: C) -> C:
-        declaration = Declaration(
-            kind,
-            name,
-            reply=reply,
-            options=options,
-            help=help,
-            in_order=in_order,
-            writes=writes or in_order,
-            destroys=destroys,
-            walks=walks,
-            part=part,
-            without=without or {},
-            instead=instead or {},
-            wires=wires,
-            make=make,
-            sent=sent,
-            several=several,
-            order=order,
-            rules=rules,
-            schema=schema,
-        )
-        kind.declaration = declaration  # type: ignore[attr-defined]
-        if name:
-            among[name] = declaration
-        if part is not None:
-            PARTS[part.name] = declaration
-        return kind
-
-    return declare
+verb = Declaration
+"""The decorator of a class of commands that is a verb."""
 
 
 def missing(name: str) -> MissingField:

@@ -42,7 +42,7 @@ def _escalated(command: "Escalate") -> dict[str, Any]:
     reply=EscalateReply,
     options=KeyWriteFields,
     in_order=True,
-    make="escalation",
+    maker="escalation",
     sent=_escalated,
     wires=(
         Wire(
