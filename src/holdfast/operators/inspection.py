@@ -8,7 +8,7 @@ a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Final
 
@@ -88,7 +88,7 @@ class Inspection:
         report = Inspected()
         items: list[str] = []
         for space in (KV, TRASH, GUARD, LOG, REQUEST, LETTER, TABLE, DROPPED, UPLOAD):
-            async for key, row in self._rows(name, space):
+            async for key, row in _rows(self._engine, name, space):
                 readable = _look(report, space, key, row)
                 if space == KV and row.version > 0:
                     _count(report, key, row)
@@ -98,26 +98,21 @@ class Inspection:
                     items.extend(_item_spaces(report, row))
         for space in items:
             if space.startswith("item/"):
-                async for key, row in self._rows(name, space):
+                async for key, row in _rows(self._engine, name, space):
                     _look(report, space, key, row)
                     _count(report, key, row)
         if has_blobs(name):
-            await self._walk_blobs(name, report)
+            await BlobInspection(self._engine, name, report).run()
         return report
 
-    async def _walk_blobs(self, name: str, report: Inspected) -> None:
-        def tell(trouble: str) -> None:
-            if len(report.unreadable) < SHOWN:
-                report.unreadable.append(trouble)
 
-        def count(key: bytes, row: Row) -> None:
-            report.rows += 1
-            report.bytes += len(key) + row.size
+def _rows(engine: Engine, namespace: str, space: str) -> AsyncIterator[tuple[str | bytes, Row]]:
+    return rows_of(lambda query: engine.scan(query, ALL), namespace, space, step=STEP)
 
-        await BlobInspection(self._engine, name, walk=self._rows, tell=tell, count=count).run()
 
-    def _rows(self, name: str, space: str) -> AsyncIterator[tuple[str | bytes, Row]]:
-        return rows_of(lambda query: self._engine.scan(query, ALL), name, space, step=STEP)
+def _tell(report: Inspected, trouble: str) -> None:
+    if len(report.unreadable) < SHOWN:
+        report.unreadable.append(trouble)
 
 
 def _item_spaces(report: Inspected, row: Row) -> list[str]:
@@ -136,8 +131,7 @@ def _look(report: Inspected, space: str, key: str | bytes, row: Row) -> bool:
             if text:
                 msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        if len(report.unreadable) < SHOWN:
-            report.unreadable.append(f"the row of {key!r} in {space} can't be read")
+        _tell(report, f"the row of {key!r} in {space} can't be read")
         return False
     return True
 
@@ -171,45 +165,34 @@ class BlobInspection:
     Args:
         engine: Where their rows are kept.
         namespace: The namespace's full name.
-        walk: Yields the keys and rows of a space.
-        tell: Called with each problem.
-        count: Called with the key and the row of each part.
+        report: Gets the problems and counts the parts.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        namespace: str,
-        *,
-        walk: Callable[[str, str], AsyncIterator[tuple[str | bytes, Row]]],
-        tell: Callable[[str], None],
-        count: Callable[[bytes, Row], None],
-    ) -> None:
+    def __init__(self, engine: Engine, namespace: str, report: Inspected) -> None:
         self._engine = engine
         self._namespace = namespace
-        self._walk = walk
-        self._tell = tell
-        self._count = count
+        self._report = report
         self._references: Counter[int] = Counter()
         self._known: dict[int, Bytes] = {}
 
     async def run(self) -> None:
         """Read every part, then compare every blob with its parts."""
-        async for key, row in self._walk(self._namespace, UPLOAD):
+        async for key, row in _rows(self._engine, self._namespace, UPLOAD):
             assert isinstance(key, bytes)
-            self._known[int.from_bytes(key, "big")] = await self._bytes(int.from_bytes(key, "big"))
-            self._references[int.from_bytes(key, "big")] -= upload_of(row.value).references
-        async for key, _ in self._walk(self._namespace, DROPPED):
+            upload = int.from_bytes(key, "big")
+            self._known[upload] = await self._bytes(upload)
+            self._references[upload] -= upload_of(row.value).references
+        async for key, _ in _rows(self._engine, self._namespace, DROPPED):
             space = bytes(key).decode() if isinstance(key, bytes) else key
             if space.startswith(PARTS):
-                async for part, row in self._parts(space):
-                    self._count(part, row)
+                async for _ in self._parts(space):
+                    pass
         for space in (KV, TRASH):
-            async for key, row in self._walk(self._namespace, space):
+            async for key, row in _rows(self._engine, self._namespace, space):
                 self._compare(space, key if isinstance(key, str) else key.decode(), row)
         for upload, by in self._references.items():
             if by and upload in self._known:
-                self._tell(f"upload {upload} is counted {-by:+d} times too often by its record")
+                _tell(self._report, f"upload {upload} is counted {-by:+d} times too often by its record")
 
     def _compare(self, space: str, name: str, row: Row) -> None:
         """Compare a blob with the parts of its upload."""
@@ -217,7 +200,7 @@ class BlobInspection:
             text = row.value if space == KV else bytes(trashed(name, row).value).decode()
             manifest = manifest_of(name, text)
         except DatabaseError as error:
-            self._tell(error.message)
+            _tell(self._report, error.message)
             return
         self._references[manifest.upload] += 1
         if manifest.upload:
@@ -226,21 +209,20 @@ class BlobInspection:
     def _compare_bytes(self, name: str, manifest: Manifest) -> None:
         known = self._known.get(manifest.upload)
         if known is None:
-            self._tell(f"the bytes of blob {name!r} are missing")
+            _tell(self._report, f"the bytes of blob {name!r} are missing")
         elif known.wrong:
             parts = ", ".join(map(str, known.wrong[:5]))
-            self._tell(f"bytes of blob {name!r} were changed: parts {parts} of {manifest.parts}")
+            _tell(self._report, f"bytes of blob {name!r} were changed: parts {parts} of {manifest.parts}")
         elif (known.parts, known.size) != (manifest.parts, manifest.size):
-            self._tell(f"blob {name!r} has {known.size} of {manifest.size} bytes")
+            _tell(self._report, f"blob {name!r} has {known.size} of {manifest.size} bytes")
         elif known.checksum != manifest.checksum:
-            self._tell(f"blob {name!r} does not match its checksum")
+            _tell(self._report, f"blob {name!r} does not match its checksum")
 
     async def _bytes(self, upload: int) -> Bytes:
         parts = size = 0
         chain, wrong = EMPTY, []
         async for key, row in self._parts(part_space(upload)):
             number, data = int.from_bytes(key, "big"), row.data or b""
-            self._count(key, row)
             checksum = sha256(data).hexdigest()
             if checksum != row.value:
                 wrong.append(number)
@@ -249,6 +231,7 @@ class BlobInspection:
         return Bytes(parts=parts, size=size, checksum=chain, wrong=wrong)
 
     async def _parts(self, space: str) -> AsyncIterator[tuple[bytes, Row]]:
+        """Yield the parts in a space, and count them."""
         after: bytes | None = None
         more = True
         while more:
@@ -264,5 +247,7 @@ class BlobInspection:
             rows = await self._engine.read([Address(self._namespace, space, key) for key in page.keys], 0)
             for key, row in zip(page.keys, rows, strict=True):
                 if row is not None:
+                    self._report.rows += 1
+                    self._report.bytes += len(key) + row.size
                     yield key, row
             more, after = page.more, page.keys[-1] if page.keys else None
