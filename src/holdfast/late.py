@@ -18,8 +18,7 @@ def on_demand(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: The package's name.
-        names: The modules of the names that are imported on first use. A name may also be a module of the
-            package.
+        names: The modules of the names that are imported on first use. A name may also be that of the module.
 
     Returns:
         A function that imports a name. The package then has it, so that it is not called for that name again.
@@ -29,7 +28,7 @@ def on_demand(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(names[name])
-        value = module if names[name] == f"{package}.{name}" else getattr(module, name)
+        value = module if names[name].endswith(f".{name}") else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

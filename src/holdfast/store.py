@@ -103,7 +103,7 @@ class Store:
     def _reaper(self) -> Reaper:
         """The reaper, imported on first use: a process that only reads does not need it."""
         pipeline = self.pipeline
-        reaper = upkeep.Reaper(self._engine, pipeline.call, self._clock, interval=self._sweep_interval)
+        reaper = upkeep.reaper.Reaper(self._engine, pipeline.call, self._clock, interval=self._sweep_interval)
         reaper.found = pipeline.rates.learn
         reaper.steady = lambda: pipeline.timekeeper.steady
         return reaper
@@ -136,7 +136,7 @@ class Store:
         if self._reap:
             self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
             if not self.capabilities.owns_reaper:
-                finishing = upkeep.keep_finishing(self.pipeline, self._sweep_interval)
+                finishing = upkeep.tables.keep_finishing(self.pipeline, self._sweep_interval)
                 self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
 
     async def aclose(self) -> None:
@@ -271,7 +271,7 @@ class Store:
     @cached_property
     def rescues(self) -> Rescues:
         """Copies of this store that callers of a service ask for."""
-        return operators.Rescues(self.rescue, self._take_charge)
+        return operators.rescues.Rescues(self.rescue, self._take_charge)
 
     def _take_charge(self, task: asyncio.Task[None]) -> None:
         """Cancel a task when the store closes."""
@@ -303,7 +303,7 @@ class Store:
             return
         self.caller.require_engine()
         await self._reaper.upkeep()
-        await upkeep.finish_indexes(self.caller)
+        await upkeep.tables.finish_indexes(self.caller)
 
     async def purge(self, namespace: str) -> None:
         """Remove what is left of tables and indexes that were dropped. Upkeep does this too.
@@ -354,7 +354,7 @@ class Store:
 
     async def namespaces(self) -> list[Stats]:
         """List what every namespace holds, ordered by name."""
-        return await operators.stats_of_all(self.caller)
+        return await operators.store_stats.stats_of_all(self.caller)
 
     async def stats(self, namespace: str) -> Stats:
         """Get what one namespace holds, at a cost that does not grow with it.
@@ -509,7 +509,7 @@ class Store:
             Unsupported: The store is not a SQLite file.
         """
         if isinstance(self.caller, Service):
-            return await operators.rescue_at(self.caller, str(path))
+            return await operators.rescues.rescue_at(self.caller, str(path))
         engine = self.caller.require_engine()
         if isinstance(engine, LocalFile):
             return await engine.rescue(str(path))
@@ -551,7 +551,7 @@ class Store:
 
     def survey(self) -> StoreStats:
         """Get the numbers that monitoring needs, at a bounded cost."""
-        return operators.StoreStats(self.caller.require_engine(), self.now)
+        return operators.store_stats.StoreStats(self.caller.require_engine(), self.now)
 
     async def trash(
         self,
@@ -582,10 +582,10 @@ class Store:
             ValidationError: An argument breaks its rule.
         """
         verbs = self.caller.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        query = operators.trash_query(
+        query = operators.trash.trash_query(
             namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values
         )
-        return await operators.trash_page(self.caller, query)
+        return await operators.trash.trash_page(self.caller, query)
 
     async def slowlog(
         self, *, before: int | None = None, limit: int | None = None, instance: str | None = None
@@ -633,13 +633,13 @@ class Store:
         Example:
             `verdict = await store.audit("kv/trivia").verify()`
         """
-        return operators.Audit(self.caller, rules.namespace(namespace))
+        return operators.audit.Audit(self.caller, rules.namespace(namespace))
 
     async def audits(self) -> list[str]:
         """List the names of the namespaces that have an audit or should have one, in order."""
         if isinstance(self.caller, Service):
             return list((await self.caller.operator("audits", {}))["namespaces"])
-        return await operators.audits(self.caller.require_engine(), self.now)
+        return await operators.audits.audits(self.caller.require_engine(), self.now)
 
     async def audit_heads(self) -> dict[str, str]:
         """Get the heads of all audits, as `number:signature`, by namespace, without verifying anything.
@@ -651,7 +651,7 @@ class Store:
         """
         if isinstance(self.caller, Service):
             return {}
-        return await operators.heads(self.caller.require_engine(), self.now)
+        return await operators.audits.heads(self.caller.require_engine(), self.now)
 
     async def suspected_audits(self) -> dict[str, str]:
         """Get the audits that were tampered with at first sight, each with the reason.
@@ -662,7 +662,7 @@ class Store:
         """
         if isinstance(self.caller, Service):
             return {}
-        return await operators.suspects(self.caller.require_engine(), self.now)
+        return await operators.audits.suspects(self.caller.require_engine(), self.now)
 
     async def require_able(self, place: str) -> None:
         """Check that this process, or the service of this store, has the driver for a store at another place.
@@ -680,7 +680,7 @@ class Store:
 
     async def key_trouble(self) -> HoldfastError | None:
         """Get the error that would refuse audited writes for lack of a key; None if there is none."""
-        return await operators.key_trouble(self.caller.require_engine(), self.now)
+        return await operators.audits.key_trouble(self.caller.require_engine(), self.now)
 
     async def bind_keys(self) -> int:
         """Sign every audit with the newest key, and retire the others.
@@ -690,7 +690,7 @@ class Store:
         Returns:
             The number of audits that changed their key.
         """
-        return await operators.bind_keys(self.caller.require_engine(), self.pipeline.call, self.now)
+        return await operators.audits.bind_keys(self.caller.require_engine(), self.pipeline.call, self.now)
 
     def tokens(self) -> Tokens:
         """Get the tokens that let callers in over HTTP.
@@ -701,7 +701,7 @@ class Store:
         Example:
             `made = await store.tokens().create(plugin="trivia", verbs=["get", "list"], ttl=86_400)`
         """
-        return operators.Tokens(self.caller)
+        return operators.tokens.Tokens(self.caller)
 
     def letters(self, namespace: str, *, principal: str | None = None) -> Letters:
         """Get the dead letters of a namespace.
@@ -717,4 +717,6 @@ class Store:
             Refused: `InvalidPluginName` or `ValidationError`, if this is not the name of a namespace.
         """
         root = rules.semantic_root(rules.namespace(namespace))
-        return operators.Letters(self.caller, self.caller.verbs(namespace, root=root, principal=principal))
+        return operators.letters.Letters(
+            self.caller, self.caller.verbs(namespace, root=root, principal=principal)
+        )

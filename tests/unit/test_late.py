@@ -87,7 +87,7 @@ def test_a_name_is_imported_when_it_is_asked_for() -> None:
     code = (
         "import sys, holdfast, holdfast.handles.kv; from holdfast.handles import recipes\n"
         "seen = lambda: [one for one in ('counter', 'lock') if f'{recipes.__name__}.{one}' in sys.modules]\n"
-        "print(seen()); recipes.Counter; print(seen())"
+        "print(seen()); recipes.counter; print(seen())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n['counter']\n"

@@ -683,7 +683,7 @@ class KV(KeyWrites):
         Example:
             `mirror = kv.mirror("config:", on_change=lambda key, entry: print(key))`
         """
-        return recipes.Mirror(self, prefix, on_change=on_change)
+        return recipes.mirror.Mirror(self, prefix, on_change=on_change)
 
     def lock(
         self, name: str, *, ttl: float = 30, timeout: float | None = None, owner: str | None = None
@@ -707,7 +707,7 @@ class KV(KeyWrites):
         Example:
             `lock = kv.lock("import/users", ttl=60)`
         """
-        return recipes.Lock(self, name, ttl=ttl, timeout=timeout, owner=owner)
+        return recipes.lock.Lock(self, name, ttl=ttl, timeout=timeout, owner=owner)
 
     def checkpoint(
         self, name: str, *, order: Callable[[Any], Any] | None = None, owner: str | None = None
@@ -728,7 +728,7 @@ class KV(KeyWrites):
         Example:
             `progress = kv.checkpoint("import/users", order=lambda done: done["row"])`
         """
-        return recipes.Progress(self, name, purpose="checkpoint", order=order, owner=owner)
+        return recipes.progress.Progress(self, name, purpose="checkpoint", order=order, owner=owner)
 
     def cursor(
         self, name: str, *, order: Callable[[Any], Any] | None = None, owner: str | None = None
@@ -746,7 +746,7 @@ class KV(KeyWrites):
         Raises:
             ValidationError: The name breaks its rule.
         """
-        return recipes.Progress(self, name, purpose="cursor", order=order, owner=owner)
+        return recipes.progress.Progress(self, name, purpose="cursor", order=order, owner=owner)
 
     def counter(self, name: str, *, ttl: int | None = None) -> Counter:
         """Get a counter, to which many callers may add at once.
@@ -761,7 +761,7 @@ class KV(KeyWrites):
         Raises:
             ValidationError: The name breaks its rule.
         """
-        return recipes.Counter(self, name, ttl=ttl)
+        return recipes.counter.Counter(self, name, ttl=ttl)
 
     def flag(self, name: str, default: T, *, owner: str | None = None) -> Flag[T]:
         """Get a flag, a typed value that controls a program.
@@ -782,7 +782,7 @@ class KV(KeyWrites):
         Example:
             `dark = kv.flag("dark-mode", default=False)`
         """
-        return recipes.Flag(self, name, default, owner=owner)
+        return recipes.flag.Flag(self, name, default, owner=owner)
 
     def flags(self) -> Flags:
         """Get all flags of this namespace.
@@ -790,7 +790,7 @@ class KV(KeyWrites):
         Returns:
             The flags, to `list` once, or to follow with `all`.
         """
-        return recipes.Flags(self)
+        return recipes.flags.Flags(self)
 
     @property
     def retry(self) -> Retry:
@@ -798,7 +798,7 @@ class KV(KeyWrites):
 
         `await kv.retry.update(key, change)` reads, computes and sets until no other writer has interfered.
         """
-        return recipes.Retry(self)
+        return recipes.retry.Retry(self)
 
     async def update(self, key: str, change: Callable[[Any], Any], **options: Unpack[Updating]) -> Entry:
         """Set a key to a value computed from its current one, repeating this if another writer is faster.
@@ -825,7 +825,7 @@ class KV(KeyWrites):
         Example:
             `await kv.update("hits", lambda hits: hits + 1, default=0)`
         """
-        return await recipes.update(self, key, change, **options)
+        return await recipes.retry.update(self, key, change, **options)
 
     async def hashed_key(self, prefix: str, identifier: str) -> str:
         """Make a key for an identifier that is too long for one or has characters that no key may have.
@@ -846,7 +846,7 @@ class KV(KeyWrites):
         Example:
             `key = await kv.hashed_key("users/", "Alice Example <alice@mail.example>")`
         """
-        return await recipes.hashed_key(self, prefix, identifier)
+        return await recipes.names.hashed_key(self, prefix, identifier)
 
     async def original_of(self, key: str) -> str | None:
         """Get the identifier that `hashed_key` made a key of.
@@ -857,7 +857,7 @@ class KV(KeyWrites):
         Returns:
             The identifier, or None if `hashed_key` did not make this key.
         """
-        return await recipes.original_of(self, key)
+        return await recipes.names.original_of(self, key)
 
     def _perform(self, verb: str, **fields: Any) -> Awaitable[Result]:
         return self.store.call(DECLARED[verb].call(self.verbs, **fields))
