@@ -24,7 +24,7 @@ from holdfast.errors import (
     VersionConflict,
 )
 from holdfast.extras import imported
-from holdfast.integrations.entries import Races, checked
+from holdfast.integrations.entries import SENDS, Races, checked, sent
 from holdfast.integrations.json_merge import MergeConflict, merged, same, summed
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import CHANGES
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from holdfast.store import Store
 
 _SESSIONS: Final = KeyNames("session", parts=1)
-_RESENDS: Final = 3
-"""Number of times that a save whose outcome is unknown is made, under one id."""
 _KNOWN: Final = "_holdfast_known"
 """The attribute of a session that has what it was read as."""
 _Text: TypeAlias = str | None
@@ -232,18 +230,16 @@ class _Owned:
                 named, record = owner, await self.records.get(owner, name)
             value = await change(record)
             once = {**provenance, "once": f"agno.{seams.token(16)}"}
-            for left in range(_RESENDS - 1, -1, -1):
-                try:
-                    if named is None or record is None:
-                        return value, await self._create(owner, name, value, version, once)
-                    before = record.entry
-                    return value, await self.records.set(named, name, value=value, before=before, **once)
-                except VersionConflict as conflict:
-                    await races.lose(conflict)
-                    break
-                except OutcomeUnknown:
-                    if not left:
-                        raise
+            if named is None or record is None:
+                send = functools.partial(self._create, owner, name, value, version, once)
+            else:
+                send = functools.partial(
+                    self.records.set, named, name, value=value, before=record.entry, **once
+                )
+            try:
+                return value, await sent(send)
+            except VersionConflict as conflict:
+                await races.lose(conflict)
 
     async def delete(self, owner: str, name: str, **provenance: Any) -> bool:
         """Remove a record and return whether it was there."""
@@ -730,7 +726,7 @@ class _Storage:
                 await races.lose(conflict)
             except OutcomeUnknown:
                 unanswered += 1
-                if unanswered == _RESENDS:
+                if unanswered == SENDS:
                     raise
                 sent_before = True
             else:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from holdfast import rules, seams
-from holdfast.errors import HoldfastError, ValidationError, ValueTooLarge, VersionConflict
+from holdfast.errors import HoldfastError, OutcomeUnknown, ValidationError, ValueTooLarge, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from holdfast.handles.kv import KV
     from holdfast.integrations.key_names import KeyNames
@@ -35,6 +36,12 @@ _LONGEST_PAUSE: Final = 0.05
 """Longest pause after further lost races, in seconds. The pause is a random part of it."""
 MOST_RACES: Final = 1_000
 """Lost races after which the conflict is raised."""
+
+
+SENDS: Final = 3
+"""Number of times that a write whose outcome is unknown is sent."""
+
+T = TypeVar("T")
 
 
 async def get_all(kv: KV, keys: Sequence[str]) -> list[Entry | None]:
@@ -165,6 +172,18 @@ async def compare_and_set(
             entry = conflict.current
             if entry is not None and entry.value is UNSET:
                 entry = await kv.get(key)
+
+
+async def sent(send: Callable[[], Awaitable[T]]) -> T:
+    """Send a write that takes effect once, however often it is sent, and again if its outcome is unknown.
+
+    Raises:
+        OutcomeUnknown: It is unknown still.
+    """
+    for _ in range(SENDS - 1):
+        with suppress(OutcomeUnknown):
+            return await send()
+    return await send()
 
 
 class Races:

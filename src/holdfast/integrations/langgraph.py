@@ -24,6 +24,7 @@ from holdfast.errors import KeyNotFound, OutcomeUnknown, Refused, ValidationErro
 from holdfast.extras import imported
 from holdfast.integrations.entries import (
     AT_ONCE,
+    SENDS,
     Races,
     checked,
     compare_and_set,
@@ -32,6 +33,7 @@ from holdfast.integrations.entries import (
     get_all,
     names_of,
     pages,
+    sent,
     unless_error,
 )
 from holdfast.integrations.key_names import KeyNames
@@ -114,8 +116,6 @@ _OF_A_RUN: Final = "__pregel_"
 """Begins members of a config that LangGraph makes for a run. It carries them along and shows them nowhere."""
 _BEGUN: Final = f"{_OF_A_RUN}holdfast_begun"
 """The member that names the thread and the namespace that were empty when the run began."""
-_UNANSWERED: Final = 3
-"""Attempts to store a checkpoint whose outcome is unknown. A checkpoint is stored once per id."""
 __all__ = ["CheckpointSerializer", "HoldfastGraphStore", "HoldfastSaver", "ThreadAdvanced"]
 
 
@@ -383,23 +383,19 @@ class Checkpoints:
         Raises:
             ThreadAdvanced: It must be, and is not.
         """
-        unanswered = 0
-        while True:
+
+        async def send() -> Entry | None:
             # Each attempt has blobs of its own, since what it replaces may be an earlier one.
             value: dict[str, Any] = {"parent": parent, "run": run}
             try:
                 value["checkpoint"] = await self._packed(place[0], checkpoint, _INLINE)
                 value["metadata"] = await self._packed(place[0], metadata, _METADATA_INLINE)
-                before = await self._write(place, value, follows=follows)
+                return await self._write(place, value, follows=follows)
             except (Refused, VersionConflict):
                 await self._drop_blobs(value)
                 raise
-            except OutcomeUnknown:
-                unanswered += 1
-                if unanswered == _UNANSWERED:
-                    raise
-            else:
-                break
+
+        before = await sent(send)
         if before is not None:
             await self._drop_blobs(before.value)
 
@@ -459,7 +455,7 @@ class Checkpoints:
     async def add_writes(self, place: Place, task: str, writes: Sequence[dict[str, Any]]) -> None:
         """Store the writes of a task, all or none. One with an index of 0 or more is kept if it exists."""
         unanswered: list[dict[str, Any]] = []
-        for left in range(_UNANSWERED - 1, -1, -1):
+        for left in range(SENDS - 1, -1, -1):
             packed: list[dict[str, Any]] = []
             try:
                 for write in writes:

@@ -12,15 +12,16 @@ import contextlib
 import json
 import logging
 import sys
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from msgspec import Meta
 
 from holdfast import rules, seams
-from holdfast.errors import OutcomeUnknown, Refused, VersionConflict
+from holdfast.errors import Refused, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import AT_ONCE, Races, checked, cut_by_size, get_all
+from holdfast.integrations.entries import AT_ONCE, Races, checked, cut_by_size, get_all, sent
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import OverflowValues, Packed
 from holdfast.integrations.turns import Turn, fence_of, lock_name
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 _HEADS: Final = KeyNames("session", parts=1)
 _ITEMS: Final = KeyNames("item", parts=2)
 _LOGS: Final = KeyNames("log", parts=2)
-_UNANSWERED: Final = 3
-"""Attempts at a call with a request id whose outcome is unknown."""
 _DIGITS: Final = 12
 _PAGE: Final = 10_000
 _CLEARED: Final = 100
@@ -286,15 +285,8 @@ class HoldfastSession(SessionABC):
         # The key of a blob's item is not known yet.
         writes += [write for item in items for write in item.named(self._items)]
         provenance = self._provenance if once is None else {**self._provenance, "once": once}
-        unanswered = 0
-        while True:
-            try:
-                result = await self._kv.batch(checks=checks, writes=writes, **provenance)
-                break
-            except OutcomeUnknown:
-                unanswered += 1
-                if once is None or unanswered == _UNANSWERED:
-                    raise
+        send = partial(self._kv.batch, checks=checks, writes=writes, **provenance)
+        result = await (send() if once is None else sent(send))
         for item, number in zip(items, result.numbers, strict=False):
             await self._values.settle(item, f"{self._items}{number:0{_DIGITS}d}")
 

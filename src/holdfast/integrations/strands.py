@@ -8,13 +8,14 @@ an entry are blobs of the same plugin.
 from __future__ import annotations
 
 import json
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, TypedDict
 
 from holdfast import seams
-from holdfast.errors import OutcomeUnknown, Refused, ValidationError, VersionConflict
+from holdfast.errors import Refused, ValidationError, VersionConflict
 from holdfast.extras import imported
-from holdfast.integrations.entries import Races, checked
+from holdfast.integrations.entries import Races, checked, sent
 from holdfast.integrations.json_merge import MergeConflict, merged, same
 from holdfast.integrations.key_names import KeyNames
 from holdfast.integrations.overflow_values import EntryChange, OverflowValues
@@ -48,8 +49,6 @@ _MULTI_AGENTS: Final = KeyNames("multi-agent", parts=2)
 _MESSAGES: Final = KeyNames("message", parts=3)
 _DIGITS: Final = 12
 _PAGE: Final = 200
-_SENDS: Final = 3
-"""Number of times that a write whose outcome is unknown is sent, under one id."""
 _TIMES: Final = ("created_at", "updated_at")
 _BROKEN: Final = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 OnConflict = Literal["refuse", "merge"]
@@ -259,13 +258,7 @@ class HoldfastSessionRepository(SessionRepository):
     ) -> int:
         """Set a record, and send that again if its outcome is unknown."""
         provenance = {**self._provenance(session_id), "once": f"strands.{seams.token(16)}"}
-        for left in range(_SENDS - 1, -1, -1):
-            try:
-                return await records.set(*parts, value=value, before=before, **provenance)
-            except OutcomeUnknown:
-                if not left:
-                    raise
-        raise AssertionError
+        return await sent(partial(records.set, *parts, value=value, before=before, **provenance))
 
     async def _create(self, records: Records, session_id: str, name: str, row: dict[str, Any]) -> None:
         value = _json(row)
@@ -343,20 +336,13 @@ class HoldfastSessionRepository(SessionRepository):
         packed = await self._values.pack(row)
         intention = json.dumps([log, row["message_id"], row["created_at"], row["message"]])
         provenance = self._provenance(session_id) | {"once": f"strands.{_digest(intention)}"}
-        for left in range(_SENDS - 1, -1, -1):
-            try:
-                result = await self._kv.batch(
-                    checks=[check, *packed.checks],
-                    writes=[{"append": log, "value": packed.stored}, *packed.named(f"{log}/")],
-                    **provenance,
-                )
-                break
-            except (Refused, VersionConflict):
-                await self._values.drop([packed.stored])
-                raise
-            except OutcomeUnknown:
-                if not left:
-                    raise
+        checks = [check, *packed.checks]
+        writes = [{"append": log, "value": packed.stored}, *packed.named(f"{log}/")]
+        try:
+            result = await sent(partial(self._kv.batch, checks=checks, writes=writes, **provenance))
+        except (Refused, VersionConflict):
+            await self._values.drop([packed.stored])
+            raise
         number = result.numbers[0]
         assert number is not None
         await self._values.settle(packed, f"{log}/{number:0{_DIGITS}d}")
