@@ -582,10 +582,9 @@ class Store:
             ValidationError: An argument breaks its rule.
         """
         verbs = self.caller.verbs(rules.namespace(namespace), root=rules.semantic_root(namespace))
-        query = operators.trash.trash_query(
-            namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values
+        return await operators.trash.trash_page(
+            self.caller, namespace, verbs.prefix(prefix), limit=limit, cursor=cursor, values=values
         )
-        return await operators.trash.trash_page(self.caller, query)
 
     async def slowlog(
         self, *, before: int | None = None, limit: int | None = None, instance: str | None = None

@@ -26,43 +26,43 @@ from holdfast.stored import purpose_of, value_of
 _log = logging.getLogger("holdfast")
 
 
-def trash_query(namespace: str, prefix: str, *, limit: int | None, cursor: str | None, values: bool) -> Scan:
-    """Build the scan over removed keys that begin with a prefix."""
+async def trash_page(
+    store: Pipeline | Service,
+    namespace: str,
+    prefix: str,
+    *,
+    limit: int | None,
+    cursor: str | None,
+    values: bool,
+) -> TrashPage:
+    """Return a page of the removed keys that begin with a prefix."""
+    last = None if cursor is None else last_seen(cursor, prefix)
+    limit = rules.limit(limit)
+    if isinstance(store, Service):
+        fields: dict[str, Any] = {"namespace": namespace, "prefix": prefix, "limit": limit, "values": values}
+        if last is not None:
+            fields["cursor"] = cursor_after(last)
+        return msgspec.convert(await store.operator("trash", fields), TrashPage)
     stop = successor(prefix)
-    return Scan(
+    query = Scan(
         namespace=namespace,
         space=TRASH,
         start=prefix.encode(),
         stop=None if stop is None else stop.encode(),
-        after=None if cursor is None else last_seen(cursor, prefix).encode(),
-        limit=rules.limit(limit),
+        after=None if last is None else last.encode(),
+        limit=limit,
         max_bytes=rules.MAX_TRANSFER_BYTES,
-        values=values,
+        values=True,
     )
-
-
-async def trash_page(store: Pipeline | Service, query: Scan) -> TrashPage:
-    """Return a page of the trash, with values if the scan asks for them."""
-    if isinstance(store, Service):
-        return msgspec.convert(await store.operator("trash", _fields(query)), TrashPage)
-    async with store.view(query.namespace) as view:
-        scanned = await view.scan(msgspec.structs.replace(query, values=True))
+    async with store.view(namespace) as view:
+        scanned = await view.scan(query)
     rows = list(zip(scanned.keys, scanned.rows, strict=True))
-    entries = await in_turns(lambda pair: _readable(*pair, values=query.values), rows, _size)
+    entries = await in_turns(lambda pair: _readable(*pair, values=values), rows, _size)
     return TrashPage(
         entries=[entry for entry in entries if entry is not None],
         truncated=scanned.more,
         cursor=cursor_after(scanned.keys[-1].decode()) if scanned.more else None,
     )
-
-
-def _fields(query: Scan) -> dict[str, Any]:
-    """Return the fields with which a service is asked for a page."""
-    assert isinstance(query.start, bytes)
-    fields = {"namespace": query.namespace, "prefix": query.start.decode(), "limit": query.limit}
-    if isinstance(query.after, bytes):
-        fields["cursor"] = cursor_after(query.after.decode())
-    return fields | {"values": query.values}
 
 
 def _size(pair: tuple[bytes, Row]) -> int:
