@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from holdfast import rules
-from holdfast.errors import HoldfastError, MissingField
+from holdfast.declare import missing
+from holdfast.errors import HoldfastError
 
 T = TypeVar("T")
 R = TypeVar("R")
-several = rules.several
-as_object = rules.as_object
 
 
 class Provenance(TypedDict, total=False):
@@ -73,7 +72,7 @@ class Several(Generic[T]):
 def required(fields: Mapping[str, Any], name: str) -> Any:
     """Return a required field."""
     if name not in fields:
-        raise MissingField(f"Missing required field: {name}", field=name)
+        raise missing(name)
     return fields[name]
 
 

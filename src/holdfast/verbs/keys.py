@@ -39,8 +39,9 @@ from holdfast.letter_commands import DropLetter, Escalate, LetterContent, Reveal
 from holdfast.model import Entry, Policy
 from holdfast.origin import Origin, origin_fields
 from holdfast.rows import Row
+from holdfast.rules import as_object, several
 from holdfast.verbs.caller import NamespaceCaller
-from holdfast.verbs.fields import Several, as_object, several
+from holdfast.verbs.fields import Several
 
 _SET: Final = DECLARED["set"]
 _CODES: Final = frozenset(error.code for error in error_classes())
@@ -201,7 +202,10 @@ class Verbs(NamespaceCaller):
         return command
 
     def _given_up(self, message: Any) -> WriteCommand:
-        verb, request = _required(message, "verb"), as_object(_required(message, "request"), field="request")
+        verb, request = (
+            _required(message, "verb"),
+            as_object(_required(message, "request"), field="request"),
+        )
         declaration = DECLARED.get("set" if verb == "put" else verb) if isinstance(verb, str) else None
         if declaration is None or not declaration.in_order or declaration.kind is Escalate:
             raise ValidationError("verb must be one that writes", field="verb")
