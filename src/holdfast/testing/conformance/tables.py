@@ -14,9 +14,11 @@ from holdfast.errors import (
     HoldfastError,
     ItemNotFound,
     MissingField,
+    QuotaExceeded,
     TableExists,
     TableNotFound,
     TtlNotConfigured,
+    Unsupported,
     ValidationError,
     ValueTooLarge,
     VersionConflict,
@@ -522,9 +524,8 @@ class TableRules(Fixtures):
         rest = await tables.changes("events", page.next, view="new")
         assert [change.new for change in rest.changes] == [{"user": "a", "at": 1, "n": 2}, None]
         assert (await tables.changes("events", rest.next)).changes == []
-        with pytest.raises(HoldfastError) as unkept:
+        with refusal(Unsupported, field="view"):
             await tables.changes("plain", view="old")
-        assert unkept.value.code == "UNSUPPORTED"
         await tables.drop_table("events")
         await events(tables)
         assert (await tables.changes("events")).changes == []
@@ -595,9 +596,8 @@ class TableRules(Fixtures):
         await store.set_policy("table/trivia", {"quota_keys": 2, "audit": True})
         await tables.put_item("events", {"user": "a", "at": 1})
         await tables.put_item("events", {"user": "a", "at": 2})
-        with pytest.raises(HoldfastError) as full:
+        with refusal(QuotaExceeded):
             await tables.put_item("events", {"user": "a", "at": 3})
-        assert full.value.code == "QUOTA_EXCEEDED"
         await tables.put_item("events", {"user": "a", "at": 2, "again": True})
         assert (await store.stats("table/trivia")).keys == 2
         await tables.delete_item("events", "a", 1)
