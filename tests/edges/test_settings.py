@@ -245,7 +245,7 @@ def test_default_quotas_hold_where_plugins_are_told_apart(
 
 def test_the_flags_are_those_of_the_table() -> None:
     """`holdfast up` takes the settings that the table marks, and the file, and nothing else."""
-    marked = {setting.name for setting in SETTINGS.values() if setting.about.flag}
+    marked = {setting.name for setting in SETTINGS.values() if setting.flag}
     assert set(inspect.signature(up).parameters) == marked | {"config"}
 
 
@@ -256,7 +256,7 @@ def test_the_example_files_show_the_table() -> None:
     assert example == example_json()
     uncommented = tomllib.loads(re.sub(r"^#(?=\w+ = )", "", toml, flags=re.MULTILINE))
     paths = {f"{title}.{name}" for title, section in uncommented.items() for name in section}
-    assert paths == {setting.about.path for setting in SETTINGS.values()}
+    assert paths == {setting.path for setting in SETTINGS.values()}
 
 
 @pytest.mark.parametrize("name", ["holdfast.toml.dist", "config.json.dist"])

@@ -21,16 +21,16 @@ def _settings() -> Iterator[str]:
 
 
 def _cells(setting: Setting) -> Iterator[str]:
-    flag = f", `--{setting.name.replace('_', '-')}`" if setting.about.flag else ""
+    flag = f", `--{setting.name.replace('_', '-')}`" if setting.flag else ""
     yield f"`{setting.name}`{flag}"
     yield ", ".join(f"`{variable}`" for variable in setting.variables)
-    yield f"`{setting.about.path}`"
+    yield f"`{setting.path}`"
     yield setting.form
     if setting.default is None:
-        yield setting.about.otherwise or "none"
+        yield setting.otherwise or "none"
     else:
         yield f"`{json.dumps(setting.plain_default)}`"
-    yield setting.about.help
+    yield setting.help
 
 
 BLOCKS: Final = {"settings": _settings}

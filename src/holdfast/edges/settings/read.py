@@ -36,7 +36,7 @@ _ADDRESSES: Final = frozenset({"db", "nats"})
 _FILES_OF_SECRETS: Final = frozenset({"nats_creds", "nats_nkey", "nats_tls_key"})
 _NEED_NATS: Final = frozenset({"reply_mode", "request_users"})
 """Settings outside the sections of NATS and clusters that have no meaning without NATS."""
-_PATHS: Final = {setting.about.path: setting for setting in SETTINGS.values()}
+_PATHS: Final = {setting.path: setting for setting in SETTINGS.values()}
 _SECTIONS: Final = frozenset(path.partition(".")[0] for path in _PATHS)
 
 _log = logging.getLogger("holdfast.settings")
@@ -71,7 +71,7 @@ def read_settings(
         value_and_source = _value_of(setting, flags, environment, file)
         if value_and_source is not None:
             values[name], source = value_and_source
-            sources[name] = f"{setting.about.path} in {path}" if source is None else source
+            sources[name] = f"{setting.path} in {path}" if source is None else source
     folder = Path(values.get("data_dir") or default_folder(environment)).expanduser()
     values["data_dir"] = str(folder)
     values.setdefault("db", str(folder / "holdfast.db"))
@@ -152,10 +152,10 @@ def _value_of(
     for variable in setting.variables:
         if environment.get(variable):
             return _checked(setting, environment[variable], source=variable), variable
-    value = file.get(setting.about.path)
+    value = file.get(setting.path)
     if value in (None, ""):
         return None
-    return _checked(setting, value, source=setting.about.path, strict=True), None
+    return _checked(setting, value, source=setting.path, strict=True), None
 
 
 def _checked(setting: Setting, value: object, *, source: str, strict: bool = False) -> Any:
@@ -317,7 +317,7 @@ def settings_in_force(config: Config, sources: Mapping[str, str]) -> list[dict[s
             "setting": name,
             "value": _masked(name, getattr(config, name)),
             "source": sources.get(name, DEFAULT),
-            "help": setting.about.help,
+            "help": setting.help,
         }
         for name, setting in SETTINGS.items()
     ]

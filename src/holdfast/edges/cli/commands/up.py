@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
@@ -16,76 +17,59 @@ from holdfast.edges.cli.output import document, report, require_free, rows, whol
 from holdfast.edges.settings.read import ignored_settings, read_settings, settings_in_force
 from holdfast.edges.settings.table import SETTINGS, Setting, sections
 
-LOGIN = Group("Logging in to NATS", sort_key=5)
-CLUSTER = Group("Being part of a cluster", sort_key=4)
+LOGIN: Final = Group("Logging in to NATS", sort_key=5)
+CLUSTER: Final = Group("Being part of a cluster", sort_key=4)
+_NO_LOGIN: Final = frozenset({"nats", "no_nats", "nats_port", "nats_config"})
+"""The settings about NATS that are not about logging in."""
+ConfigFile = Annotated[
+    str | None,
+    Parameter(
+        help="The file with settings. If not given: $HOLDFAST_CONFIG, or ./holdfast.toml or ./holdfast.json."
+    ),
+]
 
 
-def _flag(name: str, group: Group | None = None) -> Parameter:
-    setting = SETTINGS[name]
-    words = setting.about.help
-    if setting.default is not None:
+def _option(setting: Setting) -> inspect.Parameter:
+    """Return the option of `holdfast up` for a setting."""
+    words = setting.help
+    more: dict[str, Any] = {}
+    if setting.default is True:
+        more["negative"] = f"--no-{setting.name}"
+    elif setting.default not in (None, False, ()):
         words += f" {setting.default} if not given."
-    elif setting.about.otherwise:
-        words += f" If not given: {setting.about.otherwise}."
-    # A group of None would mean a group without a heading, which help leaves out.
-    return Parameter(help=words) if group is None else Parameter(help=words, group=group)
+    elif setting.otherwise:
+        words += f" If not given: {setting.otherwise}."
+    group = {"cluster": CLUSTER, "nats": None if setting.name in _NO_LOGIN else LOGIN}.get(setting.section)
+    if group is not None:  # a group of None would mean one without a heading, which help leaves out
+        more["group"] = group
+    kind: Any = type(setting.default) if isinstance(setting.default, int) else str
+    annotation = Annotated[kind, Parameter(help=words, **more)]
+    return inspect.Parameter(
+        setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
 
 
-def _switch(name: str) -> Parameter:
-    """Return a flag that is on unless its opposite is given."""
-    return Parameter(help=SETTINGS[name].about.help, negative=f"--no-{name}")
-
-
-def _plain_switch(name: str) -> Parameter:
-    """Return a flag that is off unless it is given, and has no opposite."""
-    return Parameter(help=SETTINGS[name].about.help, negative="")
-
-
-def up(
-    *,
-    db: Annotated[str | None, _flag("db")] = None,
-    nats: Annotated[str | None, _flag("nats")] = None,
-    no_nats: Annotated[bool | None, _plain_switch("no_nats")] = None,
-    nats_port: Annotated[int | None, _flag("nats_port")] = None,
-    nats_config: Annotated[str | None, _flag("nats_config")] = None,
-    http_port: Annotated[int | None, _flag("http_port")] = None,
-    console: Annotated[bool | None, _switch("console")] = None,
-    data_dir: Annotated[str | None, _flag("data_dir")] = None,
-    cluster: Annotated[str | None, _flag("cluster", CLUSTER)] = None,
-    peers: Annotated[str | None, _flag("peers", CLUSTER)] = None,
-    cluster_host: Annotated[str | None, _flag("cluster_host", CLUSTER)] = None,
-    cluster_port: Annotated[int | None, _flag("cluster_port", CLUSTER)] = None,
-    allow_lazy_sync: Annotated[bool | None, _flag("allow_lazy_sync", CLUSTER)] = None,
-    config: str | None = None,
-    log_level: Annotated[str | None, _flag("log_level")] = None,
-    nats_user: Annotated[str | None, _flag("nats_user", LOGIN)] = None,
-    nats_password: Annotated[str | None, _flag("nats_password", LOGIN)] = None,
-    nats_token: Annotated[str | None, _flag("nats_token", LOGIN)] = None,
-    nats_creds: Annotated[str | None, _flag("nats_creds", LOGIN)] = None,
-    nats_nkey: Annotated[str | None, _flag("nats_nkey", LOGIN)] = None,
-    nats_tls_ca: Annotated[str | None, _flag("nats_tls_ca", LOGIN)] = None,
-    nats_tls_cert: Annotated[str | None, _flag("nats_tls_cert", LOGIN)] = None,
-    nats_tls_key: Annotated[str | None, _flag("nats_tls_key", LOGIN)] = None,
-    nats_tls_first: Annotated[bool | None, _flag("nats_tls_first", LOGIN)] = None,
-) -> None:
+def up(**flags: Any) -> None:
     """Serve a store over NATS and HTTP until Ctrl-C, with health and metrics.
 
     Without any option a NATS server is started on this machine and the store is the user's own. Every option
     is also a variable and a setting of a file; the reference of settings lists them all.
-
-    Parameters
-    ----------
-    config
-        The file with settings. If not given: $HOLDFAST_CONFIG, or ./holdfast.toml or ./holdfast.json.
     """
-    flags = dict(locals())
     with extras.needed("server", "holdfast up"):
         # late: optional driver; the service takes 250 ms, and help imports this module
         import uvloop
 
         from holdfast.edges.serve import serve
     settings, sources = read_settings(**flags)
-    uvloop.run(serve(settings, sources=sources, ignored=ignored_settings(config=config)))
+    uvloop.run(serve(settings, sources=sources, ignored=ignored_settings(config=flags.get("config"))))
+
+
+_OPTIONS: Final = [
+    inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile),
+    *(_option(setting) for setting in SETTINGS.values() if setting.flag),
+]
+up.__signature__ = inspect.Signature(_OPTIONS)  # type: ignore[attr-defined]
+up.__annotations__ = {option.name: option.annotation for option in _OPTIONS}
 
 
 NAME: Final = Path("holdfast.toml")
@@ -138,11 +122,11 @@ def _toml_section(title: str, settings: list[Setting]) -> Iterator[str]:
 
 
 def _described(setting: Setting) -> str:
-    words = [setting.about.help]
+    words = [setting.help]
     if setting.form != "text":
         words.append(f"It must be {setting.form}.")
-    if setting.about.otherwise:
-        words.append(f"Default: {setting.about.otherwise}.")
+    if setting.otherwise:
+        words.append(f"Default: {setting.otherwise}.")
     return " ".join(words)
 
 
@@ -157,15 +141,13 @@ def example_json() -> str:
 
 def config_show(
     *,
-    config: str | None = None,
+    config: ConfigFile = None,
     json: Annotated[bool, Parameter(alias="-j")] = False,
 ) -> None:
     """Print every setting with its value and where that comes from: a variable, a file, or the default.
 
     Parameters
     ----------
-    config
-        The file with settings. If not given: $HOLDFAST_CONFIG, or ./holdfast.toml or ./holdfast.json.
     json
         Print JSON.
     """
