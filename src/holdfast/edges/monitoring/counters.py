@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from holdfast import families
 from holdfast.commands import (
@@ -69,6 +69,10 @@ WATCHED: Final = 4_096
 CLEARLY: Final = 10
 """Margin of requests by which a plugin must exceed another to take its label."""
 _ALWAYS: Final = frozenset({OTHER, UNKNOWN, OPERATOR})
+
+
+Values: TypeAlias = float | Mapping[Any, float]
+"""A number, or numbers by labels."""
 
 
 class Tally:
@@ -128,15 +132,14 @@ class Counts:
             shown: Returns whether counts with this first label are shown; without it all are.
             elsewhere: Counts from other sources, by their only label.
         """
-        values: dict[tuple[str, ...], float] = {
-            labels: count for labels, count in self.items() if shown is None or shown(labels[0])
-        }
+        values = {labels: count for labels, count in self.items() if shown is None or shown(labels[0])}
         values |= {(label,): count for label, count in (elsewhere or {}).items()}
-        return counters(*self._about, labels=self._labels, values=values)
+        name, help = self._about
+        return family(f"{name}_total", "counter", help, values, self._labels)
 
 
 class Families:
-    """Renders metric families whose names share a prefix."""
+    """Renders metric families whose names share a prefix. Values without labels are a number."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -145,27 +148,17 @@ class Families:
         """Return the full name of a metric."""
         return f"{self._prefix}_{name}"
 
-    def counter(self, name: str, help: str, value: float) -> str:
-        """Return a counter without labels."""
-        return counters(self.name(name), help, labels=(), values={(): value})
+    def counter(self, name: str, help: str, values: Values, *labels: str) -> str:
+        """Return a counter."""
+        return family(f"{self.name(name)}_total", "counter", help, values, labels)
 
-    def gauge(self, name: str, help: str, value: float) -> str:
-        """Return a gauge without labels."""
-        return self.gauges(name, help, (), {(): value})
+    def gauge(self, name: str, help: str, values: Values, *labels: str) -> str:
+        """Return a gauge."""
+        return family(self.name(name), "gauge", help, values, labels)
 
-    def gauges(
-        self, name: str, help: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
-    ) -> str:
-        """Return a gauge with labels."""
-        whole = self.name(name)
-        return f"{_head(whole, 'gauge', help)}{_samples(whole, labels, values)}"
-
-    def alias(
-        self, name: str, of: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
-    ) -> str:
+    def alias(self, name: str, of: str, values: Values, *labels: str) -> str:
         """Return a metric again under an older name, without a type so that the name need not fit one."""
-        whole = self.name(name)
-        return f"{_head(whole, 'untyped', f'The same as {self.name(of)}.')}{_samples(whole, labels, values)}"
+        return family(self.name(name), "untyped", f"The same as {self.name(of)}.", values, labels)
 
     def histogram(self, name: str, help: str, tally: Tally) -> str:
         """Return a histogram without labels."""
@@ -209,30 +202,25 @@ def process_text() -> str:
         }
         for name, value in values.items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            whole = f"process_{name}"
-            parts.append(_head(whole, kind, _PROCESS[name]) + _samples(whole, (), {(): value}))
+            parts.append(family(f"process_{name}", kind, _PROCESS[name], value, ()))
     version = platform.python_version()
-    python: dict[tuple[str, ...], float] = {
-        (platform.python_implementation(), *platform.python_version_tuple(), version): 1.0
-    }
+    python = {(platform.python_implementation(), *platform.python_version_tuple(), version): 1.0}
     labels = ("implementation", "major", "minor", "patchlevel", "version")
-    head = _head("python_info", "gauge", "Python platform information")
-    return "".join([*parts, head, _samples("python_info", labels, python)])
+    return "".join([*parts, family("python_info", "gauge", "Python platform information", python, labels)])
 
 
-def counters(name: str, help: str, *, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> str:
-    """Return a counter, with or without labels."""
-    whole = f"{name}_total"
-    return f"{_head(whole, 'counter', help)}{_samples(whole, labels, values)}"
+def family(name: str, kind: str, help: str, values: Values, labels: Sequence[str]) -> str:
+    """Return a family of values."""
+    return _head(name, kind, help) + _samples(name, labels, values)
 
 
 def _head(name: str, kind: str, help: str) -> str:
     return f"# HELP {name} {help}\n# TYPE {name} {kind}\n"
 
 
-def _samples(name: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> str:
-    if not labels:
-        return "".join(f"{name} {float(value)}\n" for value in values.values())
+def _samples(name: str, labels: Sequence[str], values: Values) -> str:
+    if not isinstance(values, Mapping):
+        return f"{name} {float(values)}\n"
     order = sorted(range(len(labels)), key=labels.__getitem__)
     form = ",".join(f'{labels[position]}="{{{position}}}"' for position in order)
     lines = [f"{name}{{{form.format(*map(_escaped, of))}}} {float(value)}\n" for of, value in values.items()]

@@ -108,7 +108,6 @@ class Gauges:
     def collect(self) -> Iterator[str]:
         """Yield every family."""
         seen, make = self._seen, self._families
-        plugin = ("plugin",)
         yield make.gauge("store_up", "1 if the storage answers, else 0.", seen.store_up)
         outage = self._store.outage
         yield make.gauge(
@@ -117,19 +116,17 @@ class Gauges:
             outage.seconds,
         )
         yield make.counter("storage_alerts", "Outages that lasted 5 minutes.", outage.alerts)
-        yield make.gauges("kv_keys", "Live keys.", plugin, seen.keys)
-        yield make.alias("kv_keys_total", "kv_keys", plugin, seen.keys)
-        yield make.gauges("kv_storage_bytes", "Bytes of live keys and values.", plugin, seen.sizes)
-        yield make.gauges("kept_bytes", "Bytes kept, by kind.", ("plugin", "kind"), seen.kept)
-        yield make.gauges("quota_ratio", "Used share of a quota.", ("plugin", "quota"), seen.quotas)
-        yield make.gauges(
-            "locks", "Locks held, and callers waiting for one.", ("plugin", "state"), seen.locks
-        )
-        yield make.gauges("dead_letters", "Requests kept as dead letters.", plugin, seen.letters)
-        yield make.gauges("audit_head", "Number of the newest audit record.", plugin, seen.audit_heads)
-        yield make.gauges("audit_records", "Audit records kept.", plugin, seen.audit_records)
-        yield make.gauges(
-            "audit_head_age_seconds", "Age of the newest audit record in seconds.", plugin, seen.audit_ages
+        yield make.gauge("kv_keys", "Live keys.", seen.keys, "plugin")
+        yield make.alias("kv_keys_total", "kv_keys", seen.keys, "plugin")
+        yield make.gauge("kv_storage_bytes", "Bytes of live keys and values.", seen.sizes, "plugin")
+        yield make.gauge("kept_bytes", "Bytes kept, by kind.", seen.kept, "plugin", "kind")
+        yield make.gauge("quota_ratio", "Used share of a quota.", seen.quotas, "plugin", "quota")
+        yield make.gauge("locks", "Locks held, and callers waiting for one.", seen.locks, "plugin", "state")
+        yield make.gauge("dead_letters", "Requests kept as dead letters.", seen.letters, "plugin")
+        yield make.gauge("audit_head", "Number of the newest audit record.", seen.audit_heads, "plugin")
+        yield make.gauge("audit_records", "Audit records kept.", seen.audit_records, "plugin")
+        yield make.gauge(
+            "audit_head_age_seconds", "Age of the newest audit record in seconds.", seen.audit_ages, "plugin"
         )
         yield make.gauge(
             "oldest_expired_seconds",
@@ -183,7 +180,7 @@ def _of_cluster(make: Families, figures: ClusterFigures) -> Iterator[str]:
         ("cluster_leads", "1 if this node wrote last.", figures.leads),
         ("cluster_stopped", "1 if this node does not serve the shard.", figures.stopped),
     ):
-        yield make.gauges(name, words, ("shard",), {(str(shard),): one for shard, one in values.items()})
+        yield make.gauge(name, words, {(str(shard),): one for shard, one in values.items()}, "shard")
 
 
 def _count(sums: Sums, labels: tuple[str, ...], amount: float) -> None:

@@ -28,7 +28,6 @@ from holdfast.edges.monitoring.counters import (
     Families,
     PluginLabels,
     Tally,
-    counters,
     process_text,
     purpose_label,
     writes_of,
@@ -227,7 +226,20 @@ class Metrics:
         self._lag = 0.0
         self.full: str | None = None
         """What the storage said when it last refused a write for want of room; None once it stores again."""
-        self._make_counts()
+        self._by_plugin: list[Counts] = []
+        self._errors = self._of_plugins("kv_errors", "Requests that were refused.", "error_code")
+        self._conflicts = self._of_plugins("conflicts", "Requests refused with VERSION_CONFLICT.")
+        self._slow = self._of_plugins("slow", "Operations at or above the slow threshold.", "verb")
+        self._writes = self._of_plugins("writes", "Writes to the storage, by outcome.", "purpose", "outcome")
+        self._expirations = self._of_plugins("expirations", "Expired entries that were noticed.", "purpose")
+        self._retries = self._of_plugins("retries", "Writes retried or given up.", "error_code", "outcome")
+        self._unknown = self._of_plugins("unknown_fields", "Unknown fields in requests.")
+        name = self._families.name
+        self._admin = Counts(name("admin"), "Requests of operators.", ("verb",))
+        self._astray = Counts(name("astray"), "Requests to unknown verbs.", ("plugin",))
+        self._dropped = Counts(name("dropped"), "Messages dropped.", ("reason",))
+        for reason in DROPPED:  # `increase` does not see the first step of a counter that appears with it
+            self._dropped.add(reason, by=0)
         self._traffic = Traffic()
         self.requests: RequestService | None = None
         self.services: Sequence[NatsService] = ()
@@ -241,28 +253,11 @@ class Metrics:
         )
         store.pipeline.listen(self._changed)
 
-    def _make_counts(self) -> None:
-        name = self._families.name
-        self._errors = Counts(name("kv_errors"), "Requests that were refused.", ("plugin", "error_code"))
-        self._conflicts = Counts(name("conflicts"), "Requests refused with VERSION_CONFLICT.", ("plugin",))
-        self._slow = Counts(name("slow"), "Operations at or above the slow threshold.", ("plugin", "verb"))
-        self._admin = Counts(name("admin"), "Requests of operators.", ("verb",))
-        self._dropped = Counts(name("dropped"), "Messages dropped.", ("reason",))
-        for reason in DROPPED:  # `increase` does not see the first step of a counter that appears with it
-            self._dropped.add(reason, by=0)
-        self._astray = Counts(name("astray"), "Requests to unknown verbs.", ("plugin",))
-        self._writes = Counts(
-            name("writes"), "Writes to the storage, by outcome.", ("plugin", "purpose", "outcome")
-        )
-        self._expirations = Counts(
-            name("expirations"), "Expired entries that were noticed.", ("plugin", "purpose")
-        )
-        self._retries = Counts(
-            name("retries"), "Writes retried or given up.", ("plugin", "error_code", "outcome")
-        )
-        self._unknown = Counts(name("unknown_fields"), "Unknown fields in requests.", ("plugin",))
-        counts = (self._errors, self._conflicts, self._slow, self._writes, self._expirations, self._retries)
-        self._by_plugin = (*counts, self._unknown)
+    def _of_plugins(self, name: str, help: str, *labels: str) -> Counts:
+        """Return a counter that is shown for plugins that have a label, and forgotten with them."""
+        counts = Counts(self._families.name(name), help, ("plugin", *labels))
+        self._by_plugin.append(counts)
+        return counts
 
     def operation(self, operation: Operation) -> None:
         """See `OperationCounter.operation`."""
@@ -404,12 +399,8 @@ class Metrics:
         )
 
     def _verb_families(self, verb: str, plugins: dict[str, Tally]) -> Iterator[str]:
-        yield counters(
-            self._families.name(f"kv_{verb}"),
-            f"Answered {verb} requests.",
-            labels=("plugin",),
-            values={(plugin,): sum(tally.counts) for plugin, tally in plugins.items()},
-        )
+        answered = {(plugin,): sum(tally.counts) for plugin, tally in plugins.items()}
+        yield self._families.counter(f"kv_{verb}", f"Answered {verb} requests.", answered, "plugin")
         yield self._families.histograms(
             f"kv_{verb}_duration_seconds",
             f"Duration of {verb} requests from receipt to reply, in seconds.",
@@ -426,12 +417,7 @@ class Metrics:
         sums |= {(OPERATOR, verb): count for (verb,), count in self._admin.items()}
         shown = self._labels.shown
         sums |= {(plugin, UNKNOWN): count for (plugin,), count in self._astray.items() if shown(plugin)}
-        return counters(
-            self._families.name("requests"),
-            "Answered requests.",
-            labels=("plugin", "verb"),
-            values=sums,
-        )
+        return self._families.counter("requests", "Answered requests.", sums, "plugin", "verb")
 
     def _cleanup_families(self) -> Iterator[str]:
         make = self._families
@@ -442,12 +428,8 @@ class Metrics:
 
     def _clock_families(self) -> Iterator[str]:
         kept, make = self._store.pipeline.timekeeper, self._families
-        yield counters(
-            make.name("clock_jumps"),
-            "Clock jumps detected.",
-            labels=("clock",),
-            values={(clock,): count for clock, count in kept.jumps.items()},
-        )
+        jumps = {(clock,): count for clock, count in kept.jumps.items()}
+        yield make.counter("clock_jumps", "Clock jumps detected.", jumps, "clock")
         yield make.gauge("clock_sure", "1 if this instance is sure of the time, else 0.", kept.sure)
         yield make.gauge(
             "clock_ahead_seconds",
@@ -458,7 +440,7 @@ class Metrics:
     def _traffic_families(self) -> Iterator[str]:
         seen, make = self._traffic, self._families
         waiting: Sums = {("requests",): seen.requests_waiting, ("commands",): seen.commands_waiting}
-        yield make.gauges("queue_depth", "Pending requests and commands.", ("queue",), waiting)
+        yield make.gauge("queue_depth", "Pending requests and commands.", waiting, "queue")
         yield make.gauge("requests_under_way", "Requests in progress.", seen.under_way)
         yield make.counter("events_published", "Changes published as events.", seen.events)
         yield make.counter("nats_reconnects", "Reconnects to NATS.", seen.reconnects)
