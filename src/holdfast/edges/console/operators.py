@@ -68,36 +68,34 @@ EXAMPLES: Final = 5
 LISTED: Final = ("kv", "semantic", "blob")
 """The families whose entries a trial looks at."""
 POLICY_FIELDS: Final = {
-    "quota_keys": ("number", "Keys", "Largest number of keys."),
-    "quota_bytes": ("bytes", "Size", "Largest number of bytes kept, of all kinds but the audit."),
-    "max_value_bytes": ("bytes", "Value size", "Largest size of a value as compact JSON."),
-    "rate_limit": ("number", "Requests a second", "Accepted by each process that serves the namespace."),
-    "ttl_default": ("seconds", "Default TTL", "For entries that are put without a TTL."),
-    "ttl_min": ("seconds", "Shortest TTL", "Shorter ones are refused."),
-    "ttl_max": ("seconds", "Longest TTL", "Longer ones are refused."),
-    "ttl_required": ("switch", "TTL required", "Refuse entries without a deadline."),
-    "trash": ("switch", "Trash", "Keep removed entries; by default, those with semantics are kept."),
-    "trash_retention": ("seconds", "Trash kept for", "How long a removed entry can be restored."),
-    "journal_retention": ("seconds", "Journal kept for", "How long the journal keeps a change."),
-    "audit": ("switch", "Audit", "Record changes in a signed chain; by default, in the semantic family."),
-    "audit_retention": ("seconds", "Audit kept for", "For ever if not given."),
-    "reveal": (
-        "choice",
-        "Reveal",
-        "Whether people see values without a reason, with one, or never; by default, with one if audited.",
-    ),
+    "Size and rate": {
+        "quota_keys": ("number", "Keys", "Largest number of keys."),
+        "quota_bytes": ("bytes", "Size", "Largest number of bytes kept, of all kinds but the audit."),
+        "max_value_bytes": ("bytes", "Value size", "Largest size of a value as compact JSON."),
+        "rate_limit": ("number", "Requests a second", "Accepted by each process that serves the namespace."),
+    },
+    "Time to live": {
+        "ttl_default": ("seconds", "Default TTL", "For entries that are put without a TTL."),
+        "ttl_min": ("seconds", "Shortest TTL", "Shorter ones are refused."),
+        "ttl_max": ("seconds", "Longest TTL", "Longer ones are refused."),
+        "ttl_required": ("switch", "TTL required", "Refuse entries without a deadline."),
+    },
+    "What is kept, and who sees it": {
+        "trash": ("switch", "Trash", "Keep removed entries; by default, those with semantics are kept."),
+        "trash_retention": ("seconds", "Trash kept for", "How long a removed entry can be restored."),
+        "journal_retention": ("seconds", "Journal kept for", "How long the journal keeps a change."),
+        "audit": ("switch", "Audit", "Record changes in a signed chain; by default, in the semantic family."),
+        "audit_retention": ("seconds", "Audit kept for", "For ever if not given."),
+        "reveal": (
+            "choice",
+            "Reveal",
+            "Whether people see values without a reason, with one, or never; by default, with one if "
+            "audited.",
+        ),
+    },
 }
-"""The fields of a policy: their kind, their label and what they are for."""
-POLICY_CHOICES: Final = {"reveal": REVEALS}
-POLICY_GROUPS: Final = {
-    "Size and rate": ("quota_keys", "quota_bytes", "max_value_bytes", "rate_limit"),
-    "Time to live": ("ttl_default", "ttl_min", "ttl_max", "ttl_required"),
-    "What is kept, and who sees it": (
-        *("trash", "trash_retention", "journal_retention", "audit", "audit_retention", "reveal"),
-    ),
-}
-"""The groups of the form, and the fields of each."""
-_GROUP_OF: Final = {name: group for group, names in POLICY_GROUPS.items() for name in names}
+"""The groups of the form, and in each the fields of a policy: kind, label and purpose."""
+_KINDS: Final = {name: one[0] for fields in POLICY_FIELDS.values() for name, one in fields.items()}
 _TEXTS: Final = {
     "quota_keys": "more keys than the quota allows: new ones are refused until this many are removed",
     "quota_bytes": "more bytes than the quota allows: writes that add are refused until this much is removed",
@@ -302,10 +300,11 @@ async def policy(visit: Visit) -> dict[str, Any]:
         "holds": {name: stats[name] for name in ("keys", "bytes", "kept_bytes", "parts", "changed_at")},
         "fields": [
             {
-                **{"name": name, "group": _GROUP_OF[name], "kind": kind, "label": label, "help": help},
-                "choices": POLICY_CHOICES.get(name),
+                **{"name": name, "group": group, "kind": kind, "label": label, "help": help},
+                "choices": REVEALS if name == "reveal" else None,
             }
-            for name, (kind, label, help) in POLICY_FIELDS.items()
+            for group, fields in POLICY_FIELDS.items()
+            for name, (kind, label, help) in fields.items()
         ],
     }
     if not visit.query.get("try"):
@@ -323,9 +322,7 @@ def _policy_of(query: Mapping[str, str]) -> Policy:
     Raises:
         ValidationError: A field has a value that it may not have.
     """
-    return rules.policy(
-        {name: _read(kind, query[name]) for name, (kind, _, _) in POLICY_FIELDS.items() if query.get(name)}
-    )
+    return rules.policy({name: _read(kind, query[name]) for name, kind in _KINDS.items() if query.get(name)})
 
 
 def _read(kind: str, text: str) -> Any:
