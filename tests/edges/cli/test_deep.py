@@ -160,7 +160,7 @@ async def test_a_namespace_that_changes_all_the_time(url: str, monkeypatch: pyte
                 return page
 
             monkeypatch.setattr(engine, "scan", scan_and_write)
-            levels = {finding.check: finding.level async for finding in doctor.check_contents(store)}
+            levels = {finding.check: finding.level for finding in await doctor.check_contents(store)}
     assert levels == {"pages": "ok", "values": "ok", "counters": "warn", "audit": "ok"}
 
 
@@ -254,7 +254,7 @@ async def _told(path: Path) -> list[str]:
     try:
         async with Store(engine, reap=False) as store:
             return [
-                finding.message async for finding in doctor.check_contents(store) if finding.level == "fail"
+                finding.message for finding in await doctor.check_contents(store) if finding.level == "fail"
             ]
     except holdfast.HoldfastError as error:  # it does not even open, which the doctor tells as well
         return [error.message]

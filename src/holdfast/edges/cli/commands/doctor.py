@@ -18,7 +18,7 @@ import stat
 import statistics
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -48,7 +48,7 @@ from holdfast.engines.sqlite.setup import OLDEST_SQLITE
 from holdfast.errors import DatabaseError, HoldfastError, PermissionDenied, Unsupported
 from holdfast.extras import DISTRIBUTION
 from holdfast.moves.transfers import place_in
-from holdfast.operators.inspection import Inspected, Inspection
+from holdfast.operators.inspection import Inspection
 from holdfast.pipeline.audits import key_in_force
 from holdfast.pipeline.caller import Service
 from holdfast.registry import backend_for
@@ -109,16 +109,10 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     """
     config = read_config(nats=nats)
     keys, key_finding = _key_at_hand(target)
-    findings = [
-        finding
-        async for finding in _findings(
-            target.address, config.nats, keys, deep=deep, tls_first=config.nats_tls_first
-        )
-    ]
+    findings = [check_libraries(), *await _of_address(target.address, config, keys, deep=deep)]
     if config.no_nats:
         findings.append(Finding("nats", "ok", "holdfast up serves HTTP alone: no_nats is set"))
-    more = (key_finding, await _access(target.address, config))
-    findings += [finding for finding in more if finding is not None]
+    findings += filter(None, (key_finding, await _access(target.address, config)))
     findings.sort(key=lambda finding: _ORDER.index(finding.level))
     if target.json:
         document({"checks": findings})
@@ -134,27 +128,21 @@ def _line(finding: Finding) -> str:
     return f"{finding.check:<9}  {finding.message}{advice}"
 
 
-async def _findings(
-    url: str, nats: str | None, keys: Keyring | None, *, deep: bool, tls_first: bool
-) -> AsyncIterator[Finding]:
-    yield check_libraries()
-    schema = _schema(url)
+async def _of_address(url: str, config: Config, keys: Keyring | None, *, deep: bool) -> list[Finding]:
+    """Check the folder of a store, the store, and the NATS servers that lead to it."""
+    schema, findings = _schema(url), []
     if schema is not None and schema.file is not None:
         file = beside(schema.file.absolute(), "")
         folder = next(parent for parent in file.parents if parent.is_dir())
-        yield check_disk(folder)
-        yield check_sync(folder)
+        findings += [check_disk(folder), check_sync(folder)]
         if schema.file.exists():
-            yield _files(schema.file)
+            findings.append(_files(schema.file))
     if url.startswith("cluster://"):
-        for finding in await _cluster(url):
-            yield finding
-        return
-    async for finding in _of_store(url, schema, keys, deep=deep):
-        yield finding
-    address = nats or (url if url.startswith(_BUS) else None)
-    if address:
-        yield await check_nats(address, tls_first=tls_first)
+        return findings + await _cluster(url)
+    findings += await _of_store(url, schema, keys, deep=deep)
+    if address := config.nats or (url if url.startswith(_BUS) else None):
+        findings.append(await check_nats(address, tls_first=config.nats_tls_first))
+    return findings
 
 
 # The machine: libraries, disk and files.
@@ -212,9 +200,8 @@ def check_sync(folder: Path) -> Finding:
     try:
         times = _syncs(folder)
     except OSError as error:
-        return Finding(
-            "fsync", "fail", f"{folder} can't be written to: {error.strerror}", "look at its permissions"
-        )
+        message = f"{folder} can't be written to: {error.strerror}"
+        return Finding("fsync", "fail", message, "look at its permissions")
     median, worst = statistics.median(times), max(times)
     message = f"{median * 1000:.2f} ms median, {worst * 1000:.2f} ms at worst"
     if median > SLOW_SYNC:
@@ -375,45 +362,43 @@ def _trusting_context() -> ssl.SSLContext:
 # The store.
 
 
-async def _of_store(
-    url: str, schema: Schema | None, keys: Keyring | None, *, deep: bool
-) -> AsyncIterator[Finding]:
+async def _of_store(url: str, schema: Schema | None, keys: Keyring | None, *, deep: bool) -> list[Finding]:
     """Check the schema's revision, and then the store itself if opening it changes nothing."""
+    findings: list[Finding] = []
     try:
         if schema is not None:
-            finding = (
-                _gone(schema) or await _foreign(schema) or _revision(await schema.revision(), required=deep)
-            )
-            yield finding
-            if finding.level != "ok":
-                return
+            findings.append(await _of_schema(schema, required=deep))
+            if findings[0].level != "ok":
+                return findings
         backend = backend_for(url, keys)
         clock = SystemClock()
         # With a clock that stands still the store remembers no time, so the check changes nothing.
         async with Store(backend, clock=ManualClock(clock.now()), writer=WRITER, reap=False) as store:
-            yield await _opens(url, store)
+            findings.append(await _opens(url, store))
             if isinstance(backend, Service):
                 if (time := backend.time()) is not None:
-                    yield check_offset(time - clock.now())
+                    findings.append(check_offset(time - clock.now()))
             else:
                 theirs = await backend.clock(clock.ticks) if isinstance(backend, SharedStorage) else None
                 if theirs is not None:
-                    yield check_offset(theirs.time - clock.at(theirs.ticks))
+                    findings.append(check_offset(theirs.time - clock.at(theirs.ticks)))
                 reference = clock.now() if theirs is None else theirs.time
                 whose = "the wall clock" if theirs is None else "the database's clock"
                 remembered = await backend.remembered() if isinstance(backend, DurableStorage) else 0
-                yield _ahead(remembered - reference, whose)
-            yield await _writable(store)
-            yield await _signable(store)
-            if not deep and not isinstance(backend, Service):
-                yield await _suspected_audits(store)
+                findings.append(_ahead(remembered - reference, whose))
+            findings.append(await _writable(store))
+            findings.append(await _signable(store))
             if deep:
-                async for finding in check_contents(store):
-                    yield finding
+                findings += await check_contents(store)
+            elif not isinstance(backend, Service):
+                findings.append(await _suspected_audits(store))
     except HoldfastError as error:
-        yield Finding("store", "fail", f"{shown(url)}: {error.message}", "see the errors' reference")
+        message = f"{shown(url)}: {error.message}"
+        findings.append(Finding("store", "fail", message, "see the errors' reference"))
     except (TypeError, ValueError):  # a corrupt page holds unexpected values
-        yield Finding("store", "fail", f"{shown(url)}: it holds what can't be read", "restore a backup")
+        message = f"{shown(url)}: it holds what can't be read"
+        findings.append(Finding("store", "fail", message, "restore a backup"))
+    return findings
 
 
 def _schema(url: str) -> Schema | None:
@@ -423,46 +408,29 @@ def _schema(url: str) -> Schema | None:
         return None
 
 
-def _gone(schema: Schema) -> Finding | None:
-    """Report a file that was removed while a process has it open."""
-    process = schema.left_by()
-    if process is None:
-        return None
-    return Finding(
-        "schema",
-        "fail",
-        f"{schema.file} is gone, and {process} still has it open",
-        "run holdfast rescue NEW_PATH with --url of that service before it ends",
-    )
-
-
-async def _foreign(schema: Schema) -> Finding | None:
-    """Report a table of another program in the place of the store's."""
-    table = await schema.foreign()
-    if table is None:
-        return None
-    return Finding(
-        "schema",
-        "fail",
-        f"there is no store yet, but a table {TABLE} with {table.rows} rows that another program made",
-        "run holdfast adopt --dry-run to see what it would take over, then holdfast adopt",
-    )
-
-
-def _revision(revision: str, *, required: bool) -> Finding:
+async def _of_schema(schema: Schema, *, required: bool) -> Finding:
     """Check the schema of a store, which must be there if its contents are to be looked at."""
+    process = schema.left_by()
+    if process is not None:
+        message = f"{schema.file} is gone, and {process} still has it open"
+        advice = "run holdfast rescue NEW_PATH with --url of that service before it ends"
+        return Finding("schema", "fail", message, advice)
+    foreign = await schema.foreign()
+    if foreign is not None:
+        message = (
+            f"there is no store yet, but a table {TABLE} with {foreign.rows} rows that another program made"
+        )
+        advice = "run holdfast adopt --dry-run to see what it would take over, then holdfast adopt"
+        return Finding("schema", "fail", message, advice)
+    revision = await schema.revision()
     match needed(None if revision == BASE else revision):
         case Need.CREATE if required:
             return Finding("schema", "fail", "there is no store, so nothing was checked", "look at --url")
         case Need.CREATE:
             return Finding("schema", "warn", "there is no store yet", "the first write creates it")
         case Need.MIGRATE:
-            return Finding(
-                "schema",
-                "warn",
-                f"revision {revision} is older than {SCHEMA_REVISION}",
-                "make a backup, then run holdfast migrate up",
-            )
+            message = f"revision {revision} is older than {SCHEMA_REVISION}"
+            return Finding("schema", "warn", message, "make a backup, then run holdfast migrate up")
         case _:
             return Finding("schema", "ok", f"revision {revision}")
 
@@ -489,14 +457,12 @@ def _ahead(milliseconds: float, whose: str) -> Finding:
     """Check whether the store's time is ahead of its clock, because a clock was ahead or is behind."""
     if milliseconds <= AHEAD:
         return Finding("time", "ok", f"the store's time is not ahead of {whose}")
-    return Finding(
-        "time",
-        "warn",
+    message = (
         f"the store's time is {timedelta(seconds=milliseconds // 1000)} ahead of {whose}: an earlier process "
-        "answered with it, and time does not go back",
-        "a ttl lasts as long as it says; to go back all the same, stop every process and run "
-        "holdfast migrate --reset-clock",
+        "answered with it, and time does not go back"
     )
+    advice = "to go back all the same, stop every process and run holdfast migrate --reset-clock"
+    return Finding("time", "warn", message, f"a ttl lasts as long as it says; {advice}")
 
 
 async def _writable(store: Store) -> Finding:
@@ -507,12 +473,8 @@ async def _writable(store: Store) -> Finding:
     except HoldfastError as error:
         place = place_in(error.message)
         if place is not None:
-            return Finding(
-                "writing",
-                "warn",
-                f"this store has moved to {place}, and shows what it held before",
-                f"use {place}: with --url, and as db in the settings",
-            )
+            message = f"this store has moved to {place}, and shows what it held before"
+            return Finding("writing", "warn", message, f"use {place}: with --url, and as db in the settings")
         return Finding("writing", "warn", error.message, "reading works")
     return Finding("writing", "ok", "a write would be accepted")
 
@@ -543,104 +505,84 @@ async def _suspected_audits(store: Store) -> Finding:
 # What is stored (`--deep`): every page, every value, every counter and every audit.
 
 
-async def check_contents(store: Store) -> AsyncIterator[Finding]:
-    """Yield every finding about the stored data. A check that can't be made from here is reported as such."""
-    async for finding in _pages(store):
-        yield finding
+async def check_contents(store: Store) -> list[Finding]:
+    """Check the stored data. A check that can't be made from here is reported as such."""
+    findings = await _pages(store)
     try:
         names = [stats.namespace for stats in await store.namespaces()]
     except Exception as error:
-        yield Finding("values", "fail", f"the namespaces can't be read: {_reason(error)}", _REPAIR)
-        return
+        message = f"the namespaces can't be read: {_reason(error)}"
+        return [*findings, Finding("values", "fail", message, _REPAIR)]
     if not isinstance(store.caller, Service):
-        async for finding in _values(store.caller.require_engine(), names):
-            yield finding
-    async for finding in _audits(store):
-        yield finding
+        findings += await _values(store.caller.require_engine(), names)
+    return findings + await _audits(store)
 
 
 def _reason(error: Exception) -> str:
     return error.message if isinstance(error, HoldfastError) else "a row is not what it should be"
 
 
-async def _pages(store: Store) -> AsyncIterator[Finding]:
+async def _pages(store: Store) -> list[Finding]:
     try:
         checkup = await store.examine()
     except HoldfastError as error:
-        yield Finding("pages", "fail", error.message, _REPAIR)
-        return
+        return [Finding("pages", "fail", error.message, _REPAIR)]
     if checkup is None:
-        yield Finding(
-            "pages",
-            "warn",
-            "pages, values and counters can't be checked from here",
-            "run holdfast doctor --deep where the storage is, with --url as the service has it",
-        )
-        return
-    for trouble in checkup.troubles:
-        yield Finding("pages", "fail", trouble, _REPAIR)
+        advice = "run holdfast doctor --deep where the storage is, with --url as the service has it"
+        return [Finding("pages", "warn", "pages, values and counters can't be checked from here", advice)]
     if not checkup.troubles:
-        yield Finding("pages", "ok", f"nothing is wrong; checked: {checkup.checked}")
+        return [Finding("pages", "ok", f"nothing is wrong; checked: {checkup.checked}")]
+    return [Finding("pages", "fail", trouble, _REPAIR) for trouble in checkup.troubles]
 
 
-async def _values(engine: Engine, names: list[str]) -> AsyncIterator[Finding]:
+async def _values(engine: Engine, names: list[str]) -> list[Finding]:
     """Check that values can be read and counters are correct, namespace by namespace."""
-    inspection, rows, uncounted, sound = Inspection(engine), 0, 0, True
+    inspection, rows, uncounted = Inspection(engine), 0, 0
+    failures: list[Finding] = []
+    miscounted = "entries are missing, or were changed with SQL: compare with a backup"
     for name in names:
         try:
             inspected = await inspection.namespace(name)
         except Exception as error:  # a corrupt page may hold anything, such as a number for a key
-            sound = False
-            yield Finding("values", "fail", f"{name} can't be read whole: {_reason(error)}", _REPAIR)
+            message = f"{name} can't be read whole: {_reason(error)}"
+            failures.append(Finding("values", "fail", message, _REPAIR))
             continue
         rows += inspected.rows
         uncounted += not inspected.counted
-        for finding in _of_namespace(name, inspected):
-            sound = False
-            yield finding
-    if sound:
-        yield Finding("values", "ok", f"all can be read; rows: {rows}, namespaces: {len(names)}")
+        failures += [Finding("values", "fail", f"{name}: {one}", _REPAIR) for one in inspected.unreadable]
+        failures += [
+            Finding("counters", "fail", f"{name}: {one}", miscounted) for one in inspected.miscounted
+        ]
+    readable = Finding("values", "ok", f"all can be read; rows: {rows}, namespaces: {len(names)}")
+    counted = Finding("counters", "ok", "keys and bytes of every namespace are as its row says")
     if uncounted:
-        yield Finding(
-            "counters",
-            "warn",
-            f"written to all the time, and so not counted: {uncounted} of {len(names)} namespaces",
-            "check again when there is less to do",
-        )
-    elif sound:
-        yield Finding("counters", "ok", "keys and bytes of every namespace are as its row says")
+        message = f"written to all the time, and so not counted: {uncounted} of {len(names)} namespaces"
+        counted = Finding("counters", "warn", message, "check again when there is less to do")
+    if failures:
+        return [*failures, counted] if uncounted else failures
+    return [readable, counted]
 
 
-def _of_namespace(name: str, inspected: Inspected) -> list[Finding]:
-    unreadable = [
-        Finding("values", "fail", f"{name}: {trouble}", _REPAIR) for trouble in inspected.unreadable
-    ]
-    advice = "entries are missing, or were changed with SQL: compare with a backup"
-    return unreadable + [
-        Finding("counters", "fail", f"{name}: {trouble}", advice) for trouble in inspected.miscounted
-    ]
-
-
-async def _audits(store: Store) -> AsyncIterator[Finding]:
+async def _audits(store: Store) -> list[Finding]:
     try:
         names = await store.audits()  # includes namespaces whose rows were deleted
     except Exception as error:
-        yield Finding("audit", "fail", f"the audits can't be found: {_reason(error)}", _REPAIR)
-        return
-    audited, sound = 0, True
+        return [Finding("audit", "fail", f"the audits can't be found: {_reason(error)}", _REPAIR)]
+    audited, failures = 0, []
     for name in names:
         try:
             verdict = await store.audit(name).verify()
         except Exception as error:
-            sound = False
-            yield Finding("audit", "fail", f"{name} can't be read whole: {_reason(error)}", _REPAIR)
+            message = f"{name} can't be read whole: {_reason(error)}"
+            failures.append(Finding("audit", "fail", message, _REPAIR))
             continue
         audited += verdict.head != "0:"
         if not verdict.whole:
-            sound = False
-            yield Finding("audit", "fail", f"{name}: {verdict.reason}", "see holdfast audit verify")
-    if sound:
-        yield Finding("audit", "ok", f"every record is there and unchanged; audited namespaces: {audited}")
+            failures.append(
+                Finding("audit", "fail", f"{name}: {verdict.reason}", "see holdfast audit verify")
+            )
+    whole = f"every record is there and unchanged; audited namespaces: {audited}"
+    return failures or [Finding("audit", "ok", whole)]
 
 
 # A cluster.
@@ -680,9 +622,8 @@ def _log(status: ClusterStatus) -> Finding:
     log = status.log
     message = f"nodes: {len(status.nodes)}, shards: {log.shards}, messages in the log: {log.messages}"
     if len(log.followers) < 2:
-        return Finding(
-            "log", "warn", f"{message}; one server alone keeps it", "three survive the loss of one"
-        )
+        message += "; one server alone keeps it"
+        return Finding("log", "warn", message, "three survive the loss of one")
     return Finding("log", "ok", f"{message}; kept by {len(log.followers) + 1} servers")
 
 
