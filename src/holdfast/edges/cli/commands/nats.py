@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from holdfast import private
@@ -171,7 +171,16 @@ def _write(permissions: Permissions, kind: Kind, out: Path, *, force: bool, as_j
             _save(file, f"{known[user].secret}\n")
     _save(path, permissions.configuration(known))
     if as_json:
-        document(_written(permissions, known, files, path))
+        users = [
+            {
+                "user": user,
+                "file": str(files[user]),
+                "inbox": login.inbox,
+                "url": _address(login, files[user], permissions),
+            }
+            for user, login in known.items()
+        ]
+        document({"configuration": str(path), "mode": permissions.mode, "users": users})
         return
     say(f"wrote {path} and {len(files)} files of credentials next to it")
     for line in _next_steps(permissions, known, files, path):
@@ -188,25 +197,6 @@ def _rotate(out: Path, names: tuple[str, ...], *, as_json: bool) -> None:
         say(f"renewed the credentials of {one.user} in {one.file}")
     say(f"next: {RELOAD}, or send SIGHUP to the nats-server that runs with {out / NAME}")
     say("until then it lets in the old credentials; then it ends the connections that use them")
-
-
-def _written(
-    permissions: Permissions, known: Mapping[str, Credentials], files: Mapping[str, Path], path: Path
-) -> dict[str, Any]:
-    """Return a description of the written files, for programs."""
-    return {
-        "configuration": str(path),
-        "mode": permissions.mode,
-        "users": [
-            {
-                "user": user,
-                "file": str(files[user]),
-                "inbox": login.inbox,
-                "url": _address(login, files[user], permissions),
-            }
-            for user, login in known.items()
-        ],
-    }
 
 
 def _next_steps(
@@ -308,8 +298,6 @@ def _address_to_listen_at(text: str) -> str:
 
 NAME: Final = "nats-server.conf"
 _ENDINGS: Final[dict[Kind, str]] = {"nkeys": "nk", "passwords": "password"}
-_NEXT: Final = ".next"
-"""The suffix of a file with new credentials until the configuration contains them."""
 _NAMES: Final = {"service": SERVICE, "operator": OPERATOR}
 
 
@@ -319,6 +307,21 @@ class CredentialsFile(NamedTuple):
     user: str
     kind: Kind
     file: Path
+
+    @property
+    def names(self) -> set[str]:
+        """The names of which each renews them: that of the user, and that of its plugin or project."""
+        return {self.user, self.user.partition(":")[0]}
+
+    @property
+    def next(self) -> Path:
+        """The file of new credentials until the configuration contains them."""
+        return self.file.with_name(f"{self.file.name}.next")
+
+    def in_force(self, text: str) -> Credentials | None:
+        """Return those that a configuration contains, after an interruption the new ones; None if neither."""
+        stored = (_stored(self.user, self.kind, file) for file in (self.file, self.next))
+        return next((one for one in stored if one is not None and text.count(_mark(one)) == 1), None)
 
 
 def file_of(user: str, kind: Kind) -> Path:
@@ -369,16 +372,16 @@ def _rotate_credentials(folder: Path, names: Sequence[str]) -> list[CredentialsF
     """
     text = _configuration(folder / NAME)
     renewed: list[tuple[CredentialsFile, Credentials]] = []
-    for one in _chosen(folder, names, text):
+    for one, current in _chosen(folder, names, text):
         fresh = new_credentials(one.user, one.kind)
-        text = text.replace(_mark(_in_force(one, text)), _mark(fresh))
+        text = text.replace(_mark(current), _mark(fresh))
         renewed.append((one, fresh))
     for one, fresh in renewed:
-        _save(_next(one.file), f"{fresh.secret}\n")
+        _save(one.next, f"{fresh.secret}\n")
     _save(folder / NAME, text)
     for one, _ in renewed:
         try:
-            _next(one.file).replace(one.file)
+            one.next.replace(one.file)
         except OSError as error:
             raise file_trouble(error, one.file, field="out") from error
     return [one for one, _ in renewed]
@@ -397,18 +400,17 @@ def _configuration(path: Path) -> str:
         raise file_trouble(error, path, field="out") from error
 
 
-def _chosen(folder: Path, names: Sequence[str], text: str) -> list[CredentialsFile]:
-    """Return the credentials to rotate, each of which the configuration contains."""
+def _chosen(folder: Path, names: Sequence[str], text: str) -> list[tuple[CredentialsFile, Credentials]]:
+    """Return the files of credentials to rotate, each with those in it that the configuration contains."""
     stored = sorted(_found(folder))
-    users = sorted({one.user for one in stored})
-    known = {*users, *(user.partition(":")[0] for user in users)}
+    known = sorted({name for one in stored for name in one.names})
     for name in names:
         if name not in known:
-            raise ValidationError(_unknown(name, sorted(known), folder), field="rotate")
-    chosen = [one for one in stored if not {one.user, one.user.partition(":")[0]}.isdisjoint(names)]
-    used = [one for one in chosen if _is_used(one, text)]
+            raise ValidationError(_unknown(name, known, folder), field="rotate")
+    chosen = [one for one in stored if not one.names.isdisjoint(names)]
+    used = [(one, current) for one in chosen if (current := one.in_force(text)) is not None]
     for one in chosen:
-        if one.user not in {other.user for other in used}:
+        if one.user not in {other.user for other, _ in used}:
             raise ValidationError(
                 f"{folder / NAME} does not have the credentials in {one.file}: make the configuration again "
                 "with --force, or restore the file that belongs to it",
@@ -435,26 +437,6 @@ def _found(folder: Path) -> Iterator[CredentialsFile]:
                 yield CredentialsFile(user, kind, file)
 
 
-def _is_used(one: CredentialsFile, text: str) -> bool:
-    return any(text.count(_mark(candidate)) == 1 for candidate in _candidates(one))
-
-
-def _in_force(one: CredentialsFile, text: str) -> Credentials:
-    """Return the credentials that the configuration contains; after an interrupted rotation the new ones."""
-    return next(candidate for candidate in _candidates(one) if text.count(_mark(candidate)) == 1)
-
-
-def _candidates(one: CredentialsFile) -> Iterator[Credentials]:
-    for file in (one.file, _next(one.file)):
-        credentials = _stored(one.user, one.kind, file)
-        if credentials is not None:
-            yield credentials
-
-
 def _mark(credentials: Credentials) -> str:
     """Return the unique text for these credentials in the configuration."""
     return f'"{credentials.public or credentials.secret}"'
-
-
-def _next(file: Path) -> Path:
-    return file.with_name(file.name + _NEXT)
