@@ -74,8 +74,7 @@ async def counter_add(
 async def flag_get(name: Name, /, *, target: Target = HERE) -> None:
     """Print the value of a flag. If it is not set, so that programs use their default, the exit code is 3."""
     async with target.look() as store:
-        unset: Any = _Unset()
-        state = await target.keys(store).flag(name, unset).state()
+        state = await _flag(store, name, target).state()
     if state.entry is None:
         raise holdfast.KeyNotFound(f"flag {name!a} is not set: programs use their default", field="name")
     if target.json:
@@ -107,9 +106,8 @@ async def flag_use(
     variant
         The name of the variant.
     """
-    unset: Any = _Unset()
     async with target.open() as store:
-        entry = await target.keys(store).flag(name, unset).use(variant, **origin.fields)
+        entry = await _flag(store, name, target).use(variant, **origin.fields)
     print_stored(entry, target)
 
 
@@ -131,9 +129,9 @@ async def flag_set(
     variant
         A name for the value.
     """
-    new_value, unset = read_value(content, text=text), _Unset()
+    new_value = read_value(content, text=text)
     async with target.open() as store:
-        flag: Any = target.keys(store).flag(name, unset)
+        flag = _flag(store, name, target)
         entry = await flag.set(new_value, variant=variant, ttl=ttl, **origin.fields)
     print_stored(entry, target)
 
@@ -145,7 +143,7 @@ async def flag_clear(
     """Clear a flag, so that programs use their default. A flag that is not set is no error."""
     require_yes(f"flag {name!a} of {target.owner} is cleared, and programs use their default", yes=yes)
     async with target.open() as store:
-        cleared = await target.keys(store).flag(name, _Unset()).clear(**origin.fields)
+        cleared = await _flag(store, name, target).clear(**origin.fields)
     answer(target.json, {"cleared": cleared}, "cleared" if cleared else "not set")
 
 
@@ -181,6 +179,10 @@ async def checkpoint_set(
 
 class _Unset:
     """The default of a flag without one here: a type of its own, so that any JSON is a valid value."""
+
+
+def _flag(store: holdfast.Store, name: str, target: Target) -> Any:
+    return target.keys(store).flag(name, _Unset())
 
 
 GRACE = 5.0
