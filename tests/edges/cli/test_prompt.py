@@ -18,8 +18,7 @@ import pytest
 import holdfast
 from holdfast.edges.cli.commands import commands as completion
 from holdfast.edges.cli.commands import shell
-from holdfast.edges.cli.commands.shell import KeptStore
-from holdfast.edges.cli.target import HERE
+from holdfast.edges.cli.target import HERE, KeptStore
 from holdfast.edges.screen import HARMFUL
 from tests.edges.cli.conftest import EVERYWHERE, fill
 from tests.edges.cli.test_terminal import Terminal, read

@@ -12,10 +12,10 @@ import logging
 import os
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,9 +23,9 @@ import holdfast
 from holdfast import families, private, rules
 from holdfast.audit.keyring import Keyring
 from holdfast.edges.cli.output import file_trouble, whole_file
-from holdfast.edges.cli.schema import onlooker, require_store
+from holdfast.edges.cli.schema import onlooker, require_store, schema_of
 from holdfast.engine import Engine
-from holdfast.errors import ValidationError
+from holdfast.errors import Unsupported, ValidationError
 from holdfast.pipeline.caller import Service
 from holdfast.registry import backend_for, is_service
 
@@ -168,29 +168,65 @@ class Place:
         return keys_of(read_config(db=self.address, log_level=None))
 
 
-class Keeper(Protocol):
-    """Keeps a store open between commands."""
+class KeptStore:
+    """Keeps the store of an address open between commands.
+
+    It is opened as the first command needs it: for reading until a command writes, and for writing from then
+    on. Until a store exists, each command checks for it again.
+
+    Args:
+        address: The store.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._open = AsyncExitStack()
+        self._store: holdfast.Store | None = None
+        self._writes = False
 
     def keeps(self, place: Place) -> bool:
         """Return whether this keeps the store of a place."""
-        ...
+        return place.address == self._address
 
     async def to_write(self, place: Place, *, creates: bool) -> holdfast.Store:
         """Return the store for writing."""
-        ...
+        if self._store is None or not self._writes:
+            await self.release()
+            self._store = await self._open.enter_async_context(place.open_alone(creates=creates))
+            self._writes = True
+        return self._store
 
     async def to_look(self, place: Place, *, keys: bool) -> holdfast.Store | None:
         """Return the store for reading; None if the command must open it itself."""
-        ...
+        if keys and not self._writes:
+            return None
+        if self._store is None:
+            if is_service(self._address) or self._address.startswith("memory://"):
+                return await self.to_write(place, creates=True)
+            if not await self._is_there():
+                return None
+            self._store = await self._open.enter_async_context(place.look_alone())
+        return self._store
+
+    async def release(self) -> None:
+        """Close the store if it is open; the next command opens it again."""
+        self._store, self._writes = None, False
+        await self._open.aclose()
+
+    async def _is_there(self) -> bool:
+        try:
+            return await schema_of(self._address).holds_store()
+        except Unsupported:
+            return True
 
 
-_keepers: Final[list[Keeper]] = []
+_keepers: Final[list[KeptStore]] = []
 """The prompt that commands come from, if any."""
 
 
 @contextmanager
-def kept_by(keeper: Keeper) -> Iterator[None]:
-    """Make commands use the store of a keeper."""
+def kept_by(keeper: KeptStore) -> Iterator[None]:
+    """Make commands use a store that stays open."""
     _keepers.append(keeper)
     try:
         yield

@@ -14,19 +14,15 @@ import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack
 from typing import Final, TextIO
 
-import holdfast
 from holdfast import extras, seams
 from holdfast.edges.cli.app import app, command_first, obey_within
 from holdfast.edges.cli.commands.commands import options_of
 from holdfast.edges.cli.fast_parser import wants_json
 from holdfast.edges.cli.output import INTERRUPTED, OK, complain, exit_code
-from holdfast.edges.cli.schema import schema_of
-from holdfast.edges.cli.target import HERE, Place, Target, kept_by
-from holdfast.errors import DatabaseError, HoldfastError, Unavailable, Unsupported, ValidationError
-from holdfast.registry import is_service
+from holdfast.edges.cli.target import HERE, KeptStore, Target, kept_by
+from holdfast.errors import DatabaseError, HoldfastError, Unavailable, ValidationError
 
 _LEAVE: Final = frozenset({"exit", "quit"})
 _ELSEWHERE: Final = {
@@ -220,55 +216,3 @@ def _set_variables(variables: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = text
-
-
-class KeptStore:
-    """Keeps the store of an address open between commands.
-
-    It is opened as the first command needs it: for reading until a command writes, and for writing from then
-    on. Until a store exists, each command checks for it again.
-
-    Args:
-        address: The store.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._open = AsyncExitStack()
-        self._store: holdfast.Store | None = None
-        self._writes = False
-
-    def keeps(self, place: Place) -> bool:
-        """See `Keeper.keeps`."""
-        return place.address == self._address
-
-    async def to_write(self, place: Place, *, creates: bool) -> holdfast.Store:
-        """See `Keeper.to_write`."""
-        if self._store is None or not self._writes:
-            await self.release()
-            self._store = await self._open.enter_async_context(place.open_alone(creates=creates))
-            self._writes = True
-        return self._store
-
-    async def to_look(self, place: Place, *, keys: bool) -> holdfast.Store | None:
-        """See `Keeper.to_look`."""
-        if keys and not self._writes:
-            return None
-        if self._store is None:
-            if is_service(self._address) or self._address.startswith("memory://"):
-                return await self.to_write(place, creates=True)
-            if not await self._is_there():
-                return None
-            self._store = await self._open.enter_async_context(place.look_alone())
-        return self._store
-
-    async def release(self) -> None:
-        """Close the store if it is open; the next command opens it again."""
-        self._store, self._writes = None, False
-        await self._open.aclose()
-
-    async def _is_there(self) -> bool:
-        try:
-            return await schema_of(self._address).holds_store()
-        except Unsupported:
-            return True
