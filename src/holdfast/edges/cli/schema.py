@@ -29,6 +29,7 @@ from holdfast.registry import backend_for, engine_for, sqlite_path
 
 if TYPE_CHECKING:
     from holdfast.engines.postgres.connections import Connection
+    from holdfast.engines.sqlite.sharing import StoreLock
 
 T = TypeVar("T")
 
@@ -45,8 +46,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     async def revision(self) -> str:
         """Return the current revision, `base` for none. This creates nothing."""
         if self.file is not None:
-            return await seams.aside(_in_file, self.file) or BASE
-        return await self._in_database() or BASE
+            return await seams.aside(_revision_in, self.file) or BASE
+        # late: optional driver
+        from holdfast.engines.postgres.setup import revision
+
+        return await self._with_database(revision) or BASE
 
     @property
     def place(self) -> str:
@@ -80,22 +84,14 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     def left_by(self) -> str | None:
         """Return the process that still has a removed file open; None if there is no such file or process."""
-        # late: it takes 6 ms, and a service has no file
-        from holdfast.engines.sqlite.files import beside
-        from holdfast.engines.sqlite.sharing import StoreLock
-
         if self.file is None or self.file.exists():
             return None
-        lock = StoreLock(beside(self.file, ".lock"))
+        lock = _lock_of(self.file)
         return lock.holder() if lock.taken else None
 
     def served_at(self) -> str | None:
         """Return the address at which a process of this machine serves the file; None if there is none."""
-        # late: it takes 6 ms, and a service has no file
-        from holdfast.engines.sqlite.files import beside
-        from holdfast.engines.sqlite.sharing import StoreLock
-
-        return None if self.file is None else StoreLock(beside(self.file, ".lock")).served_at()
+        return None if self.file is None else _lock_of(self.file).served_at()
 
     async def moved_to(self) -> str | None:
         """Return the place to which the store has moved; None if it is here."""
@@ -150,14 +146,27 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.file is not None:
             await seams.aside(_downgrade_file, self.file, revision)
-        elif self.dsn is not None:
-            await _downgrade_database(self.dsn, revision)
-
-    async def _in_database(self) -> str | None:
+            return
         # late: optional driver
-        from holdfast.engines.postgres.setup import revision
+        from holdfast.engines.postgres.errors import DRIVER_ERRORS, translate
 
-        return await self._with_database(revision)
+        try:
+            await downgrade_postgres(self.dsn or "", revision)
+        except DRIVER_ERRORS as error:
+            raise translate(error) from error
+
+    async def reset_clock(self) -> tuple[int, int, int]:
+        """Turn the store's time back. Return it before and after, and how many namespaces were ahead of it.
+
+        Raises:
+            Unavailable: Another process holds the right to write to the file.
+        """
+        if self.file is not None:
+            return await seams.aside(_reset_file, self.file)
+        # late: optional driver
+        from holdfast.engines.postgres.setup import reset_clock
+
+        return await self._with_database(reset_clock)
 
     async def _with_database(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         # late: optional driver
@@ -256,7 +265,15 @@ def schema_of(url: str) -> Schema:
     )
 
 
-def _in_file(path: Path) -> str | None:
+def _lock_of(path: Path) -> StoreLock:
+    # late: it takes 6 ms, and a service has no file
+    from holdfast.engines.sqlite.files import beside
+    from holdfast.engines.sqlite.sharing import StoreLock
+
+    return StoreLock(beside(path, ".lock"))
+
+
+def _revision_in(path: Path) -> str | None:
     # late: it takes 6 ms, and a service has no file
     from holdfast.engines.sqlite.setup import connect, revision
 
@@ -273,11 +290,7 @@ def writing(path: Path) -> Iterator[None]:
     Raises:
         Unavailable: Another process holds it.
     """
-    # late: it takes 6 ms, and a service has no file
-    from holdfast.engines.sqlite.files import beside
-    from holdfast.engines.sqlite.sharing import StoreLock
-
-    lock = StoreLock(beside(path, ".lock"))
+    lock = _lock_of(path)
     if not lock.acquire():
         raise Unavailable(f"{path} is open in {lock.holder()}: stop it and try again")
     try:
@@ -305,14 +318,12 @@ def _downgrade_file(path: Path, revision: str) -> None:
         downgrade_sqlite(path, revision)
 
 
-async def _downgrade_database(dsn: str, revision: str) -> None:
-    # late: optional driver
-    from holdfast.engines.postgres.errors import DRIVER_ERRORS, translate
+def _reset_file(path: Path) -> tuple[int, int, int]:
+    # late: it takes 6 ms, and a service has no file
+    from holdfast.engines.sqlite.setup import reset_clock
 
-    try:
-        await downgrade_postgres(dsn, revision)
-    except DRIVER_ERRORS as error:
-        raise translate(error) from error
+    with writing(path):
+        return reset_clock(path, round(seams.wall() * 1000))
 
 
 @contextlib.contextmanager

@@ -10,24 +10,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast import seams
 from holdfast.clock import moment
 from holdfast.edges.cli.options import WHERE, Yes, destroys, require_yes
 from holdfast.edges.cli.output import ERROR, OK, answer, document, line, say
-from holdfast.edges.cli.schema import BASE, Schema, schema_of, writing
+from holdfast.edges.cli.schema import BASE, schema_of
 from holdfast.edges.cli.target import Place
 from holdfast.edges.settings.read import read_config
 from holdfast.engines.sql.adopting import OLD_TABLE, TABLE, Report
 from holdfast.engines.sql.layout import KNOWN_REVISIONS, SCHEMA_REVISION
 from holdfast.engines.sql.migrate import Need, needed
-from holdfast.engines.sqlite import setup
 
 
 @Parameter(name="*", group=WHERE)
@@ -131,7 +128,8 @@ async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> Non
     require_yes(
         "going back may show entries again that were seen to be gone, so make a backup first", yes=yes
     )
-    done = await _reset(schema)
+    before, after, changed = await schema.reset_clock()
+    done = Reset(before=moment(before), after=moment(after), namespaces=changed)
     if database.json:
         document(done)
     else:
@@ -139,31 +137,6 @@ async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> Non
             f"the store's time was {done.before.isoformat()} and is {done.after.isoformat()}; "
             f"namespaces whose last change was later: {done.namespaces}"
         )
-
-
-async def _reset(schema: Schema) -> Reset:
-    if schema.file is not None:
-        before, after, changed = await seams.aside(_in_file, schema.file)
-    else:
-        before, after, changed = await _in_database(schema.dsn or "")
-    return Reset(before=moment(before), after=moment(after), namespaces=changed)
-
-
-def _in_file(path: Path) -> tuple[int, int, int]:
-    with writing(path):
-        return setup.reset_clock(path, round(seams.wall() * 1000))
-
-
-async def _in_database(dsn: str) -> tuple[int, int, int]:
-    # late: optional driver
-    from holdfast.engines.postgres.connections import Connections
-    from holdfast.engines.postgres.setup import reset_clock
-
-    connections = Connections(dsn)
-    try:
-        return await connections.use(reset_clock)
-    finally:
-        await connections.aclose()
 
 
 async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None:
