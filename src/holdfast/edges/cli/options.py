@@ -13,17 +13,16 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from cyclopts import ArgumentCollection, Group, Parameter, Token
 
-from holdfast.edges.cli.output import file_trouble
+from holdfast.edges.cli.output import opened_input
 from holdfast.edges.cli.target import SHORT, Place, Target
 from holdfast.edges.screen import harmless
 from holdfast.errors import MissingField, ValidationError
@@ -161,6 +160,9 @@ def _fence(text: str) -> dict[str, Any]:
 UNNAMED: Final = WriteOptions()
 
 
+AnyPage = TypeVar("AnyPage", bound=Any)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Paging:
@@ -173,6 +175,16 @@ class Paging:
     """Continue after an earlier page; the cursor is in its JSON."""
 
     everything: Everything = False
+
+    async def pages(self, read: Callable[..., Awaitable[AnyPage]]) -> AsyncIterator[AnyPage]:
+        """Yield the pages that `read` returns: one, or all that follow."""
+        cursor = self.cursor
+        while True:
+            page = await read(limit=self.limit, cursor=cursor)
+            yield page
+            cursor = page.cursor
+            if cursor is None or not self.everything:
+                return
 
 
 FIRST_PAGE: Final = Paging()
@@ -291,7 +303,8 @@ def read_value(argument: str, *, text: bool, hint: str = TEXT) -> Any:
     if argument == "-":
         content = _decoded(sys.stdin.buffer.read(), "what is on stdin")
     elif argument.startswith("@"):
-        content = _decoded(_content(argument[1:]), argument[1:])
+        with opened_input(argument[1:], field="value") as file:
+            content = _decoded(file.read(), argument[1:])
     else:
         return argument if text else parse(argument, hint=hint)
     return content.removesuffix("\n") if text else parse(content, hint=hint)
@@ -333,13 +346,6 @@ def _parse_slowly(text: str, hint: str) -> Any:
 
 def _too_deep() -> ValidationError:
     return ValidationError(f"value is nested deeper than {MAX_NESTING} levels", field="value")
-
-
-def _content(name: str) -> bytes:
-    try:
-        return Path(name).read_bytes()
-    except OSError as error:
-        raise file_trouble(error, name, field="value") from None
 
 
 def _decoded(content: bytes, where: str) -> str:

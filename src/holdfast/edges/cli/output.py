@@ -47,35 +47,16 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 """The reader of the output has gone; numbered in the same way."""
 
-EXIT_CODES: Final[dict[str, int]] = {
-    "INVALID_JSON": USAGE,
-    "MISSING_FIELD": USAGE,
-    "INVALID_SUBJECT": USAGE,
-    "INVALID_PLUGIN_NAME": USAGE,
-    "VALIDATION_ERROR": USAGE,
-    "VALUE_TOO_LARGE": USAGE,
-    "TOO_EXPENSIVE": USAGE,
-    "KEY_NOT_FOUND": NOT_FOUND,
-    "TABLE_NOT_FOUND": NOT_FOUND,
-    "ITEM_NOT_FOUND": NOT_FOUND,
-    "INDEX_NOT_FOUND": NOT_FOUND,
-    "VERSION_CONFLICT": CONFLICT,
-    "CONDITION_FAILED": CONFLICT,
-    "FENCED": CONFLICT,
-    "TABLE_EXISTS": CONFLICT,
-    "RATE_LIMITED": UNAVAILABLE,
-    "BUSY": UNAVAILABLE,
-    "TIMEOUT": UNAVAILABLE,
-    "UNAVAILABLE": UNAVAILABLE,
-    "STORAGE_FULL": UNAVAILABLE,
-    "OUTCOME_UNKNOWN": UNAVAILABLE,
-    "PERMISSION_DENIED": FORBIDDEN,
-    "TTL_NOT_CONFIGURED": ERROR,
-    "QUOTA_EXCEEDED": ERROR,
-    "UNSUPPORTED": ERROR,
-    "DATABASE_ERROR": ERROR,
-    "INTERNAL_ERROR": ERROR,
+_ERRORS: Final = {
+    USAGE: "INVALID_JSON MISSING_FIELD INVALID_SUBJECT INVALID_PLUGIN_NAME VALIDATION_ERROR VALUE_TOO_LARGE"
+    " TOO_EXPENSIVE",
+    NOT_FOUND: "KEY_NOT_FOUND TABLE_NOT_FOUND ITEM_NOT_FOUND INDEX_NOT_FOUND",
+    CONFLICT: "VERSION_CONFLICT CONDITION_FAILED FENCED TABLE_EXISTS",
+    UNAVAILABLE: "RATE_LIMITED BUSY TIMEOUT UNAVAILABLE STORAGE_FULL OUTCOME_UNKNOWN",
+    FORBIDDEN: "PERMISSION_DENIED",
+    ERROR: "TTL_NOT_CONFIGURED QUOTA_EXCEEDED UNSUPPORTED DATABASE_ERROR INTERNAL_ERROR",
 }
+EXIT_CODES: Final = {code: number for number, codes in _ERRORS.items() for code in codes.split()}
 """The exit code of every error."""
 
 
@@ -330,6 +311,20 @@ def lines_of(file: IO[bytes], *, field: str) -> Iterator[bytes]:
             raise ValidationError(f"line {number} has more than {_LONGEST} bytes", field=field)
         yield line
         number += 1
+
+
+@contextlib.contextmanager
+def opened_input(name: str | Path, *, field: str) -> Iterator[IO[bytes]]:
+    """Open a file that the user named.
+
+    Raises:
+        ValidationError: It can't be read.
+    """
+    try:
+        with Path(name).open("rb") as file:
+            yield file
+    except OSError as error:
+        raise file_trouble(error, name, field=field) from None
 
 
 def require_free(name: str | Path | None, *, force: bool, field: str = "out") -> None:

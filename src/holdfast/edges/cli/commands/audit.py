@@ -32,6 +32,7 @@ from holdfast.edges.cli.output import (
     file_trouble,
     line,
     lines_of,
+    opened_input,
     records,
     say,
     shown_key,
@@ -416,11 +417,8 @@ def _stored(record: AuditRecord) -> tuple[bytes, Row]:
 
 
 def _lines(name: str, *, field: str) -> Iterator[bytes]:
-    try:
-        with Path(name).open("rb") as file:
-            yield from lines_of(file, field=field)
-    except OSError as error:
-        raise file_trouble(error, name, field=field) from None
+    with opened_input(name, field=field) as file:
+        yield from lines_of(file, field=field)
 
 
 def _record(line: bytes, position: int) -> AuditRecord:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import ExitStack
+from functools import partial
 from mimetypes import guess_type
-from pathlib import Path
-from typing import IO, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from cyclopts import Parameter
@@ -38,6 +38,7 @@ from holdfast.edges.cli.output import (
     document,
     line,
     on_terminal,
+    opened_input,
     opened_output,
     records,
     require_free,
@@ -73,7 +74,7 @@ async def put(
     guessed = guess_type(file)[0] if content_type is None else content_type
     texts = dict(map(_named, metadata or ()))
     with ExitStack() as stack:
-        data = sys.stdin.buffer if file == "-" else stack.enter_context(_read(file))
+        data = sys.stdin.buffer if file == "-" else stack.enter_context(opened_input(file, field="file"))
         async with owner.open() as store:
             blob = await store.blobs(owner.plugin_name).put(
                 name,
@@ -179,16 +180,11 @@ async def list_blobs(prefix: str = "", /, *, paging: Paging = FIRST_PAGE, owner:
         Prefix of the names; all if not given.
     """
     blobs: list[holdfast.Blob] = []
-    cursor = paging.cursor
     async with owner.look() as store:
-        while True:
-            page = await store.blobs(owner.plugin_name).list(prefix, limit=paging.limit, cursor=cursor)
+        async for page in paging.pages(partial(store.blobs(owner.plugin_name).list, prefix)):
             blobs += page.blobs
-            cursor = page.cursor
-            if not paging.everything or cursor is None:
-                break
     if owner.json:
-        document({"blobs": blobs, "count": len(blobs), "truncated": page.truncated, "cursor": cursor})
+        document({"blobs": blobs, "count": len(blobs), "truncated": page.truncated, "cursor": page.cursor})
     else:
         records("name size version content_type updated_at", blobs)
 
@@ -236,10 +232,3 @@ def _shown(known: Any) -> str:
     if isinstance(known, dict):
         return msgspec.json.encode(known).decode()
     return "-" if known is None else str(known)
-
-
-def _read(file: str) -> IO[bytes]:
-    try:
-        return Path(file).open("rb")
-    except OSError as error:
-        raise holdfast.ValidationError(f"{file} can't be read: {error.strerror}", field="file") from None

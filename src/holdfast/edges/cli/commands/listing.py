@@ -14,6 +14,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -426,24 +427,13 @@ async def list_trash(
     values
         Include the values; only with --json.
     """
-    cursor = paging.cursor
     async with target.look() as store:
-        namespace = target.keys(store).namespace
-        while True:
-            page = await store.trash(namespace, prefix, limit=paging.limit, cursor=cursor, values=values)
-            _print_trash(page, target, by_line=paging.everything)
-            cursor = page.cursor
-            if not paging.everything or cursor is None:
-                break
-    if cursor is not None and not target.json:
-        say(f"there is more in the trash: --all lists it, --cursor {cursor} continues")
-
-
-def _print_trash(page: holdfast.TrashPage, target: Target, *, by_line: bool) -> None:
-    if not target.json:
-        records("key op at by version purpose purged=purged_at", page.entries)
-    elif by_line:
-        for entry in page.entries:
-            document(entry)
-    else:
-        document(page)
+        read = partial(store.trash, target.keys(store).namespace, prefix, values=values)
+        async for page in paging.pages(read):
+            if target.json:
+                for content in page.entries if paging.everything else (page,):
+                    document(content)
+            else:
+                records("key op at by version purpose purged=purged_at", page.entries)
+    if page.cursor is not None and not target.json:
+        say(f"there is more in the trash: --all lists it, --cursor {page.cursor} continues")

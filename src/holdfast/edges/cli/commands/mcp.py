@@ -20,7 +20,7 @@ from cyclopts import Parameter
 
 import holdfast
 from holdfast import extras
-from holdfast.edges.cli.output import line, say
+from holdfast.edges.cli.output import line, opened_input, say
 from holdfast.edges.cli.target import HERE, Target
 
 TOKEN: Final = "HOLDFAST_TOKEN"
@@ -103,11 +103,8 @@ async def mcp(
 
 def _lines(file: Path) -> list[bytes]:
     """Read the lines of a file. Only a line feed ends one: text may hold the other line ends of Unicode."""
-    try:
-        return file.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
-    except OSError as error:
-        reason = (error.strerror or "it can't be read").lower()
-        raise holdfast.ValidationError(f"{file}: {reason}", field="import_file") from None
+    with opened_input(file, field="import_file") as opened:
+        return opened.read().removeprefix(codecs.BOM_UTF8).split(b"\n")
 
 
 def whole(target: Target) -> Target:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from shlex import quote
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +28,7 @@ from holdfast.edges.cli.output import (
     OK,
     counted,
     document,
-    file_trouble,
+    opened_input,
     opened_output,
     progress,
     report,
@@ -38,14 +38,13 @@ from holdfast.edges.cli.output import (
 )
 from holdfast.edges.cli.schema import require_store, schema_of, service_beside, tell_of_move
 from holdfast.edges.cli.target import STORE, Place, read_contexts
-from holdfast.edges.settings.read import keys_of, read_config
 from holdfast.engine import Movable
 from holdfast.engine.raw import Position, RawSnapshot, Section
 from holdfast.errors import HoldfastError, Unsupported, ValidationError
 from holdfast.moves.backups import MAGIC, BackupTotals, back_up, held_by, restore, verified
 from holdfast.moves.differences import NamespaceDifference, Unequal, compared, differences
 from holdfast.moves.transfers import Ended, StoreTransfer
-from holdfast.registry import backend_for, is_service
+from holdfast.registry import backend_for
 
 
 async def backup(file: str, /, *, with_key: bool = False, force: bool = False, target: Place = STORE) -> None:
@@ -110,7 +109,7 @@ def is_backup(name: str) -> bool:
 async def restore_backup(name: str, *, yes: bool, target: Place) -> None:
     """Replace everything that a store holds by a backup."""
     adopted: list[bool] = []
-    with _opened(name) as file:
+    with opened_input(name, field="file") as file:
         header, held = verified(file)
         file.seek(0)
         async with writing(target.address) as engine:
@@ -145,15 +144,6 @@ def _secrets(engine: Movable) -> list[bytes]:
     if not secrets:
         raise Unsupported("--with-key needs the audit's key, and there is none here")
     return secrets
-
-
-@contextlib.contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
-    try:
-        with Path(name).open("rb") as file:
-            yield file
-    except OSError as error:
-        raise file_trouble(error, name, field="file") from None
 
 
 def loss(names: list[str]) -> str:
@@ -195,7 +185,7 @@ async def writing(url: str) -> AsyncIterator[Movable]:
 
 @asynccontextmanager
 async def _opened_engine(url: str, *, reads: bool) -> AsyncIterator[Movable]:
-    engine = backend_for(url, keys_at(url))
+    engine = backend_for(url, Place(url=url).keys_at_hand())
     if not isinstance(engine, Movable):
         raise Unsupported(
             f"the whole contents of {shown(url)} can't be reached there: give the path of the store's file, "
@@ -215,11 +205,6 @@ async def _opened_engine(url: str, *, reads: bool) -> AsyncIterator[Movable]:
 def shown(url: str) -> str:
     """Return the place of a store without credentials."""
     return masking.shown(url) if "://" in url else url
-
-
-def keys_at(url: str) -> Keyring | None:
-    """Return the keyring that signs the audit of the store at a URL; None if the store brings its own."""
-    return None if is_service(url) else keys_of(read_config(db=url, log_level=None))
 
 
 @destroys

@@ -108,12 +108,10 @@ class Selection(Paging):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The keyword arguments for the verbs, but for the cursor."""
-        condition = json_option(self.where, field="where")
+        """The keyword arguments for the verbs, but for the limit and the cursor."""
         return {
-            "filter": condition,
+            "filter": json_option(self.where, field="where"),
             "projection": self.show or None,
-            "limit": self.limit,
             "reverse": self.reverse,
         }
 
@@ -224,31 +222,27 @@ def _show(declaration: Declaration, fields: dict[str, Any], result: Any, owner: 
     elif declaration.name == "batch_get_item":
         for item in result:
             document(None if item is None else item_document(item) if owner.json else item.value)
+    elif declaration.name == "check_index":
+        if owner.json:
+            document(result)
+        else:
+            names = ("items", "entries", "missing", "extra")
+            rows(names, [[result[name] for name in names]])
+        if not result["consistent"]:
+            raise DatabaseError(
+                f"index {fields['index']!r} does not match the items: drop it and create it again"
+            )
     else:
         document(result)
     return OK
 
 
 def _print_described(described: dict[str, Any]) -> None:
-    fields = {name: described[name] for name in ("table", "partition_key", "sort_key", "ttl_attribute")}
-    for name in ("partition_key", "sort_key"):
-        fields[name] = _attribute(described[name])
-    rows(
-        ("field", "content"),
-        [
-            *fields.items(),
-            ("stream", described["stream"]),
-            ("created_at", described["created_at"]),
-            *(
-                ("index", f"{one['name']} {_attribute(one['key'])} {one['state']}")
-                for one in described["indexes"]
-            ),
-        ],
-    )
-
-
-def _described_index(index: dict[str, Any]) -> str:
-    return f"{index['name']} {_attribute(index['key'])} {index['state']}"
+    names = ("table", "partition_key", "sort_key", "ttl_attribute", "stream", "created_at")
+    fields = {name: described[name] for name in names}
+    fields |= {name: _attribute(described[name]) for name in ("partition_key", "sort_key")}
+    indexes = (f"{one['name']} {_attribute(one['key'])} {one['state']}" for one in described["indexes"])
+    rows(("field", "content"), [*fields.items(), *(("index", one) for one in indexes)])
 
 
 def _attribute(described: dict[str, Any] | None) -> str | None:
@@ -263,7 +257,11 @@ FAMILY: Final = Family(
     spell=_spell,
     owner=lambda owner: f"plugin {owner.plugin_name}",
     show=_show,
-    prints={"indexes": "Prints its description.", "old_version": "Prints its new version."},
+    prints={
+        "indexes": "Prints its description.",
+        "old_version": "Prints its new version.",
+        "consistent": "If they do not match, the exit code is 1.",
+    },
     keywords=("expected_version", "condition"),
     hidden=("return_values", "binary"),
     complete=_typed,
@@ -414,20 +412,6 @@ async def sweep(table: Table, /, *, everything: Everything = False, owner: Owner
     answer(owner.json, {"removed": removed}, removed)
 
 
-@index.command(name="check")
-async def index_check(table: Table, index: Index, /, *, owner: Owner = OWNER) -> None:
-    """Check that an index matches the items exactly; if not, the exit code is 1."""
-    async with owner.look() as store:
-        checked = await store.tables(owner.plugin_name).check_index(table, index)
-    if owner.json:
-        document(checked)
-    else:
-        names = ("items", "entries", "missing", "extra")
-        rows(names, [[checked[name] for name in names]])
-    if not checked["consistent"]:
-        raise DatabaseError(f"index {index!r} does not match the items: drop it and create it again")
-
-
 @app.command
 async def query(
     table: Table,
@@ -488,22 +472,16 @@ async def index_query(
 async def _print_pages(
     read: Callable[..., Awaitable[holdfast.ItemPage]], selection: Selection, owner: Owner
 ) -> None:
-    cursor = selection.cursor
-    while True:
-        page = await read(cursor=cursor)
-        cursor = page.cursor
+    async for page in selection.pages(read):
         if owner.json and not selection.everything:
             items = [item_document(item) for item in page.items]
             count = {"count": page.count, "truncated": page.truncated}
-            document({"items": items, **count, "cursor": cursor})
+            document({"items": items, **count, "cursor": page.cursor})
             return
         for item in page.items:
             document(item_document(item) if owner.json else item.value)
-        if cursor is None:
-            return
-        if not selection.everything:
-            say(f"there may be more items: --all lists them, --cursor {cursor} continues")
-            return
+    if page.cursor is not None:
+        say(f"there may be more items: --all lists them, --cursor {page.cursor} continues")
 
 
 @app.command

@@ -26,8 +26,8 @@ from holdfast.edges.cli.commands.listing import pages
 from holdfast.edges.cli.options import ALL_PAGES
 from holdfast.edges.cli.output import (
     amount,
-    file_trouble,
     lines_of,
+    opened_input,
     opened_output,
     progress,
     report,
@@ -253,11 +253,8 @@ def _input(name: str) -> Iterator[Iterator[bytes]]:
     if name == "-":
         yield lines_of(sys.stdin.buffer, field="line")
         return
-    try:
-        with Path(name).open("rb") as file:
-            yield lines_of(file, field="line")
-    except OSError as error:
-        raise file_trouble(error, name, field="file") from None
+    with opened_input(name, field="file") as file:
+        yield lines_of(file, field="line")
 
 
 FORMAT: Final = 1
