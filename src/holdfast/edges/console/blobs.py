@@ -60,7 +60,7 @@ async def blob(visit: Visit) -> dict[str, Any]:
     plugin, name = visit.path["plugin"], visit.path.get("name") or visit.query["key"]
     reveals = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
-    reveal = await visit.reveal_of("blob", plugin)
+    reveal = await visit.reveal_of(f"blob/{plugin}")
     entry = await visit.call("blob", plugin, "reveal" if reveals else "head", key=name, why=why)
     if not entry["exists"]:
         raise KeyNotFound("there is no such blob", field="name")

@@ -139,7 +139,7 @@ async def namespaces(visit: Visit) -> dict[str, Any]:
 
 async def _own(visit: Visit, namespace: str) -> dict[str, Any]:
     """Return a namespace of the visitor's token, with what it holds if the token allows that."""
-    stats = await permitted(visit.call(family_of(namespace), owner_of(namespace), "stats"))
+    stats = await permitted(visit.within(namespace, "stats"))
     view = {"namespace": namespace} if stats is None else measured(stats)
     return view | {"href": href(namespace)}
 

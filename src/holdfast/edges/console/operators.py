@@ -148,7 +148,7 @@ async def _letters(visit: Visit, namespaces: Namespaces) -> Part:
     rows, more = [], len(namespaces) == MOST_NAMESPACES
     for one in namespaces:
         page = await visit.operators("deadletters", namespace=one["namespace"], limit=MOST_ROWS)
-        reveal = await visit.reveal_of(family_of(one["namespace"]), owner_of(one["namespace"]))
+        reveal = await visit.reveal_of(one["namespace"])
         rows += [_letter(one["namespace"], letter) | reveal for letter in page["letters"]]
         more = more or page["next"] is not None
     return sorted(rows, key=lambda row: instant(row["at"])), more
@@ -178,9 +178,8 @@ async def _locks(visit: Visit, namespaces: Namespaces) -> Part:
     rows: list[dict[str, Any]] = []
     more = False
     for one in namespaces:
-        family, owner = family_of(one["namespace"]), owner_of(one["namespace"])
         prefix = f"{rules.semantic_root(one['namespace']) or ''}lock/"
-        page = await visit.call(family, owner, "list", prefix=prefix, purpose="lock", values=True)
+        page = await visit.within(one["namespace"], "list", prefix=prefix, purpose="lock", values=True)
         waiting = [entry["key"] for entry in page["entries"] if waits(entry["key"])]
         for entry in page["entries"]:
             if not waits(entry["key"]) and len(rows) < MOST_ROWS:
@@ -211,8 +210,7 @@ async def _token(visit: Visit, namespace: str, entry: dict[str, Any]) -> int | N
     The token is the version after that of the lock's entry: one batch writes both.
     """
     holder = entry["value"].get("holder") if isinstance(entry["value"], dict) else None
-    family, owner = family_of(namespace), owner_of(namespace)
-    history = await visit.call(family, owner, "history", key=entry["key"], limit=1_000)
+    history = await visit.within(namespace, "history", key=entry["key"], limit=1_000)
     taken = [one["version"] for one in history["changes"] if one.get("request_id") == f"lock-{holder}"]
     return min(taken) + 1 if taken else None
 
@@ -225,13 +223,8 @@ async def _expiring(visit: Visit, namespaces: Namespaces) -> Part:
     for one in namespaces:
         cursor, pages = None, SOON_PAGES if len(namespaces) == 1 else 1
         for _ in range(pages):
-            page = await visit.call(
-                family_of(one["namespace"]),
-                owner_of(one["namespace"]),
-                "list",
-                expires_before=before,
-                values=True,
-                cursor=cursor,
+            page = await visit.within(
+                one["namespace"], "list", expires_before=before, values=True, cursor=cursor
             )
             rows += [_due(one["namespace"], entry) for entry in page["entries"] if not _locking(entry)]
             cursor = page["cursor"]
@@ -340,9 +333,7 @@ async def _trial(visit: Visit, namespace: str, tried: Policy, stats: dict[str, A
     looked, cursor = 0, None
     pages = TRIAL_PAGES if rules_of_entries and family_of(namespace) in LISTED else 0
     for _ in range(pages):
-        page = await visit.call(
-            family_of(namespace), owner_of(namespace), "list", values=True, limit=1_000, cursor=cursor
-        )
+        page = await visit.within(namespace, "list", values=True, limit=1_000, cursor=cursor)
         looked += len(page["entries"])
         for entry in page["entries"]:
             for field, breaks in rules_of_entries.items():

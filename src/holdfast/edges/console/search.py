@@ -77,7 +77,7 @@ async def _keys(visit: Visit, namespaces: list[str], text: str) -> tuple[list[di
 async def _page(visit: Visit, namespace: str, **fields: Any) -> dict[str, Any] | None:
     """Return a page of keys; None if there is none for this visitor, or no key can begin so."""
     try:
-        return await visit.call(family_of(namespace), owner_of(namespace), "list", **fields)
+        return await visit.within(namespace, "list", **fields)
     except HoldfastError:
         return None
 

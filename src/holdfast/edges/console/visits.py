@@ -147,6 +147,10 @@ class Visit:
             user="" if self.token is None else f"{TOKEN_SIGN}{self.token.id}",
         )
 
+    async def within(self, namespace: str, verb: str, **fields: Any) -> dict[str, Any]:
+        """Call a verb of a namespace for the visitor."""
+        return await self.call(family_of(namespace), owner_of(namespace), verb, **fields)
+
     async def operators(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Call an operators' verb for the visitor."""
         return await self.call("admin", "", verb, **fields)
@@ -186,10 +190,10 @@ class Visit:
             "filter": self.filter,
         }
 
-    async def reveal_of(self, family: str, owner: str) -> dict[str, Any]:
+    async def reveal_of(self, namespace: str) -> dict[str, Any]:
         """Return how a namespace reveals values to people, and what records a look; see `how_revealed`."""
-        stats = await permitted(self.call(family, owner, "stats"))
-        return how_revealed(f"{family}/{owner}", None if stats is None else stats.get("policy") or {})
+        stats = await permitted(self.within(namespace, "stats"))
+        return how_revealed(namespace, None if stats is None else stats.get("policy") or {})
 
     def shows(self, reveal: Mapping[str, Any], family: str, owner: str, *verbs: str) -> bool:
         """Return whether pages show values unasked: the policy is `open`, and the visitor has these verbs."""
