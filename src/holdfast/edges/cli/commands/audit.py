@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -167,15 +168,17 @@ async def verify(
         Also compare every living entry and item with its last record, to find what was changed, deleted or
         inserted with SQL. What is older than the audit is counted, and so is what has expired unnoticed.
     """
-    noted = {} if log is None else _heads_in(log)
-    anchored = _anchors_in(anchor)
-    head = (*head, *anchored.pop("", ()))
+    known: defaultdict[str, list[str]] = defaultdict(list)
+    for name, noted in (*(() if log is None else _heads_in(log)), *_anchors_in(anchor)):
+        known[name].append(noted)
+    head = (*head, *known.pop("", ()))
+    advise = partial(_advise, anchored=bool(head or known))
     if file is not None:
         if values:
             raise holdfast.ValidationError("a file of records has no values to compare", field="values")
         name = rules.namespace(target.full_name if namespace is None else namespace)
-        code = _report(target, _verify_file(file, name, _keys(target), head, _merged(noted, anchored)))
-        return code if target.json else _advise(code, anchored=bool(head or noted or anchored), values=True)
+        code = _report(target, _verify_file(file, name, _keys(target), head, known[name]))
+        return code if target.json else advise(code, values=True)
     trouble = None
     async with target.look(keys=True) as store:
         if namespace is not None or target.named or (head and any(target.chosen)):
@@ -183,9 +186,9 @@ async def verify(
         elif head:
             raise holdfast.MissingField("name the namespace of the head", field="namespace")
         else:
-            names = sorted({*await store.audits(), *noted, *anchored})
+            names = sorted({*await store.audits(), *known})
             trouble = (await store.suspected_audits()).get("")
-        known, verdicts, compared = _merged(noted, anchored), {}, {}
+        verdicts, compared = {}, {}
         for name in names:
             verdict = await store.audit(name).verify(heads=[*head, *known.get(name, ())])
             if len(names) == 1 or not verdict.whole or verdict.head != "0:" or values:
@@ -197,9 +200,7 @@ async def verify(
             whole=False, records=0, head="0:", broken_at=0, reason=trouble
         )
     code = _report(target, verdicts, compared)
-    if target.json or not verdicts:
-        return code
-    return _advise(code, anchored=bool(head or noted or anchored), values=values)
+    return code if target.json or not verdicts else advise(code, values=values)
 
 
 def _advise(code: int, *, anchored: bool, values: bool) -> int:
@@ -313,13 +314,11 @@ def _keys(target: Place) -> SigningKeys:
     return engine_for(target.address, target.keys_at_hand()).keys
 
 
-def _heads_in(log: str) -> dict[str, list[str]]:
-    """Return the heads in a log, by namespace."""
-    heads: defaultdict[str, list[str]] = defaultdict(list)
+def _heads_in(log: str) -> Iterator[tuple[str, str]]:
+    """Yield the heads in a log, each with its namespace."""
     for logged in _lines(log, field="log"):
         for namespace, head in _HEAD.findall(logged):
-            heads[namespace.decode()].append(head.decode())
-    return heads
+            yield namespace.decode(), head.decode()
 
 
 class _Anchor(msgspec.Struct):
@@ -327,24 +326,16 @@ class _Anchor(msgspec.Struct):
     head: str
 
 
-def _anchors_in(anchors: Iterable[str]) -> dict[str, list[str]]:
-    """Return the heads in anchors, by namespace.
+def _anchors_in(anchors: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the heads in anchors, each with its namespace.
 
     An anchor is a line that `audit anchor` printed, or a file of such lines. A head without a namespace
     belongs to the namespace of the command, which is "" here.
     """
-    heads: defaultdict[str, list[str]] = defaultdict(list)
     for anchor in anchors:
         lines = list(_lines(anchor, field="anchor")) if Path(anchor).is_file() else [anchor.encode()]
         for printed in filter(bytes.strip, lines):
-            namespace, head = _parse_anchor(printed.decode(errors="replace").strip(), anchor)
-            heads[namespace].append(head)
-    return heads
-
-
-def _merged(one: Mapping[str, Iterable[str]], other: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Return the heads of both, by namespace."""
-    return {name: [*one.get(name, ()), *other.get(name, ())] for name in {**one, **other}}
+            yield _parse_anchor(printed.decode(errors="replace").strip(), anchor)
 
 
 def _parse_anchor(printed: str, anchor: str) -> tuple[str, str]:
@@ -365,14 +356,14 @@ def _parse_anchor(printed: str, anchor: str) -> tuple[str, str]:
 
 
 def _verify_file(
-    file: str, namespace: str, keys: SigningKeys, heads: Iterable[str], known: Mapping[str, Iterable[str]]
+    file: str, namespace: str, keys: SigningKeys, heads: Iterable[str], known: Iterable[str]
 ) -> dict[str, holdfast.Verdict]:
     """Return whether the records in a file are intact, by namespace.
 
     The file must include all of `heads`. Heads known of its namespace may be newer than the file.
     """
     required = dict(map(noted_head, heads))
-    noted = dict(map(noted_head, known.get(namespace, ()))) | required
+    noted = dict(map(noted_head, known)) | required
     verdict = _verdict(namespace, keys, _lines(file, field="file"), noted)
     if verdict.whole and not verdict.records:
         raise holdfast.ValidationError(f"{file} has no record", field="file")
