@@ -5,11 +5,11 @@ Nothing here opens a replica. The nodes are asked over NATS, and answer for them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from holdfast.clock import moment
 from holdfast.edges.cli.options import seconds
@@ -23,7 +23,16 @@ from holdfast.engines.cluster.operators import ClusterOperator, ClusterStatus, G
 from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
 from holdfast.errors import ValidationError
 
-Patience = Annotated[float, Parameter(converter=seconds)]
+
+def _waiting(kind: object, tokens: Sequence[Token]) -> Any:
+    """Parse how long to wait."""
+    wait = seconds(kind, tokens)
+    if not 0 < wait <= 86_400:
+        raise ValidationError("wait must be more than 0 and at most 86400 seconds", field="wait")
+    return wait
+
+
+Patience = Annotated[float, Parameter(converter=_waiting)]
 
 FORGET_SECONDS: Final = 20.0
 """How long servers may take to agree that one of them is gone."""
@@ -57,9 +66,8 @@ async def verify(*, wait: Patience = 60, target: Place = STORE) -> int:
     wait
         Seconds to wait for the nodes; 60 if not given.
     """
-    patience = _waiting(wait)
     async with _operator(target) as operator:
-        verification = await operator.verify(seconds=patience)
+        verification = await operator.verify(seconds=wait)
     if target.json:
         document({"equal": verification.equal, **msgspec.structs.asdict(verification)})
         return OK if verification.equal else ERROR
@@ -85,9 +93,8 @@ async def snapshot(*, wait: Patience = 600, target: Place = STORE) -> None:
     wait
         Seconds to wait; 600 if not given.
     """
-    patience = _waiting(wait)
     async with _operator(target) as operator:
-        done = await operator.snapshot(seconds=patience)
+        done = await operator.snapshot(seconds=wait)
     if target.json:
         document(done)
         return
@@ -107,9 +114,8 @@ async def grow(*, to: int = 3, wait: Patience = 600, target: Place = STORE) -> N
     wait
         Seconds to wait until all of them have it; 600 if not given.
     """
-    patience = _waiting(wait)
     async with _operator(target) as operator:
-        _show_servers(await operator.membership.grow(to, seconds=patience), target)
+        _show_servers(await operator.membership.grow(to, seconds=wait), target)
 
 
 async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
@@ -123,7 +129,7 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
     wait
         Seconds to wait until the new machine is there and has the log; 600 if not given.
     """
-    patience, name = _waiting(wait), cluster_address(_url(target)).name
+    name = cluster_address(_url(target)).name
 
     def waits() -> None:
         say(
@@ -132,7 +138,7 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
         )
 
     async with _operator(target) as operator:
-        done = await operator.membership.add(seconds=patience, on_wait=waits)
+        done = await operator.membership.add(seconds=wait, on_wait=waits)
     _show_servers(done, target)
     if target.json:
         return
@@ -158,11 +164,11 @@ async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE)
     wait
         Seconds to wait until the other one has the log; 600 if not given.
     """
-    patience, why = _waiting(wait), None
+    why = None
     async with _operator(target) as operator:
         done = await operator.membership.kept()
         if server in done.servers or not await _counted(target, server):
-            done = await operator.membership.remove(server, seconds=patience)
+            done = await operator.membership.remove(server, seconds=wait)
             try:
                 await _forgotten(target, server)
             except NotForgotten as refusal:
@@ -210,12 +216,6 @@ def _url(target: Place) -> str:
     if not target.address.startswith("cluster://"):
         raise ValidationError("name the cluster with --url cluster://HOST,HOST,HOST/NAME", field="url")
     return target.address
-
-
-def _waiting(wait: float) -> float:
-    if not 0 < wait <= 86_400:
-        raise ValidationError("wait must be more than 0 and at most 86400 seconds", field="wait")
-    return wait
 
 
 def _show(state: ClusterStatus) -> None:
