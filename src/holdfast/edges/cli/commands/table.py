@@ -64,8 +64,26 @@ PartitionKey = Annotated[
 SortKey = Annotated[
     str | None, Parameter(allow_leading_hyphen=True, help="The sort key, if the table has one.")
 ]
+ItemVersion = Annotated[
+    int | None,
+    Parameter(
+        converter=number, help="Write only if the item has this version; 0 means that it must not exist."
+    ),
+]
+Condition = Annotated[
+    str | None,
+    Parameter(
+        help='Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
+    ),
+]
+Item = Annotated[
+    str,
+    Parameter(
+        allow_leading_hyphen=True,
+        help="A JSON object that contains its key; - reads it from stdin, @FILE from a file.",
+    ),
+]
 _DEFINITION: Final = "An attribute and its type: NAME:string, :number or :binary."
-_ITEM: Final = "A JSON object that contains its key; - reads it from stdin, @FILE from a file."
 _HINT: Final = 'write an object such as \'{"user": "ada"}\', or @FILE to read it from a file'
 
 app = App(name="table", help="Tables, their items and their indexes.")
@@ -80,11 +98,8 @@ app.command(ttl)
 class Expected:
     """What must hold for a write of an item."""
 
-    if_version: MaybeWhole = None
-    """Write only if the item has this version; 0 means that it must not exist."""
-
-    where: str | None = None
-    """Write only if the existing item meets this condition, as JSON: '{"score": {"gt": 5}}'."""
+    if_version: ItemVersion = None
+    where: Condition = None
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -163,13 +178,6 @@ def _spell(name: str, form: Any) -> Spelling | None:
         kind = str if name in ("key", "partition_key") else str | None
         read = partial(_definition, field=name.replace("_", "-"))
         return Spelling(name, Annotated[kind, Parameter(help=_DEFINITION)], read)
-    if name == "item":
-        annotation = Annotated[str, Parameter(allow_leading_hyphen=True, help=_ITEM)]
-        return Spelling(name, annotation, partial(read_value, text=False, hint=_HINT))
-    if name == "condition":
-        help = 'Write only if the existing item meets this condition, as JSON: \'{"score": {"gt": 5}}\'.'
-        read = partial(json_option, field="where")
-        return Spelling("where", Annotated[str | None, Parameter(help=help)], read)
     return _SPELLINGS.get(name)
 
 
@@ -178,16 +186,9 @@ _SPELLINGS: Final = {
     "index": Spelling("index", Index),
     "partition_key": Spelling("partition_key", PartitionKey),
     "sort_key": Spelling("sort_key", SortKey),
-    "expected_version": Spelling(
-        "if_version",
-        Annotated[
-            int | None,
-            Parameter(
-                converter=number,
-                help="Write only if the item has this version; 0 means that it must not exist.",
-            ),
-        ],
-    ),
+    "item": Spelling("item", Item, partial(read_value, text=False, hint=_HINT)),
+    "condition": Spelling("where", Condition, partial(json_option, field="where")),
+    "expected_version": Spelling("if_version", ItemVersion),
     "ttl_seconds": Spelling("seconds", Annotated[Seconds, Parameter(help="Seconds until the item expires.")]),
 }
 
