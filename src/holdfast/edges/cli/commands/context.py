@@ -5,7 +5,7 @@ A stored URL works from every folder. No password or token is ever shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -127,17 +127,13 @@ def use(name: str | None = None, /, *, none: bool = False, json: Json = False) -
 
 def list_contexts(*, json: Json = False) -> None:
     """List the contexts: name, URL, namespace, and which is the default."""
+    columns = ("name", "url", "namespace", "default")
     contexts = sorted(read_contexts().items())
+    cells = [(name, _shown(one.url), _namespace(one), one.default) for name, one in contexts]
     if json:
-        document({"contexts": [{"name": name, **_told(one)} for name, one in contexts]})
-        return
-    rows(
-        ("name", "url", "namespace", "default"),
-        (
-            (name, _shown(one.url), _namespace(one), "default" if one.default else None)
-            for name, one in contexts
-        ),
-    )
+        document({"contexts": [dict(zip(columns, one, strict=True)) for one in cells]})
+    else:
+        rows(columns, ((*named, "default" if default else None) for *named, default in cells))
 
 
 def remove(name: str, /, *, json: Json = False) -> None:
@@ -161,10 +157,8 @@ def remove(name: str, /, *, json: Json = False) -> None:
 
 def _everywhere(url: str, login: LoginFiles) -> str:
     """Return the URL with absolute paths."""
-    files = {field.name: getattr(login, field.name) for field in fields(LoginFiles)}
-    options = [
-        f"{name}={quote(str(Path(path).absolute()))}" for name, path in files.items() if path is not None
-    ]
+    files = {name: path for name, path in asdict(login).items() if path is not None}
+    options = [f"{name}={quote(str(Path(path).absolute()))}" for name, path in files.items()]
     if "://" not in url:
         url = str(Path(url).absolute())
     if not options:
@@ -182,7 +176,3 @@ def _namespace(context: Context) -> str | None:
     if context.tenant is None or context.project is None:
         return None
     return families.semantic(context.tenant, context.project)
-
-
-def _told(context: Context) -> dict[str, str | bool | None]:
-    return {"url": _shown(context.url), "namespace": _namespace(context), "default": context.default}

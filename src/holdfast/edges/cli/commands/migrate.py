@@ -9,10 +9,8 @@ a whole or not at all, and the table is kept under another name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Final
 
-import msgspec
 from cyclopts import Parameter
 
 import holdfast
@@ -106,14 +104,6 @@ def _older(before: str, goal: str | None) -> str:
     )
 
 
-class Reset(msgspec.Struct, frozen=True, kw_only=True):
-    """The result: the store's time before and after, and the number of namespaces that were ahead of it."""
-
-    before: datetime
-    after: datetime
-    namespaces: int
-
-
 @destroys
 async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> None:
     """Reset the time of a store that was written with a clock far ahead.
@@ -128,15 +118,14 @@ async def reset_clock(*, yes: Yes = False, database: Database = DATABASE) -> Non
     require_yes(
         "going back may show entries again that were seen to be gone, so make a backup first", yes=yes
     )
-    before, after, changed = await schema.reset_clock()
-    done = Reset(before=moment(before), after=moment(after), namespaces=changed)
-    if database.json:
-        document(done)
-    else:
-        line(
-            f"the store's time was {done.before.isoformat()} and is {done.after.isoformat()}; "
-            f"namespaces whose last change was later: {done.namespaces}"
-        )
+    *times, changed = await schema.reset_clock()
+    before, after = map(moment, times)
+    answer(
+        database.json,
+        {"before": before, "after": after, "namespaces": changed},
+        f"the store's time was {before.isoformat()} and is {after.isoformat()}; "
+        f"namespaces whose last change was later: {changed}",
+    )
 
 
 async def adopt(*, dry_run: bool = False, database: Database = DATABASE) -> None:
