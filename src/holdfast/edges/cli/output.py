@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
 import msgspec
 
@@ -363,27 +363,7 @@ def whole_file(path: Path, *, field: str = "out", force: bool = True) -> Iterato
             unfinished.unlink()
 
 
-@contextlib.contextmanager
-def opened_output(name: str | None, *, force: bool) -> Iterator[Output]:
-    """Open stdout, or a file that gets its name once it is complete."""
-    if name is None:
-        yield _Screen() if on_terminal() else sys.stdout.buffer
-        return
-    with whole_file(Path(name), force=force) as file:
-        yield file
-
-
-class Output(Protocol):
-    """A destination for lines of JSON."""
-
-    def write(self, line: bytes, /) -> object:
-        """Write a line."""
-
-    def writelines(self, lines: Iterable[bytes], /) -> object:
-        """Write several lines."""
-
-
-class _Screen:
+class Screen:
     """A terminal, to which text is written escaped."""
 
     def write(self, line: bytes, /) -> None:
@@ -392,6 +372,16 @@ class _Screen:
     def writelines(self, lines: Iterable[bytes], /) -> None:
         for line in lines:
             self.write(line)
+
+
+@contextlib.contextmanager
+def opened_output(name: str | None, *, force: bool) -> Iterator[IO[bytes] | Screen]:
+    """Open stdout, or a file that gets its name once it is complete."""
+    if name is None:
+        yield Screen() if on_terminal() else sys.stdout.buffer
+        return
+    with whole_file(Path(name), force=force) as file:
+        yield file
 
 
 @contextlib.contextmanager

@@ -199,7 +199,7 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine | S
         raise Unavailable(f"the folder of {schema.file} does not exist")
     there = await schema.holds_store()
     if there and sys.stderr.isatty():
-        await _tell_of_move(schema)
+        await tell_of_move(url)
     if not there:
         if sys.stderr.isatty():  # a script uses the result, and a failure prints a single line
             say(f"there is no store at {schema.place} yet")
@@ -213,16 +213,14 @@ async def onlooker(url: str, keys: Keyring | None, *, named: bool) -> Engine | S
 async def tell_of_move(url: str) -> None:
     """Say on stderr if a store has moved: what is read there is what it held then."""
     with contextlib.suppress(Unsupported):
-        await _tell_of_move(schema_of(url))
-
-
-async def _tell_of_move(schema: Schema) -> None:
-    place = await schema.moved_to()
-    if place is not None:
-        say(
-            f"{schema.place} has moved to {place}: this shows what it held before. Use --url {quote(place)}",
-            colour="yellow",
-        )
+        schema = schema_of(url)
+        place = await schema.moved_to()
+        if place is not None:
+            say(
+                f"{schema.place} has moved to {place}: this shows what it held before. "
+                f"Use --url {quote(place)}",
+                colour="yellow",
+            )
 
 
 async def require_store(url: str) -> None:

@@ -19,6 +19,7 @@ from holdfast.declare import DECLARED, Declaration, Members
 from holdfast.edges.cli.options import (
     UNNAMED,
     IfVersion,
+    MaybeSeconds,
     Seconds,
     WriteOptions,
     Yes,
@@ -26,7 +27,6 @@ from holdfast.edges.cli.options import (
     number,
     read_value,
     require_yes,
-    seconds,
 )
 from holdfast.edges.cli.output import NOT_FOUND, OK, document, line
 from holdfast.edges.cli.target import HERE
@@ -227,11 +227,7 @@ _SPELLINGS: Final = {
     "ttl": Spelling(
         "ttl",
         Annotated[
-            int | None,
-            Parameter(
-                converter=seconds,
-                help="Expire a new entry after this long: seconds, or 30s, 1h, 2d.",
-            ),
+            MaybeSeconds, Parameter(help="Expire a new entry after this long: seconds, or 30s, 1h, 2d.")
         ],
     ),
 }

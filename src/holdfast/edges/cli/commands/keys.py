@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -23,6 +24,7 @@ from cyclopts import Parameter
 import holdfast
 from holdfast.edges.cli.commands.get import print_entry, require_one_form
 from holdfast.edges.cli.options import (
+    ALL_PAGES,
     UNNAMED,
     IfVersion,
     Key,
@@ -40,12 +42,12 @@ from holdfast.edges.cli.options import (
 from holdfast.edges.cli.output import amount, answer, document, line, say, shown_key
 from holdfast.edges.cli.target import HERE, Target
 
-Hyphened = Parameter(allow_leading_hyphen=True)
+Hyphened = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
 
 async def set_value(
     key: Key,
-    value: Annotated[str, Hyphened],
+    value: Hyphened,
     /,
     *,
     text: bool = False,
@@ -174,28 +176,19 @@ def print_stored(entry: holdfast.Entry, target: Target) -> None:
 
 async def delete_all(prefix: str, *, dry_run: bool, yes: bool, origin: WriteOptions, target: Target) -> None:
     """Delete the keys with a prefix and print how many there were, or only print the keys."""
-    if dry_run:
-        async with target.look() as store:
-            count = await _walk(target.keys(store), prefix, origin, target, dry_run=True)
-        if not target.json:
-            say(f"{amount(count, 'key')} would be deleted")
-        return
-    require_yes(f"every key of {target.owner} that begins with {prefix!a} is deleted", yes=yes)
-    async with target.open() as store:
-        count = await _walk(target.keys(store), prefix, origin, target, dry_run=False)
-    answer(target.json, {"deleted": count}, f"deleted {amount(count, 'key')}")
-
-
-async def _walk(kv: holdfast.KV, prefix: str, origin: WriteOptions, target: Target, *, dry_run: bool) -> int:
-    count, cursor = 0, None
-    while True:
-        page = await kv.delete_prefix(prefix, cursor=cursor, dry_run=dry_run, **origin.fields)
-        count += page.count
-        for key in page.keys if dry_run else ():
-            answer(target.json, {"key": key}, shown_key(key))
-        cursor = page.cursor
-        if cursor is None:
-            return count
+    if not dry_run:
+        require_yes(f"every key of {target.owner} that begins with {prefix!a} is deleted", yes=yes)
+    count = 0
+    async with target.look() if dry_run else target.open() as store:
+        delete_page = partial(target.keys(store).delete_prefix, prefix, dry_run=dry_run, **origin.fields)
+        async for page in ALL_PAGES.pages(delete_page):
+            count += page.count
+            for key in page.keys if dry_run else ():
+                answer(target.json, {"key": key}, shown_key(key))
+    if not dry_run:
+        answer(target.json, {"deleted": count}, f"deleted {amount(count, 'key')}")
+    elif not target.json:
+        say(f"{amount(count, 'key')} would be deleted")
 
 
 _BATCH_HINT: Final = 'write a list such as \'[{"key": "a", "value": 1}]\', or @FILE to read it from a file'
@@ -203,7 +196,7 @@ _BATCH_HINT: Final = 'write a list such as \'[{"key": "a", "value": 1}]\', or @F
 
 @destroys
 async def batch(
-    content: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    content: Hyphened,
     /,
     *,
     yes: Yes = False,
@@ -275,7 +268,9 @@ async def edit(key: Key, /, *, origin: WriteOptions = UNNAMED, target: Target = 
             say("nothing was changed")
             return
         try:
-            stored = await _written(key, parse(after, hint=_EDIT_HINT), entry, origin, target)
+            value = parse(after, hint=_EDIT_HINT)
+            async with target.open() as store:
+                stored = await target.keys(store).set(key, value, **_unchanged(entry), **origin.fields)
         except holdfast.VersionConflict as conflict:
             _show_both(conflict.current, after)
             raise
@@ -287,18 +282,11 @@ def at_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-async def _written(
-    key: str, value: Any, entry: holdfast.Entry | None, origin: WriteOptions, target: Target
-) -> holdfast.Entry:
-    async with target.open() as store:
-        return await target.keys(store).set(
-            key,
-            value,
-            ttl=None if entry is None else holdfast.KEEP,
-            expected_version=0 if entry is None else entry.version,
-            semantics=None if entry is None else entry.semantics,
-            **origin.fields,
-        )
+def _unchanged(entry: holdfast.Entry | None) -> dict[str, Any]:
+    """Return the fields of a write that keep what an edit does not change."""
+    if entry is None:
+        return {"expected_version": 0}
+    return {"ttl": holdfast.KEEP, "expected_version": entry.version, "semantics": entry.semantics}
 
 
 @contextlib.contextmanager

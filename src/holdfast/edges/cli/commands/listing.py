@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -113,16 +113,14 @@ async def list_keys(
     at_once = not everything or sort != "key" or (long and not target.json and on_terminal())
     gathered: list[Listed] = []
     async with target.look() as store:
-        walk = pages(
-            target.keys(store),
-            prefix,
-            paging,
-            values=values,
-            reverse=backwards,
-            after=after,
-            filters=filters,
-        )
-        async for page in walk:
+        keys = target.keys(store)
+        fields: dict[str, Any] = {"reverse": backwards, "values": values, **asdict(filters)}
+
+        async def read(*, limit: int | None, cursor: str | None) -> holdfast.Page:
+            start = after if cursor == paging.cursor else None  # a further page begins at its cursor
+            return await keys.list(prefix, limit=limit, cursor=cursor, after=start, **fields)
+
+        async for page in paging.pages(read):
             gathered += _listed(page, store.now())
             if not at_once:
                 _print(gathered, target, long=long)
@@ -132,40 +130,14 @@ async def list_keys(
         if reverse:
             gathered.reverse()
     if target.json and not everything:
-        document(_page(gathered, page, long=long))
+        content = {"keys": [row.key for row in gathered], "count": len(gathered)}
+        content |= {"truncated": page.truncated, "cursor": page.cursor}
+        document(content | {"entries": gathered} if long else content)
         return
     _print(gathered, target, long=long)
     if page.truncated and not target.json:
         sure = "are" if filters == ANY else "may be"
         say(f"there {sure} more keys: --all lists them, --cursor {page.cursor} continues")
-
-
-async def pages(
-    keys: holdfast.KV,
-    prefix: str,
-    paging: Paging,
-    *,
-    values: bool = False,
-    reverse: bool = False,
-    after: int | None = None,
-    filters: EntryFilters = ANY,
-) -> AsyncIterator[holdfast.Page]:
-    """Yield a page of a listing, or all of them."""
-    cursor = paging.cursor
-    while True:
-        page = await keys.list(
-            prefix,
-            limit=paging.limit,
-            cursor=cursor,
-            after=after,
-            reverse=reverse,
-            values=values,
-            **asdict(filters),
-        )
-        yield page
-        cursor, after = page.cursor, None
-        if not paging.everything or cursor is None:
-            return
 
 
 def _listed(page: holdfast.Page, now: int) -> list[Listed]:
@@ -188,16 +160,6 @@ def _left(entry: holdfast.Entry, now: int) -> int | None:
     if entry.expires_at is None:
         return None
     return max(0, -((now - round(entry.expires_at.timestamp() * 1000)) // 1000))
-
-
-def _page(listed: list[Listed], page: holdfast.Page, *, long: bool) -> dict[str, Any]:
-    content = {
-        "keys": [row.key for row in listed],
-        "count": len(listed),
-        "truncated": page.truncated,
-        "cursor": page.cursor,
-    }
-    return content | {"entries": listed} if long else content
 
 
 def _print(listed: list[Listed], target: Target, *, long: bool) -> None:
@@ -254,7 +216,7 @@ async def tree(
     ends = re.escape(separators)
     parts = re.compile(f"[^{ends}]*[{ends}]|.+" if ends else ".+", re.DOTALL)
     async with target.look() as store:
-        async for page in pages(target.keys(store), prefix, ALL_PAGES):
+        async for page in ALL_PAGES.pages(partial(target.keys(store).list, prefix)):
             for key in page.keys:
                 _add(root, parts.findall(key), depth)
     if target.json:

@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
@@ -22,7 +23,6 @@ from cyclopts import Parameter
 import holdfast
 from holdfast import families, rules
 from holdfast.clock import moment
-from holdfast.edges.cli.commands.listing import pages
 from holdfast.edges.cli.options import ALL_PAGES
 from holdfast.edges.cli.output import (
     amount,
@@ -78,7 +78,7 @@ async def export_entries(
         total = await _count(store, keys, prefix)
         with sorting() as sorter:
             with progress("export", total) as advance:
-                async for page in pages(keys, prefix, ALL_PAGES, values=True):
+                async for page in ALL_PAGES.pages(partial(keys.list, prefix, values=True)):
                     for entry in page.entries or ():
                         sorter.add(entry)
                     advance(page.count)
@@ -231,7 +231,7 @@ async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
     it."""
     if not prefix or not sys.stderr.isatty():
         return (await store.stats(keys.namespace)).keys
-    return sum([page.count async for page in pages(keys, prefix, ALL_PAGES)])
+    return sum([page.count async for page in ALL_PAGES.pages(partial(keys.list, prefix))])
 
 
 def _exported_from(store: holdfast.Store, namespace: str) -> holdfast.KV:
@@ -367,7 +367,6 @@ def _slowly(line: bytes) -> Any:
         raise ValidationError("this is not JSON", field="line") from None
 
 
-_PAGE: Final = 1_000
 _MARGIN: Final = 256
 """Bytes that a line counts in addition to its length."""
 _DEFINING: Final = ("partition_key", "sort_key", "ttl_attribute", "stream")
@@ -432,13 +431,8 @@ async def definitions(tables: Tables) -> list[dict[str, Any]]:
 async def item_lines(tables: Tables, described: list[dict[str, Any]]) -> AsyncIterator[list[bytes]]:
     """Yield the lines of all items, page by page, table by table."""
     for one in described:
-        name, cursor = one["table"], None
-        while True:
-            page = await tables.scan(name, limit=_PAGE, cursor=cursor)
-            yield [_line(name, item.value, item.version) for item in page.items]
-            cursor = page.cursor
-            if cursor is None:
-                break
+        async for page in ALL_PAGES.pages(partial(tables.scan, one["table"])):
+            yield [_line(one["table"], item.value, item.version) for item in page.items]
 
 
 class TableImporter:
