@@ -36,7 +36,7 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 _OPTION: Final = inspect.Parameter.KEYWORD_ONLY
 _THOUSANDS: Final = re.compile(r"(?<=\d),(?=\d{3})")
 """The commas in numbers, which help does not have: a number in it can be pasted."""
-_JSON: Final = " JSON; - reads it from stdin, @FILE from a file."
+_JSON: Final = " Write it as JSON; - reads it from stdin, @FILE from a file."
 
 
 class Spelling(NamedTuple):

@@ -146,11 +146,11 @@ async def verify(
 ) -> int:
     """Verify that every record exists, unchanged and in its place; if not, the exit code is 1.
 
-    Without a namespace all audits of a store are verified, also that of a namespace whose own row is gone.
-    What the policy asks of the audit must be what was last set through Holdfast.
+    Without a namespace all audits of a store are verified, even if the row of a namespace is gone. The policy
+    of the audit must be the one that was last set through Holdfast.
 
-    A chain that was cut short or put back together with its own older head looks whole by itself: name heads
-    or anchors that were noted earlier to find that too, also in a store that was emptied. The log of
+    A chain that was cut short, or restored together with its own older head, looks whole by itself. To find
+    that too, even in a store that was emptied, name heads or anchors that you noted earlier. The log of
     `holdfast up` has anchors. A store that was audited and has no record left is broken.
 
     Parameters
@@ -161,12 +161,12 @@ async def verify(
         A file with what `audit anchor` printed, or one line of it; may be given several times. It finds
         records that were cut off, or put back to an older state, together with their head.
     log
-        The log of a service, as lines or as JSON, which tells such heads now and then.
+        The log of a service, as lines or as JSON. It names heads too.
     file
         Verify a file with what `audit log --all --json` printed of the namespace, with the keys of the store.
     values
         Also compare every living entry and item with its last record, to find what was changed, deleted or
-        inserted with SQL. What is older than the audit is counted, and so is what has expired unnoticed.
+        inserted with SQL. Entries that are older than the audit, or have expired since, are only counted.
     """
     known: defaultdict[str, list[str]] = defaultdict(list)
     for name, noted in (*(() if log is None else _heads_in(log)), *_anchors_in(anchor)):

@@ -105,7 +105,7 @@ async def snapshot(*, wait: Patience = 600, target: Place = STORE) -> None:
 async def grow(*, to: int = 3, wait: Patience = 600, target: Place = STORE) -> None:
     """Keep the log and the snapshots of a cluster on more NATS servers.
 
-    The servers must form a NATS cluster by now. Nodes go on serving meanwhile.
+    The servers must already form a NATS cluster. Nodes go on serving meanwhile.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ async def add(*, wait: Patience = 600, target: Place = STORE) -> None:
 
 
 async def remove(server: str, /, *, wait: Patience = 600, target: Place = STORE) -> None:
-    """Move the log of a cluster off a NATS server that is gone or is to go.
+    """Move the log of a cluster off a NATS server that is gone or that you want to remove.
 
     Start the other server first. Nodes go on serving meanwhile. Servers that `holdfast up --cluster` started
     forget the removed one, if this runs on one of their machines with the setting cluster_secret.

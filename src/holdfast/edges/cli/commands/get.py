@@ -5,6 +5,8 @@ Scripts call these most, so this module imports nothing that they do not need.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 import holdfast
@@ -14,7 +16,6 @@ from holdfast.edges.cli.output import (
     raw_value,
     rows,
     shown_key,
-    shown_time,
     value,
 )
 from holdfast.edges.cli.target import HERE, Target
@@ -75,19 +76,10 @@ async def get_ttl(key: str, /, *, target: Target = HERE) -> None:
     answer(target.json, {"key": key, "ttl": left}, "never" if left is None else left)
 
 
-def _described(entry: holdfast.Entry) -> list[tuple[str, str]]:
+def _described(entry: holdfast.Entry) -> list[tuple[str, Any]]:
     """Return the fields of an entry that are set, by name."""
-    semantics = msgspec.json.encode(entry.semantics).decode()
-    fields = {
-        "key": shown_key(entry.key),
-        "value": msgspec.json.encode(entry.value).decode(),
-        "version": str(entry.version),
-        "created_at": shown_time(entry.created_at),
-        "updated_at": shown_time(entry.updated_at),
-        "expires_at": None if entry.expires_at is None else shown_time(entry.expires_at),
-        "last_writer": entry.last_writer,
-        "semantics": None if entry.semantics is None else semantics,
-        "request_id": entry.request_id,
-        "spec_ref": entry.spec_ref,
-    }
+    fields = msgspec.structs.asdict(entry)
+    fields |= {"key": shown_key(entry.key), "value": msgspec.json.encode(entry.value).decode()}
+    if entry.semantics is not None:
+        fields["semantics"] = msgspec.json.encode(entry.semantics).decode()
     return [(name, content) for name, content in fields.items() if content is not None]

@@ -72,9 +72,9 @@ def config(
     """Print the configuration of a nats-server that keeps plugins and tenants apart.
 
     The secrets of nkeys go to stderr. With --out everything goes into files that only their owner can read:
-    the configuration, and one file of credentials for each user. Credentials that are there already are used
-    again, so that a plugin can be added without troubling the others. With --rotate they are renewed for
-    the users that it names, and everything else in the folder stays as it is.
+    the configuration, and one file of credentials for each user. Existing credentials are kept, so adding a
+    plugin does not disturb the others. With --rotate, only the credentials of the users that it names are
+    renewed, and nothing else in the folder changes.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def config(
     force
         Replace the configuration that is there.
     json
-        Print a document that says what was written, or without --out the configuration and the secrets.
+        Print a document that lists the written files, or without --out the configuration and the secrets.
     """
     if rotate:
         if out is None or any((plugin, tenant, trusted, own_connection, tls_cert, tls_key, tls_ca, force)):

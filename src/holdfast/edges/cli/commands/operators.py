@@ -153,7 +153,7 @@ async def set_policy(
     trash
         Keep deleted and expired entries in the trash, to be restored.
     trash_retention
-        For how long.
+        How long the trash keeps them.
     journal_retention
         How long changes stay in the journal.
     audit
@@ -342,19 +342,19 @@ async def slowlog(
 ) -> None:
     """Print the slow requests of a running service, newest first, without values.
 
-    What counts as slow is said by the settings slow_ms and slow_list_ms of the service, and how many it keeps
-    by slow_log_size. With --plugin, or --tenant and --project, only theirs are printed.
+    The settings slow_ms and slow_list_ms of the service say what counts as slow, and slow_log_size how many
+    requests it keeps. With --plugin, or --tenant and --project, only theirs are printed.
 
     Parameters
     ----------
     limit
-        At most so many, 1 to 10000; 20 if not given.
+        Print at most this many, 1 to 10000; 20 if not given.
     slowest
         Print the slowest of all that are kept, the slowest first.
     long
         Print the error code, the request id, the trace id and the number of each too.
     instance
-        The instance of the service that is meant, if there are several; the JSON names the one that answered.
+        Ask this instance of the service, if there are several; the JSON names the one that answered.
     """
     most = _USUAL if limit is None else rules.limit(limit)
     async with _service(target) as store:

@@ -19,6 +19,7 @@ import holdfast
 from holdfast.edges.cli.commands.keys import print_stored
 from holdfast.edges.cli.options import (
     UNNAMED,
+    MaybeSeconds,
     Seconds,
     Ttl,
     WriteOptions,
@@ -53,7 +54,7 @@ async def counter_add(
     by: Annotated[float, Parameter(converter=number, allow_leading_hyphen=True)] = 1,
     /,
     *,
-    ttl: Ttl = None,
+    ttl: MaybeSeconds = None,
     origin: WriteOptions = UNNAMED,
     target: Target = HERE,
 ) -> None:
@@ -64,7 +65,7 @@ async def counter_add(
     by
         Amount to add; 1 if not given.
     ttl
-        How long after its beginning the counter begins anew: seconds, or 30s, 1h, 2d.
+        Start again from 0 this long after the first addition: seconds, or 30s, 1h, 2d.
     """
     async with target.open() as store:
         total = await target.keys(store).counter(name, ttl=ttl).add(by, **origin.fields)

@@ -37,13 +37,13 @@ _ALONE: Final = frozenset({"migrate", "doctor"})
 async def shell(*, target: Target = HERE) -> int:
     """Read commands from a prompt and run them on one store, which stays open until the end.
 
-    The commands are those of this command line, without holdfast before them, and the options that are given
-    here hold for each. Tab completes commands, options, namespaces and keys. Ctrl-C clears the line or ends
-    the command that runs; Ctrl-D or exit leaves. What is typed is kept in a history that only its owner can
-    read, but for lines that begin with a space.
+    Type commands without holdfast before them. The options that are given here apply to each of them. Tab
+    completes commands, options, namespaces and keys. Ctrl-C clears the line or ends the running command;
+    Ctrl-D or exit leaves. The lines are kept in a history that only its owner can read, except for lines
+    that begin with a space.
 
-    If stdin is no terminal, each line of it is a command. All of them are run, and the exit code is that of
-    the first one that failed. Empty lines, and lines that begin with #, are left out.
+    If stdin is not a terminal, each line of it is a command. All of them are run, and the exit code is that
+    of the first one that failed. Empty lines, and lines that begin with #, are skipped.
     """
     by_hand = sys.stdin.isatty() and sys.stdout.isatty()
     kept = KeptStore(target.address)
