@@ -97,9 +97,9 @@ def _shared_sections() -> Iterator[str]:
 def _exit_codes() -> Iterator[str]:
     yield from ("## Exit codes", "", "| code | meaning | errors |", "|---|---|---|")
     for one in exit_codes():
-        codes = ", ".join(f"`{code}`" for code in one.errors)
-        meaning = one.meaning.replace("|", "\\|")
-        yield f"| {one.code} | {meaning} | {codes} |"
+        codes = ", ".join(f"`{code}`" for code in one["errors"])
+        meaning = one["meaning"].replace("|", "\\|")
+        yield f"| {one['code']} | {meaning} | {codes} |"
     yield ""
 
 

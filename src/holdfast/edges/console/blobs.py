@@ -22,11 +22,6 @@ TEXTS: Final = frozenset({"application/json", "application/xml", "image/svg+xml"
 _SHOWN: Final = ("version", "created_at", "updated_at", "expires_at", "last_writer")
 
 
-async def blob_plugins(visit: Visit) -> dict[str, Any]:
-    """Return the plugins that have blobs."""
-    return await visit.plugins("blob")
-
-
 async def blobs(visit: Visit) -> dict[str, Any]:
     """Return a page of the blobs of a plugin.
 

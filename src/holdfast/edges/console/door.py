@@ -22,14 +22,14 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 import holdfast
-from holdfast.edges.console.blobs import blob, blob_plugins, blobs
+from holdfast.edges.console.blobs import blob, blobs
 from holdfast.edges.console.cluster import cluster
 from holdfast.edges.console.files import STATIC, File, site
 from holdfast.edges.console.keys import entry, keys, live, namespaces
 from holdfast.edges.console.operators import audit, inbox, policies, policy, settings, tokens
 from holdfast.edges.console.overview import overview
 from holdfast.edges.console.search import search
-from holdfast.edges.console.tables import item, table, table_plugins, tables
+from holdfast.edges.console.tables import item, table, tables
 from holdfast.edges.console.visits import Instruments, Visit
 from holdfast.edges.http import responses
 from holdfast.edges.http.api import starting_or_stopping
@@ -95,11 +95,11 @@ PAGES: Final = (
     _page("search", "/ui/search", search),
     _page("inbox", "/ui/inbox", inbox),
     _page("audit", "/ui/audit", audit),
-    _page("tables", "/ui/tables", table_plugins),
+    _page("tables", "/ui/tables", lambda visit: visit.plugins("table")),
     _page("tables", "/ui/tables/{plugin}", tables),
     _page("table", "/ui/tables/{plugin}/{table}", table),
     _page("item", "/ui/tables/{plugin}/{table}/item", item),
-    _page("blobs", "/ui/blobs", blob_plugins),
+    _page("blobs", "/ui/blobs", lambda visit: visit.plugins("blob")),
     _page("blobs", "/ui/blobs/{plugin}", blobs),
     _page("blob", "/ui/blobs/{plugin}/{name*}", blob),
     _page("policies", "/ui/policies", policies),

@@ -35,11 +35,6 @@ _OF_CHANGES: Final = ("op", "version", "at", "last_writer", "request_id")
 _KINDS: Final = {str: "text", bool: "switch", int: "number", float: "number", list: "list", dict: "object"}
 
 
-async def table_plugins(visit: Visit) -> dict[str, Any]:
-    """Return the plugins that have tables."""
-    return await visit.plugins("table")
-
-
 async def tables(visit: Visit) -> dict[str, Any]:
     """Return the tables of a plugin, described."""
     plugin = visit.path["plugin"]

@@ -68,56 +68,6 @@ class KnownCommand(msgspec.Struct, frozen=True):
     app: App
 
 
-class ShownArgument(msgspec.Struct, frozen=True, kw_only=True):
-    """An argument or option of a command.
-
-    Args:
-        names: The names as typed, the long one first; for a positional argument its name in help.
-        value: The placeholder for an option's value; None for a switch.
-        positional: Whether it is given by position.
-        required: Whether it must be given.
-        choices: The allowed words, if they are limited.
-        help: Its meaning.
-        group: The name of a group of options that many commands share.
-    """
-
-    names: tuple[str, ...]
-    value: str | None
-    positional: bool
-    required: bool
-    choices: tuple[str, ...]
-    help: str
-    group: str | None
-
-
-class ShownCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command.
-
-    Args:
-        command: The words after `holdfast` that call it.
-        aliases: Other words that call it.
-        help: Its effect.
-        destroys: Whether it may destroy stored data.
-        asks: Whether it asks for confirmation unless `--yes` is given.
-        arguments: Its arguments and options.
-    """
-
-    command: str
-    aliases: tuple[str, ...]
-    help: str
-    destroys: bool
-    asks: bool
-    arguments: tuple[ShownArgument, ...]
-
-
-class ShownExitCode(msgspec.Struct, frozen=True, kw_only=True):
-    """An exit code, its meaning, and the codes of the errors that lead to it."""
-
-    code: int
-    meaning: str
-    errors: tuple[str, ...]
-
-
 def commands(*, json: bool = False) -> None:
     """List every command, what it does, and whether it can delete stored data.
 
@@ -128,8 +78,8 @@ def commands(*, json: bool = False) -> None:
     """
     if json:
         with _docstrings_parsed_once():
-            documents = [shown_command(known) for known in known_commands(app)]
-        document({"commands": documents, "exit_codes": exit_codes()})
+            described = [shown_command(known) for known in known_commands(app)]
+        document({"commands": described, "exit_codes": exit_codes()})
     else:
         rows(("command", "effect", "what it does"), map(_row, known_commands(app)))
 
@@ -147,28 +97,24 @@ def known_commands(group: App, *path: str) -> Iterator[KnownCommand]:
         yield from known_commands(command, *path, name)
 
 
-def shown_command(known: KnownCommand) -> ShownCommand:
-    """Return the description of a command for programs."""
-    arguments = tuple(map(_shown, arguments_of(known.app)))
-    return ShownCommand(
-        command=" ".join(known.path),
-        aliases=tuple(" ".join((*known.path[:-1], alias)) for alias in known.aliases),
-        help=description(known.app),
-        destroys=is_destructive(known.app.default_command),
-        asks=any("--yes" in argument.names for argument in arguments),
-        arguments=arguments,
-    )
+def shown_command(known: KnownCommand) -> dict[str, Any]:
+    """Describe a command for programs. `asks` says whether it asks for confirmation without `--yes`."""
+    arguments = [_shown(argument) for argument in arguments_of(known.app)]
+    return {
+        "command": " ".join(known.path),
+        "aliases": [" ".join((*known.path[:-1], alias)) for alias in known.aliases],
+        "help": description(known.app),
+        "destroys": is_destructive(known.app.default_command),
+        "asks": any("--yes" in argument["names"] for argument in arguments),
+        "arguments": arguments,
+    }
 
 
-def exit_codes() -> list[ShownExitCode]:
-    """Return the exit codes, in their order."""
+def exit_codes() -> list[dict[str, Any]]:
+    """Describe the exit codes, in their order, each with the codes of the errors that lead to it."""
+    errors = {number: [code for code, one in EXIT_CODES.items() if one == number] for number in MEANINGS}
     return [
-        ShownExitCode(
-            code=number,
-            meaning=meaning,
-            errors=tuple(code for code, ends_with in EXIT_CODES.items() if ends_with == number),
-        )
-        for number, meaning in MEANINGS.items()
+        {"code": number, "meaning": meaning, "errors": errors[number]} for number, meaning in MEANINGS.items()
     ]
 
 
@@ -207,16 +153,22 @@ def _docstrings_parsed_once() -> Iterator[None]:
         docstring_parser.parse_from_object = parse
 
 
-def _shown(argument: Argument) -> ShownArgument:
-    return ShownArgument(
-        names=(*(argument.parameter.name or ()), *(argument.parameter.negative or ())),
-        value=value_of(argument),
-        positional=argument.is_positional_only(),
-        required=argument.required,
-        choices=tuple(sorted(argument.get_choices() or ())),
-        help=" ".join((argument.parameter.help or "").split()),
-        group=group if (group := group_of(argument)) not in _OWN else None,
-    )
+def _shown(argument: Argument) -> dict[str, Any]:
+    """Describe an argument or option for programs.
+
+    Its names are as typed, the long one first; `value` is the placeholder for an option's value, and `group`
+    the name of a group of options that many commands share.
+    """
+    group = group_of(argument)
+    return {
+        "names": [*(argument.parameter.name or ()), *(argument.parameter.negative or ())],
+        "value": value_of(argument),
+        "positional": argument.is_positional_only(),
+        "required": argument.required,
+        "choices": sorted(argument.get_choices() or ()),
+        "help": " ".join((argument.parameter.help or "").split()),
+        "group": None if group in _OWN else group,
+    }
 
 
 def _row(known: KnownCommand) -> tuple[str, str | None, str]:
