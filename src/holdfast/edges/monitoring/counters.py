@@ -58,7 +58,14 @@ PURPOSES: Final = frozenset(
     {"cache", "checkpoint", "config", "counter", "cursor", "feature_flag", LOCK, "session"}
 )
 """The purposes with a label of their own."""
-OUTCOMES: Final = ("ok", "conflict", "refused", "unavailable", "unknown", "error")
+_FAILURES: Final = {
+    VersionConflict: "conflict",
+    Refused: "refused",
+    Transient: "unavailable",
+    OutcomeUnknown: "unknown",
+}
+"""The outcomes of writes that fail, by the first class that fits; any other is `error`."""
+OUTCOMES: Final = ("ok", *_FAILURES.values(), "error")
 _STORED_PLAINLY: Final = (("none", "ok"),)
 MOST_PLUGINS: Final = 100
 OTHER: Final = "OTHER"
@@ -351,17 +358,7 @@ def writes_of(command: Command, result: Result | Exception) -> Sequence[tuple[st
 def _outcome(result: Result | Exception) -> str:
     if not isinstance(result, Exception):
         return "ok"
-    match result:
-        case VersionConflict():
-            return "conflict"
-        case Refused():
-            return "refused"
-        case Transient():
-            return "unavailable"
-        case OutcomeUnknown():
-            return "unknown"
-        case _:
-            return "error"
+    return next((outcome for kind, outcome in _FAILURES.items() if isinstance(result, kind)), "error")
 
 
 def _purpose(command: WriteCommand, result: Result | Exception) -> str | None:
