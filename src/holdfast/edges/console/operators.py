@@ -226,7 +226,8 @@ async def _expiring(visit: Visit, namespaces: Namespaces) -> Part:
             page = await visit.within(
                 one["namespace"], "list", expires_before=before, values=True, cursor=cursor
             )
-            rows += [_due(one["namespace"], entry) for entry in page["entries"] if not _locking(entry)]
+            due = (_due(one["namespace"], entry) for entry in page["entries"])
+            rows += [row for row in due if row["purpose"] != "lock"]  # locks are renewed until their release
             cursor = page["cursor"]
             if cursor is None:
                 break
@@ -238,11 +239,6 @@ def _due(namespace: str, entry: dict[str, Any]) -> dict[str, Any]:
     purpose = (entry.get("semantics") or {}).get("purpose")
     view = {name: entry[name] for name in ("key", "version", "expires_at", "last_writer")}
     return {"namespace": namespace, **view, "purpose": purpose}
-
-
-def _locking(entry: dict[str, Any]) -> bool:
-    """Return whether an entry is that of a lock or of a waiter, which are renewed until they are released."""
-    return (entry.get("semantics") or {}).get("purpose") == "lock"
 
 
 async def _slow(visit: Visit, namespaces: Namespaces) -> Part:

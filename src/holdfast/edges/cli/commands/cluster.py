@@ -20,7 +20,7 @@ from holdfast.edges.settings.read import read_config
 from holdfast.engines.cluster.address import cluster_address
 from holdfast.engines.cluster.membership import LogServers, NotForgotten, forget
 from holdfast.engines.cluster.operators import ClusterOperator, ClusterStatus, GoneNode, NodeStatus
-from holdfast.engines.cluster.reports import ContentsReport, SnapshotNote
+from holdfast.engines.cluster.reports import SnapshotNote
 from holdfast.errors import ValidationError
 
 
@@ -71,7 +71,11 @@ async def verify(*, wait: Patience = 60, target: Place = STORE) -> int:
     if target.json:
         document({"equal": verification.equal, **msgspec.structs.asdict(verification)})
         return OK if verification.equal else ERROR
-    rows(("shard", "at", "host", "node", "rows", "hash"), map(_contents_cells, verification.contents))
+    cells = (
+        (one.shard, one.seq, one.host, one.node, one.rows, one.error or one.hash)
+        for one in verification.contents
+    )
+    rows(("shard", "at", "host", "node", "rows", "hash"), cells)
     for shard in verification.differing:
         say(f"the replicas of shard {shard} do not hold the same rows", colour="red")
     for node in verification.stopped:
@@ -249,10 +253,6 @@ def _node_cells(node: NodeStatus) -> Iterator[tuple[str | int, ...]]:
 def _gone_cells(gone: GoneNode) -> tuple[str | None, ...]:
     state = "silent" if gone.follows else "gone"
     return gone.host, gone.process, gone.node, None, None, None, None, None, state, None
-
-
-def _contents_cells(one: ContentsReport) -> tuple[str | int, ...]:
-    return one.shard, one.seq, one.host, one.node, one.rows, one.error or one.hash
 
 
 def _snapshot_cells(note: SnapshotNote) -> tuple[Any, ...]:

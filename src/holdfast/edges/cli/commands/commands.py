@@ -344,7 +344,8 @@ async def offers(text: str, place: Target) -> list[Offer]:
     valued = options_of(path).get(last) or _SHORT.get(last, last) in _OWNERS
     if word.startswith("-") and not valued:
         return _named(options_of(path), word)
-    if not rest and not valued and (commands := _named(_within(groups[-1]), word)):
+    within = [name for name in groups[-1] if not name.startswith("-")]
+    if not rest and not valued and (commands := _named(within, word)):
         return commands
     kind = _SHORT.get(last, last) if valued else _argument(groups[-1], rest, path)
     try:
@@ -381,11 +382,6 @@ def options_of(path: tuple[str, ...]) -> dict[str, bool]:
         names = (name for name in argument.names if name.startswith("-"))
         known |= dict.fromkeys(names, argument.hint is not bool)
     return known
-
-
-def _within(group: App) -> list[str]:
-    """Return the commands of a group and their aliases."""
-    return [name for name in group if not name.startswith("-")]
 
 
 def _argument(command: App, rest: Sequence[str], path: tuple[str, ...]) -> str:

@@ -119,13 +119,10 @@ async def doctor(*, nats: str | None = None, deep: bool = False, target: Place =
     else:
         for finding in findings:
             level = coloured(f"{finding.level:<4}", _COLOURS[finding.level], sys.stdout)
-            print(f"{level}  {harmless(_line(finding), lines=True)}")
+            advice = f" ({finding.advice})" if finding.advice else ""
+            text = harmless(f"{finding.check:<9}  {finding.message}{advice}", lines=True)
+            print(f"{level}  {text}")
     return ERROR if any(finding.level == "fail" for finding in findings) else OK
-
-
-def _line(finding: Finding) -> str:
-    advice = f" ({finding.advice})" if finding.advice else ""
-    return f"{finding.check:<9}  {finding.message}{advice}"
 
 
 async def _of_address(url: str, config: Config, keys: Keyring | None, *, deep: bool) -> list[Finding]:

@@ -349,19 +349,21 @@ def _print_values(changes: list[holdfast.Change], known: dict[int, KnownValue]) 
     rows([names[at] for at in order], ([row[at] for at in order] for row in cells))
 
 
+def _left_by(change: holdfast.Change, known: dict[int, KnownValue]) -> KnownValue | None:
+    """Return the value that a change left, if known."""
+    return known.get(change.version) if change.op in LEAVES else None
+
+
 def _with_value(change: holdfast.Change, known: dict[int, KnownValue]) -> dict[str, Any]:
     """Return a change as a document, with the value that it left, if known."""
-    fields = msgspec.structs.asdict(change)
-    if change.op not in LEAVES or change.version not in known:
-        return fields
-    value, place = known[change.version]
-    return fields | {"value": value, "value_from": place}
+    left = _left_by(change, known)
+    more = {} if left is None else {"value": left.value, "value_from": left.place}
+    return msgspec.structs.asdict(change) | more
 
 
 def _value(change: holdfast.Change, known: dict[int, KnownValue]) -> str | None:
-    if change.op not in LEAVES or change.version not in known:
-        return None
-    return harmless(msgspec.json.encode(known[change.version].value).decode())
+    left = _left_by(change, known)
+    return None if left is None else harmless(msgspec.json.encode(left.value).decode())
 
 
 def _change_cells(change: holdfast.Change) -> tuple[str, str, int, str, str | None]:

@@ -100,7 +100,7 @@ class Commands:
             raise ValidationError(_ELSEWHERE[path[0]], field="command")
         if path and path[0] in _ALONE:
             await self._kept.release()
-        if self._as_json and not wants_json(words) and _takes_json(path):
+        if self._as_json and not wants_json(words) and "--json" in options_of(path):
             words = ["--json", *words]
         return await (_interruptible(obey_within(words)) if self._by_hand else obey_within(words))
 
@@ -185,10 +185,6 @@ async def _lines(stream: TextIO) -> AsyncIterator[str]:
 def _give(line: asyncio.Future[str], text: str) -> None:
     if not line.done():
         line.set_result(text)
-
-
-def _takes_json(path: tuple[str, ...]) -> bool:
-    return "--json" in options_of(path)
 
 
 @contextlib.contextmanager

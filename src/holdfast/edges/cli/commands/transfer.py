@@ -40,7 +40,6 @@ from holdfast.handles.kv import KV
 from holdfast.model import Entry
 from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, MAX_VALUE_BYTES, semantic_root
 from holdfast.store import Store
-from holdfast.verbs.keys import Verbs
 
 if TYPE_CHECKING:
     from holdfast.handles.tables import Tables
@@ -76,7 +75,8 @@ async def export_entries(
     async with target.look() as store:
         keys = target.keys(store)
         total = await _count(store, keys, prefix)
-        with sorting() as sorter:
+        with SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+            sorter = Sorter(spool)
             with progress("export", total) as advance:
                 async for page in ALL_PAGES.pages(partial(keys.list, prefix, values=True)):
                     for entry in page.entries or ():
@@ -172,7 +172,10 @@ async def _import_tables(
     plugin = target.chosen.plugin if target.named else header.namespace.rpartition("/")[2]
     if not plugin:
         raise holdfast.ValidationError("tables belong to a plugin: give --plugin NAME", field="plugin")
-    require_definitions(header.tables)
+    try:
+        msgspec.convert(header.tables, list[_Definition])
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"line 1 does not define tables: {error}", field="line") from None
     namespace = families.tables(plugin)
     async with target.open() as store:
         tally = TableCounts(namespace=namespace, dry_run=dry_run)
@@ -326,43 +329,15 @@ class Sorter:
             yield self._file.read(size)
 
 
-@contextlib.contextmanager
-def sorting() -> Iterator[Sorter]:
-    """Yield a sorter for any number of entries."""
-    with SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        yield Sorter(file)
-
-
-def read_entry(line: bytes, verbs: Verbs, *, most: int) -> Entry:
-    """Parse the entry in a line and check that it may be loaded into the namespace of these verbs.
-
-    `most` is the size of the largest value that the namespace allows.
-
-    Raises:
-        ValidationError: The line holds no valid entry.
-        ValueTooLarge: Its value is too large.
-    """
-    entry = _decoded(line)
-    verbs.load([entry], keep_versions=True)
-    if len(line) > most:
-        rules.encode_value(entry.value, most=most)
-    return entry
-
-
 def _decoded(line: bytes) -> Entry:
     try:
         return msgspec.json.decode(line, type=Entry)
     except (msgspec.MsgspecError, RecursionError):
         pass
     try:  # the slow decoder also accepts the longest integers and reports errors in other JSON
-        return msgspec.convert(_slowly(line), Entry)
+        return msgspec.convert(json.loads(line), Entry)
     except msgspec.ValidationError as error:
         raise ValidationError(f"this is not an entry: {error}", field="line") from None
-
-
-def _slowly(line: bytes) -> Any:
-    try:
-        return json.loads(line)
     except (ValueError, RecursionError):
         raise ValidationError("this is not JSON", field="line") from None
 
@@ -401,18 +376,6 @@ class _Definition(msgspec.Struct):
     indexes: list[_Index]
 
 
-def require_definitions(described: object) -> None:
-    """Check the definitions of tables in a header.
-
-    Raises:
-        ValidationError: They are not what an export has.
-    """
-    try:
-        msgspec.convert(described, list[_Definition])
-    except msgspec.ValidationError as error:
-        raise ValidationError(f"line 1 does not define tables: {error}", field="line") from None
-
-
 class TableCounts(msgspec.Struct, kw_only=True):
     """Counts of an import: the tables that it made and the items that it put."""
 
@@ -432,7 +395,11 @@ async def item_lines(tables: Tables, described: list[dict[str, Any]]) -> AsyncIt
     """Yield the lines of all items, page by page, table by table."""
     for one in described:
         async for page in ALL_PAGES.pages(partial(tables.scan, one["table"])):
-            yield [_line(one["table"], item.value, item.version) for item in page.items]
+            yield [
+                msgspec.json.encode({"table": one["table"], "item": item.value, "version": item.version})
+                + b"\n"
+                for item in page.items
+            ]
 
 
 class TableImporter:
@@ -525,10 +492,6 @@ class TableImporter:
         )
 
 
-def _line(table: str, item: Any, version: int) -> bytes:
-    return msgspec.json.encode({"table": table, "item": item, "version": version}) + b"\n"
-
-
 def _attribute(described: dict[str, Any]) -> tuple[str, Any]:
     return described["name"], described["type"]
 
@@ -586,7 +549,10 @@ class Importer:
     async def take(self, number: int, line: bytes) -> None:
         """Take a line; errors in it are raised when its chunk is written."""
         try:
-            entry = read_entry(line, self._verbs, most=self._most)
+            entry = _decoded(line)
+            self._verbs.load([entry], keep_versions=True)
+            if len(line) > self._most:
+                rules.encode_value(entry.value, most=self._most)
             self._in_order(entry)
         except HoldfastError as error:
             self._bad.append(f"line {number}: {error.message}")
