@@ -103,6 +103,10 @@ Ttl = Annotated[
     int | None,
     Parameter(converter=seconds, help="Expire the entry after this long: seconds, or 30s, 1h, 2d."),
 ]
+FullName = Annotated[
+    str | None,
+    Parameter(help="A full name, such as table/trivia, instead of --plugin, or --tenant and --project."),
+]
 Long = Parameter(alias="-l")
 Why = Annotated[
     str | None, Parameter(help="Why you look at it. Required in a namespace with an audit, which records it.")

@@ -24,7 +24,7 @@ from holdfast.audit.keyring import FileKeyring, add_key
 from holdfast.audit.results import AuditEntry, AuditPage
 from holdfast.audit.verify import Break, Chain
 from holdfast.clock import milliseconds, moment
-from holdfast.edges.cli.options import Whole, require_from_one
+from holdfast.edges.cli.options import FullName, Whole, require_from_one
 from holdfast.edges.cli.output import (
     ERROR,
     OK,
@@ -45,10 +45,6 @@ from holdfast.operators.audit import noted_head
 from holdfast.registry import engine_for, is_service
 from holdfast.rows import Row
 
-FullName = Annotated[
-    str | None,
-    Parameter(help="A full name, such as table/trivia, instead of --plugin, or --tenant and --project."),
-]
 LIMIT: Final = 1_000
 NOTHING: Final[Mapping[str, holdfast.Compared]] = {}
 _UNSET: Final = ("form", "principal", "trace_id")

@@ -292,7 +292,7 @@ MOST: Final = 100
 PATIENCE: Final = 2.0
 """Seconds to wait for a store; a user does not wait longer for completion."""
 _SHORT: Final = {"-p": "--plugin", "-c": "--context"}
-_OWNERS: Final = {"--plugin": 0, "--tenant": 1, "--project": 2}
+_OWNERS: Final = ("--plugin", "--tenant", "--project")
 _KEYS: Final = frozenset({"key", "prefix", "--prefix"})
 _NAMESPACES: Final = frozenset({"namespace", "--namespace", "full_name"})
 

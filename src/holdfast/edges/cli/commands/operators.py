@@ -20,6 +20,7 @@ import holdfast
 from holdfast import rules, seams
 from holdfast.edges.cli.options import (
     UNNAMED,
+    FullName,
     Long,
     MaybeSeconds,
     MaybeWhole,
@@ -55,11 +56,6 @@ from holdfast.operators.letters import Letters
 from holdfast.operators.tokens import Token
 from holdfast.registry import is_service
 from holdfast.wire.replies import default_fields
-
-FullName = Annotated[
-    str | None,
-    Parameter(help="Its full name, such as table/trivia, instead of --plugin, or --tenant and --project."),
-]
 
 FIELDS: Final = holdfast.Policy.__struct_fields__
 _NAMESPACES: Final = "namespace keys bytes version changed=changed_at"
