@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+import sqlite3
+from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.edges.intake.requests import Request
 from holdfast.edges.intake.service import Limits, RequestScheduler
 from holdfast.wire.subjects import route
+from tests.edges.nats.ground import calling, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from holdfast.edges.nats.server import NatsServer
 
 
 def asked(owner: str, size: int = 1) -> Request:
@@ -45,3 +52,21 @@ async def test_a_line_holds_so_many_bytes() -> None:
     for _ in range(2):
         requests = [asked("a", 6), asked("a", 5), asked("a", 4), asked("b", 6), asked("b", 5)]
         assert await begun(scheduler, requests) == [True, False, True, False, True]
+
+
+async def test_an_entry_that_can_not_be_shown_stops_no_request(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    """A get of an entry to which SQL has given an impossible time is refused; all other requests go on."""
+    storage = str(tmp_path / "store.db")
+    async with serving(nats_server.url, storage=storage) as running, calling(nats_server.url) as caller:
+        for key in "ab":
+            await running.store.kv("p").set(key, 1)
+        with sqlite3.connect(storage) as file:
+            file.execute("UPDATE plugin_kv_storage SET expires_at = 9000000000000000000 WHERE key = 'a'")
+        file.close()
+        answers = await caller.ask_all(
+            [(f"db.kv.{plugin}.get", {"key": key}) for plugin in ("p", "q") for key in "aba"]
+        )
+        told = [answer.fields.get("error_code", answer.fields.get("exists")) for answer in answers]
+        assert told == ["INTERNAL_ERROR", True, "INTERNAL_ERROR", False, False, False]

@@ -592,7 +592,7 @@ class RequestService:
         began = 0 if tracing.spans is None else seams.wall_ns()
         try:
             rows = self._pipeline.glance([(kv.namespace, request.key) for request, kv in gets])
-        except HoldfastError as error:
+        except Exception as error:
             for request, _ in gets:
                 finish(request, error)
             return
@@ -612,11 +612,9 @@ class RequestService:
         try:
             for (request, _), row in zip(gets, rows, strict=True):
                 try:
-                    fields = row_fields(request.key, row)
-                except HoldfastError as error:
+                    finish(request, row_fields(request.key, row))
+                except Exception as error:  # the other gets, and the requests after them, have to go on
                     finish(request, error)
-                else:
-                    finish(request, fields)
         finally:
             self.patient = False
 
