@@ -42,6 +42,10 @@ STREAM: Final = "holdfast.stream"
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 )
+_MALFORMED: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 30\r\n"
+    b"connection: close\r\n\r\nInvalid HTTP request received."
+)
 BODIES: Final = 16
 """Number of bodies of the maximum size that are held at once."""
 
@@ -141,6 +145,7 @@ class InTurn:
     def await_in(self, app: ASGIApp) -> ASGIApp:
         """Return an application that begins at once, and waits for its turn before it answers."""
         come = self._come = asyncio.get_running_loop().create_future()
+        cycle = self.cycle
 
         async def in_turn(scope: Scope, receive: Receive, send: Send) -> None:
             async def send_in_turn(message: Any) -> None:
@@ -148,7 +153,17 @@ class InTurn:
                     await come
                 await send(message)
 
-            await app(scope, receive, send_in_turn)
+            async def receive_in_turn() -> Any:
+                if cycle.waiting_for_100_continue and not come.done():
+                    await come  # to receive would send `100 Continue`
+                return await receive()
+
+            try:
+                await app(scope, receive_in_turn, send_in_turn)
+            except Exception:
+                if not come.done():
+                    await come  # uvicorn answers with 500
+                raise
 
         return in_turn
 
@@ -156,6 +171,12 @@ class InTurn:
         """Let the application answer."""
         if self._come is not None and not self._come.done():
             self._come.set_result(None)
+
+    def leave(self) -> None:
+        """Tell the application, which may wait for its client or for its turn, that the client has gone."""
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        self.come()
 
 
 class ReadingTurns:
@@ -248,12 +269,14 @@ class BoundedConnection(HttpToolsProtocol):
         self._fast_path = fast_path
         self._fast: FastRequest | None = None
         """The request whose body is being received, if it takes the fast path."""
-        self._unanswered: deque[FastRequest | InTurn] = deque()
+        self._unanswered: deque[FastRequest | InTurn | bytes] = deque()
+        """The requests that wait for their response, or last the refusal of what can't be read."""
         self._unread = b""
         self._parsed = 0  # of the unread bytes: to cut off each parsed piece would copy the rest
         self._body_left = 0
         self._held_back = False
         self._last = False
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection, and close another if there are too many."""
@@ -270,8 +293,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Stop the timer, and let requests that wait for their turn to answer find out."""
         for one in self._unanswered:
             if isinstance(one, InTurn):
-                one.cycle.disconnected = True
-                one.come()
+                one.leave()
         if self._timer is not None:
             self._timer.cancel()
         self._unread = b""
@@ -280,6 +302,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received data, at once if it is little. A head that is too long or too slow is refused."""
+        if self._refused:
+            return
         if self._unread or len(data) > PIECE:
             self._unread, self._parsed = self._unread[self._parsed :] + data, 0
             self._read_on()
@@ -293,8 +317,28 @@ class BoundedConnection(HttpToolsProtocol):
         if began and self._head > 0:  # else the head is whole, and the request has the time of a response
             self._allow(self._limits.request_seconds)
         if self._head > self._limits.head_bytes and not self.transport.is_closing():
-            self.transport.write(_TOO_LONG)
-            self.transport.close()
+            self._refuse(_TOO_LONG)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse data that is not HTTP."""
+        self._refuse(_MALFORMED)
+
+    def _refuse(self, refusal: bytes) -> None:
+        """Refuse what can't be read, once all that came before it has been answered, and read no more."""
+        if self._refused:
+            return
+        self._refused = self._last = True
+        self._unread = b""
+        latest = self._unanswered[-1] if self._unanswered else None
+        if isinstance(latest, InTurn) and latest.cycle.more_body:  # it is a part of this request
+            if latest.cycle.response_started:
+                self.transport.close()
+                return
+            self._unanswered.pop()
+            self._bodies.release(self, latest.held)
+            latest.leave()
+        self._unanswered.append(refusal)
+        self.go_on()
 
     def parse_piece(self) -> None:
         """Parse the next piece of what has been received. Of a body, which costs little, a piece is large."""
@@ -455,10 +499,11 @@ class BoundedConnection(HttpToolsProtocol):
             if isinstance(first, InTurn):
                 first.come()
                 break
-            if first.reply is None:
+            reply = first if isinstance(first, bytes) else first.reply
+            if reply is None:
                 break
             unanswered.popleft()
-            self.transport.write(first.reply)
+            self.transport.write(reply)
         if self._held_back:
             self._read_on()
         if not unanswered:
