@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.client import http
 from holdfast.client.http import http_address
 from holdfast.masking import shown
 from tests.edges.http.ground import served
+from tests.edges.http.test_fast_path import until
 from tests.nats import lasting_nats_server
 from tests.ports import free_port
 
@@ -256,3 +258,171 @@ async def test_commands_accept_an_http_url(
         assert "kv/trivia" in await asyncio.to_thread(run, "namespace", "list", "--url", here.url)
         assert (await asyncio.to_thread(run, "token", "create", *where)).startswith("hf_")
         assert '"slow"' in await asyncio.to_thread(run, "slowlog", "--json", "--url", here.url)
+
+
+def entry(value: int) -> bytes:
+    """The answer to a get of an entry."""
+    return response(
+        200,
+        b'{"exists":true,"value":%d,"version":1,"expires_at":null,"created_at":'
+        b'"2023-11-14T22:13:20Z","updated_at":"2023-11-14T22:13:20Z","last_writer":"a"}' % value,
+    )
+
+
+async def values(kv: holdfast.KV, count: int) -> list[Any]:
+    """The values of so many gets, one after the other; the error of one that failed."""
+    found: list[Any] = []
+    for number in range(count):
+        try:
+            seen = await kv.get(f"k{number}")
+        except holdfast.HoldfastError as error:
+            found.append(type(error))
+        else:
+            found.append(seen and seen.value)
+    return found
+
+
+async def test_what_comes_before_an_answer_is_not_the_answer() -> None:
+    """Hints that a proxy sends ahead of an answer shift no answer to another request."""
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n"
+    async with (
+        answering(b"HTTP/1.1 100 Continue\r\n\r\n" + hints + entry(1), hints + entry(2)) as (url, _),
+        holdfast.open(url) as store,
+    ):
+        assert await values(store.kv("trivia"), 2) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "surplus",
+    [
+        entry(9),
+        b"HTTP/1.1 103 Early Hints\r\n\r\n" + entry(9),
+        b"HTTP/1.1 408 X\r\nContent-Length: 0\r\n\r\n",
+    ],
+)
+async def test_an_answer_that_nobody_awaits_is_given_to_nobody(surplus: bytes) -> None:
+    """A connection on which more comes than was asked for is not used again."""
+    async with answering(entry(1) + surplus, entry(2)) as (url, _), holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        assert await values(kv, 1) == [1]
+        client: Any = store.caller
+        connection = client._http._ways["/v1/kv/trivia"].connection
+        await until(lambda: not connection.usable)
+        assert await values(kv, 1) == [2]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nXX",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    ],
+)
+async def test_an_answer_without_a_clear_end_is_followed_by_no_other(head: bytes) -> None:
+    """What follows an answer whose end can't be told may be its body, and is not taken for an answer."""
+    async with answering(b"", head + entry(9) + entry(9)) as (url, _), holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        ends = await asyncio.gather(kv.set("a", 1), kv.set("b", 1), return_exceptions=True)
+        assert [type(end) for end in ends] == [holdfast.OutcomeUnknown] * 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"version":',
+        b'{"version":}',
+        b"{ }",
+        b'{"ok":true}',
+        b'{"success":"yes"}',
+        b'{"version":"x"}',
+        b"{\xff}",
+    ],
+)
+async def test_an_answer_that_can_not_be_read_says_nothing_about_a_write(body: bytes) -> None:
+    """A success of a write whose fields are broken or missing leaves the write unknown."""
+    async with answering(*[response(200, body)] * 3) as (url, _), holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        with pytest.raises(holdfast.OutcomeUnknown, match="may or may not have been done"):
+            await kv.set("a", 1)
+        with pytest.raises(holdfast.OutcomeUnknown, match="may or may not have been done"):
+            await kv.batch(writes=[{"key": "a", "value": 1}])
+
+
+async def test_a_read_whose_answer_is_broken_may_be_repeated() -> None:
+    """The broken answer to a read is that of a service that can't be reached."""
+    async with answering(response(200, b'{"exists":')) as (url, _), holdfast.open(url) as store:
+        with pytest.raises(holdfast.Unavailable, match="can't be read"):
+            await store.kv("trivia").get("a")
+
+
+async def test_a_problem_with_a_code_of_a_gateway_says_nothing_about_a_write() -> None:
+    """A gateway's problem may have a code of its own."""
+    body = b'{"code":"upstream","detail":"reset"}'
+    async with (
+        answering(response(502, body, "application/problem+json")) as (url, _),
+        holdfast.open(url) as store,
+    ):
+        with pytest.raises(holdfast.OutcomeUnknown):
+            await store.kv("trivia").set("a", 1)
+
+
+async def test_a_call_after_a_program_cancelled_all_its_tasks_gets_its_own_answer() -> None:
+    """An answer that was awaited then is not taken for that to a later call."""
+    asked = asyncio.Semaphore(0)
+    both = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.lower().partition(b"content-length: ")[2].split()[0])
+                body = await reader.readexactly(size)
+                number = int(json.loads(body)["key"])
+                asked.release()
+                await both.wait()
+                writer.write(entry(number))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        others = asyncio.all_tasks()
+        call = asyncio.create_task(kv.get("1"))
+        await asked.acquire()
+        tasks = [
+            task
+            for task in asyncio.all_tasks() - others
+            if task is call or task.get_name().startswith("holdfast")
+        ]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        later = asyncio.create_task(kv.get("2"))
+        await asked.acquire()
+        both.set()
+        found = await later
+    assert found is not None
+    assert found.value == 2
+
+
+async def test_a_connection_that_has_been_silent_for_long_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A service whose machine has gone, so that nothing ever comes, is called over another connection."""
+    async with answering(b"", entry(2)) as (url, heard), holdfast.open(f"{url}?timeout=0.1") as store:
+        kv = store.kv("trivia")
+        assert await values(kv, 1) == [holdfast.Unavailable]
+        monkeypatch.setattr(http, "IDLE_SECONDS", 0.01)
+        client: Any = store.caller
+        silent = client._http._ways["/v1/kv/trivia"].connection
+        await until(lambda: not silent.usable)
+        assert await values(kv, 1) == [2]
+        assert client._http._ways["/v1/kv/trivia"].connection is not silent
+        assert len(heard) == 2

@@ -162,7 +162,15 @@ class Client(Service):
             return await self._operate(command, seconds)
         verb, fields = _message(command)
         late = None if fields.get("dry_run") else self._unknown(verb, seconds)
-        return _result(command, await self._ask(command.namespace, verb, fields, late, seconds))
+        reply = await self._ask(command.namespace, verb, fields, late, seconds)
+        try:
+            return _result(command, reply)
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # something between here and the service made it
+            raise _unreadable(verb, repeat=late is None) from error
 
     def _tell(self, command: WriteCommand, result: Any) -> None:
         """Log a write as a store of this process would, and report it to the observer."""
@@ -263,9 +271,15 @@ class Client(Service):
         reply = await self.transport.ask(
             subject, payload, seconds=seconds, late=late, repeat=repeat, fields=text, trace=current()
         )
-        if HEADER in reply.head:
-            return {**decode((reply.header(FIELDS) or "").encode()), "data": reply.data}
-        return dialect.answer(reply.data)
+        try:
+            if HEADER in reply.head:
+                return {**decode((reply.header(FIELDS) or "").encode()), "data": reply.data}
+            answer = dialect.answer(reply.data)
+            if isinstance(answer["success"], bool):
+                return answer
+        except (HoldfastError, LookupError, TypeError):
+            pass
+        raise _unreadable(subject, repeat=repeat)
 
     def _follow_time(self) -> None:
         """Follow the time of the service, which it sends with every reply. A clock moved by hand is right."""
@@ -310,6 +324,14 @@ def _result(command: Any, reply: Mapping[str, Any]) -> Any:
     if codec is not None:
         return codec.read(command, reply)
     return result_of(command, reply)
+
+
+def _unreadable(where: str, *, repeat: bool) -> HoldfastError:
+    """Return the error for a reply that no service sends."""
+    said = f"the reply from {where} can't be read"
+    if repeat:
+        return Unavailable(said)
+    return OutcomeUnknown(f"{said}: it may or may not have been done")
 
 
 def _no_reply(subject: str, seconds: float) -> Unavailable:

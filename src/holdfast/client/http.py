@@ -33,6 +33,7 @@ from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable, Valid
 from holdfast.tracing import Trace
 from holdfast.wire.blobs import FIELDS, HEADER, in_ascii
 from holdfast.wire.dialects import PLUGIN, Dialect
+from holdfast.wire.errors import ERRORS
 
 MOST_HEAD: Final = 65_536
 MOST_BODY: Final = 64 * 1024 * 1024
@@ -48,6 +49,11 @@ AGAIN_SECONDS: Final = 0.2
 """The interval between attempts to send a read again or to follow changes again."""
 PROBLEM: Final = "application/problem+json"
 TOLD: Final = FIELDS.lower()
+_BODILESS: Final = (204, 304)
+"""The statuses of answers that have no body."""
+_FRAMING: Final = ("content-length", "transfer-encoding")
+"""The headers that tell where an answer ends."""
+_CHUNK: Final = re.compile(rb"[0-9A-Fa-f]{1,8}\r\n")
 
 HTTP_OPTIONS: Final = {
     "token": "the token that lets this client in",
@@ -163,7 +169,9 @@ class HttpConnection:
     """An open connection that speaks HTTP/1.1.
 
     Only what a Holdfast service answers is understood: a status, headers, and a body of a given length or in
-    chunks. Everything is bounded. A connection on which anything went wrong is not used again.
+    chunks. Everything is bounded. A connection on which anything went wrong is not used again: from an answer
+    that nobody awaits, or the rest of one that was not read, the next request would take the answer of
+    another.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str) -> None:
@@ -187,10 +195,13 @@ class HttpConnection:
 
     @property
     def usable(self) -> bool:
-        """Whether requests may be sent: the other side has not ended the connection, and is not about to."""
+        """Whether requests may be sent: the other side has not ended the connection, and is not about to.
+
+        One over which no answer has come for long while some are awaited may be dead.
+        """
         if self._writer.is_closing() or self._reader.at_eof():
             return False
-        return bool(self._pending) or self._used > seams.ticks() - IDLE_SECONDS
+        return self._used > seams.ticks() - IDLE_SECONDS
 
     @property
     def idle(self) -> bool:
@@ -200,10 +211,13 @@ class HttpConnection:
     def ask(self, asked: HttpRequest) -> asyncio.Future[HttpReply]:
         """Send a request. Returns the response to come, or `Broken`."""
         answer: asyncio.Future[HttpReply] = asyncio.get_running_loop().create_future()
+        if not self._pending:
+            self._used = seams.ticks()
         self._pending.append(answer)
         self._send(asked)
-        if self._reading is None or self._reading.done():
+        if self._reading is None:
             self._reading = asyncio.create_task(self._read(), name="holdfast http line")
+            self._reading.add_done_callback(self._ended)
         return answer
 
     async def drained(self) -> None:
@@ -212,31 +226,44 @@ class HttpConnection:
             await self._writer.drain()
 
     async def _read(self) -> None:
-        """Read responses while some are awaited."""
-        try:
-            while self._pending:
-                reply = await self._one()
+        """Read responses until the end, also while none is awaited, to notice those that nobody awaits."""
+        with contextlib.suppress(Broken):
+            while True:
+                reply, last = await self._one()
+                if not self._pending:
+                    return
                 self._used = seams.ticks()
                 answer = self._pending.popleft()
                 if not answer.done():  # its caller may have given up
                     answer.set_result(reply)
-                if reply.headers.get("connection", "").lower() == "close":
-                    raise Broken
-        except Broken:
-            self.end()
-        finally:
-            for answer in self._pending:
-                if not answer.done():
-                    answer.set_exception(Broken())
-            self._pending.clear()
+                if last:
+                    return
 
-    async def _one(self) -> HttpReply:
+    def _ended(self, reading: asyncio.Task[None]) -> None:
+        """End the connection: nobody reads it any more, perhaps since a program cancelled all its tasks."""
+        self.end()
+        for answer in self._pending:
+            if not answer.done():
+                answer.set_exception(Broken())
+        self._pending.clear()
+
+    async def _one(self) -> tuple[HttpReply, bool]:
+        """Read a response. Returns also whether it is the last one."""
         status, headers = await self._answered()
-        if headers.get("transfer-encoding", "").lower() == "chunked":
-            body = b"".join([piece async for piece in self._chunks()])
-        else:
+        last = headers.get("connection", "").lower() == "close"
+        if "transfer-encoding" in headers:
+            pieces, size = [], 0
+            async for piece in self._chunks(headers):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MOST_BODY:
+                    raise Broken
+            body = b"".join(pieces)
+        elif "content-length" in headers:
             body = await self._exactly(_length(headers))
-        return HttpReply(status, headers, body)
+        else:  # all that follows is its body, unless it has none
+            body, last = b"", last or status not in _BODILESS
+        return HttpReply(status, headers, body), last
 
     async def follow(self, path: str) -> AsyncIterator[bytes]:
         """Send a request and yield the pieces of a response without end.
@@ -246,14 +273,20 @@ class HttpConnection:
         """
         self._send(HttpRequest("GET", path))
         status, headers = await self._answered()
-        if status != 200 or headers.get("transfer-encoding", "").lower() != "chunked":
+        if status != 200:
             raise Broken
-        async for piece in self._chunks():
+        async for piece in self._chunks(headers):
             yield piece
 
     def end(self) -> None:
         """End the connection at once. What was not answered is `Broken`."""
         self._writer.transport.abort()
+
+    async def close(self) -> None:
+        """End the connection, and wait until nothing of it is left."""
+        self.end()
+        if self._reading is not None:
+            await asyncio.wait([self._reading])
 
     def _send(self, asked: HttpRequest) -> None:
         body = asked.body
@@ -264,6 +297,15 @@ class HttpConnection:
         self._writer.write(f"{head}\r\n".encode() + (body or b""))
 
     async def _answered(self) -> tuple[int, dict[str, str]]:
+        """Return the status and the headers of the next answer. What comes before it is left out."""
+        while True:
+            status, headers = await self._next_head()
+            if status >= 200:
+                return status, headers
+            if status == 101:  # all that follows is something else
+                raise Broken
+
+    async def _next_head(self) -> tuple[int, dict[str, str]]:
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
@@ -272,22 +314,32 @@ class HttpConnection:
         parts = first.split(" ", 2)
         if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdecimal():
             raise Broken
-        headers = {}
+        headers: dict[str, str] = {}
         for line in lines:
             name, _, said = line.partition(":")
-            headers[name.strip().lower()] = said.strip()
+            name, said = name.strip().lower(), said.strip()
+            if name in _FRAMING and headers.get(name, said) != said:
+                raise Broken
+            headers[name] = said
         return int(parts[1]), headers
 
-    async def _chunks(self) -> AsyncIterator[bytes]:
+    async def _chunks(self, headers: dict[str, str]) -> AsyncIterator[bytes]:
+        if headers.get("transfer-encoding", "").lower() != "chunked" or "content-length" in headers:
+            raise Broken
         while True:
             try:
-                size = int((await self._reader.readuntil(b"\r\n")).strip(), 16)
-            except (ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+                line = await self._reader.readuntil(b"\r\n")
+            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
                 raise Broken from None
-            piece = (await self._exactly(size + 2))[:-2]
+            if not _CHUNK.fullmatch(line):
+                raise Broken
+            size = int(line, 16)
+            piece = await self._exactly(size + 2)
+            if not piece.endswith(b"\r\n"):
+                raise Broken
             if not size:
                 return
-            yield piece
+            yield piece[:-2]
 
     async def _exactly(self, size: int) -> bytes:
         if size > MOST_BODY:
@@ -368,10 +420,10 @@ class HttpTransport(ServiceTime):
             task.cancel()
         await asyncio.gather(*self._following, return_exceptions=True)
         await self._quiet.wait()
-        for way in self._ways.values():
-            if way.connection is not None:
-                way.connection.end()
+        connections = [way.connection for way in self._ways.values() if way.connection is not None]
         self._ways.clear()
+        for connection in connections:
+            await connection.close()
 
     async def ask(
         self,
@@ -463,6 +515,8 @@ class HttpTransport(ServiceTime):
         way = self._ways.setdefault(path.partition(":")[0], HttpRoute())
         async with way.order:  # waiting tasks get it in the order in which they came
             if way.connection is None or not way.connection.usable:
+                if way.connection is not None:
+                    way.connection.end()
                 self._make_room()
                 way.connection = await self._connected()
             sent = seams.ticks()
@@ -511,6 +565,8 @@ class HttpTransport(ServiceTime):
             fields |= {"success": False, "error_code": fields.pop("code"), "message": fields.pop("detail")}
         except (msgspec.DecodeError, KeyError):  # a problem that a gateway reports
             raise self._strange(path, reply, repeat=repeat) from None
+        if str(fields["error_code"]) not in ERRORS:
+            raise self._strange(path, reply, repeat=repeat)
         return HttpAnswer(msgspec.json.encode(fields))
 
     def _strange(self, path: str, reply: HttpReply, *, repeat: bool) -> Exception:
