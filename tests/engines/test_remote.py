@@ -154,6 +154,9 @@ async def test_a_refused_subject_is_permission_denied(nats_server_with: StartSer
             ):
                 with refusal(PermissionDenied, says=subject):
                     await call
+            many = [store.kv("other").set(f"k{number}", 1) for number in range(20)]
+            ends = await asyncio.gather(*many, return_exceptions=True)
+            assert {type(end) for end in ends} == {PermissionDenied}
         assert await store.kv("trivia").incr("n") is not None
 
 

@@ -11,9 +11,10 @@ from nats.aio.msg import Msg
 
 import holdfast
 from holdfast.bus import connection as connection_module
+from holdfast.bus.errors import ServerComplaint
 from holdfast.client.nats import NatsTransport
 from holdfast.edges.nats.server import NatsServer
-from holdfast.errors import OutcomeUnknown, Unavailable
+from holdfast.errors import OutcomeUnknown, PermissionDenied, Unavailable
 from holdfast.testing.exact import refusal
 from tests.edges.nats.ground import PATIENCE, Gated, serving, until
 from tests.nats import library_client
@@ -196,3 +197,96 @@ async def test_a_resent_read_keeps_its_timeout(nats_server: NatsServer, wire: Mi
                     await read
                 with refusal(Unavailable, says="no connection"):
                     await store.kv("trivia").get("k")
+
+
+async def test_a_refusal_ends_only_the_write_that_was_refused(nats_server: NatsServer) -> None:
+    """A server that refuses one of two messages leaves open which, so that neither is taken for refused."""
+    engine = Gated()
+    async with (
+        serving(nats_server.url, engine=engine),
+        holdfast.open(f"{nats_server.url}?timeout=600") as store,
+    ):
+        kv, transport = store.kv("trivia"), store.caller.transport  # type: ignore[union-attr]
+        refused = ServerComplaint('Permissions Violation for Publish to "db.kv.trivia.set"')
+        engine.gate.clear()
+        calls = [asyncio.ensure_future(kv.set(f"k{number}", 1)) for number in range(2)]
+        await until(lambda: len(transport._pending) == 2)
+        transport._on_error(refused)
+        engine.gate.set()
+        async with asyncio.timeout(PATIENCE):
+            assert [(await call).version for call in calls] == [1, 2]
+            engine.gate.clear()
+            calls = [asyncio.ensure_future(kv.set(f"k{number}", 1)) for number in range(2)]
+            await until(lambda: len(transport._pending) == 2)
+            for _ in calls:
+                transport._on_error(refused)
+            for call in calls:
+                with refusal(PermissionDenied, says="does not let this user send to"):
+                    await call
+
+
+async def test_a_lost_inbox_leaves_a_write_unknown(nats_server: NatsServer, wire: Middle) -> None:
+    """A user who may no longer listen learns nothing of a write in flight, and is let in again later."""
+    engine = Gated()
+    async with (
+        serving(nats_server.url, engine=engine),
+        holdfast.open(f"{wire.url}?timeout=600") as store,
+    ):
+        kv, transport = store.kv("trivia"), store.caller.transport  # type: ignore[union-attr]
+        engine.gate.clear()
+        calls: list[Any] = [asyncio.ensure_future(call) for call in (kv.set("k", 1), kv.list())]
+        await until(lambda: len(transport._pending) == 2)
+        refused = f'Permissions Violation for Subscription to "{transport._inbox}.*"'
+        transport._on_error(ServerComplaint(refused))
+        async with asyncio.timeout(PATIENCE):
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(end) for end in ends] == [OutcomeUnknown, PermissionDenied]
+            engine.gate.set()
+            with refusal(PermissionDenied, says="let this user listen"):
+                await kv.get("k")
+            wire.cut()
+            await until(lambda: not transport._client.is_connected)
+            await until(lambda: transport._client.is_connected)
+            assert await kv.get("k") is not None
+
+
+async def test_closing_waits_for_a_request_that_is_sent_once_more(nats_server: NatsServer) -> None:
+    """A store that is closed while a request is about to be sent again waits for its reply."""
+    async with library_client(nats_server.url) as service:
+        store = holdfast.open(f"{nats_server.url}?timeout=600")
+        await store.__aenter__()
+        closing: list[asyncio.Task[None]] = []
+
+        async def begin(message: Msg) -> None:
+            if not closing:
+                await service.subscribe("db.kv.trivia.get", cb=answer)
+                await service.flush()
+                closing.append(asyncio.create_task(store.aclose()))
+            await message.respond(b'{"success": true, "ready": true}')
+
+        async def answer(message: Msg) -> None:
+            await message.respond(b'{"success": true, "exists": false}')
+
+        await service.subscribe("db.ready", cb=begin)
+        await service.flush()
+        async with asyncio.timeout(PATIENCE):
+            assert await store.kv("trivia").get("k") is None
+            await closing[0]
+
+
+async def test_a_program_that_cancels_all_its_tasks_is_connected_again(
+    nats_server: NatsServer, wire: Middle
+) -> None:
+    """A call after the search for a server was cancelled begins it again."""
+    async with serving(nats_server.url), holdfast.open(wire.url) as store:
+        kv, connection = store.kv("trivia"), store.caller.transport._client  # type: ignore[union-attr]
+        await kv.set("k", 1)
+        wire.cut()
+        await until(lambda: not connection.is_connected)
+        search = connection._search
+        search.cancel()
+        await asyncio.gather(search, return_exceptions=True)
+        with refusal(Unavailable, says="there is no connection"):
+            await kv.get("k")
+        await until(lambda: connection.is_connected)
+        assert await kv.get("k") is not None

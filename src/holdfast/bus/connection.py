@@ -263,6 +263,11 @@ class Connection:
             return False
         return session.offer(pub(subject, payload, reply=reply, head=head), patient=patient)
 
+    def look_on(self) -> None:
+        """Look for a server again if a program that cancelled all its tasks has ended the search."""
+        if self._session is None and self._search is not None and not self.is_closed:
+            self._seek()
+
     async def flush(self) -> None:
         """Return when the server has processed everything sent, and what it sent before that has been taken.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
@@ -49,9 +49,12 @@ class _Unheard(Exception):
 
 
 class _Pending:
-    """A pending request. `again` is the payload to resend after reconnecting; a write has none."""
+    """A pending request. `again` is the payload to resend after reconnecting; a write has none.
 
-    __slots__ = ("again", "head", "late", "repeated", "reply", "sent", "subject")
+    `refusals` counts the messages to its subject that the server has refused since it was sent.
+    """
+
+    __slots__ = ("again", "head", "late", "refusals", "repeated", "reply", "sent", "subject")
 
     def __init__(
         self, subject: str, late: Late, reply: asyncio.Future[Message], again: bytes | None, head: bytes
@@ -62,6 +65,7 @@ class _Pending:
         self.reply = reply
         self.again = again
         self.repeated = False
+        self.refusals = 0
         self.sent = seams.ticks()
 
 
@@ -86,6 +90,8 @@ class NatsTransport(ServiceTime):
         self._client.listen(f"{self._inbox}.*", self._on_reply)
         self._number = 0
         self._pending: dict[str, _Pending] = {}
+        self._under_way = 0
+        self._quiet = asyncio.Event()
         self._denied: str | None = None
         self._refused: Untrusted | LoginRefused | None = None
 
@@ -142,6 +148,20 @@ class NatsTransport(ServiceTime):
             self._attempt, subject, payload, seconds, late=late, repeat=repeat, fields=fields, trace=trace
         )
         look = partial(self._require_service, subject, seconds)
+        self._under_way += 1
+        try:
+            return await self._heard(subject, attempt, look)
+        finally:
+            self._under_way -= 1
+            self._quiet.set()
+
+    async def _heard(
+        self,
+        subject: str,
+        attempt: Callable[[], Coroutine[Any, Any, Message]],
+        look: Callable[[], Coroutine[Any, Any, None]],
+    ) -> Message:
+        """Attempt a request, and once more if nobody heard it although a service is there; see `ask`."""
         try:
             return await attempt()
         except _Unheard:
@@ -180,6 +200,7 @@ class NatsTransport(ServiceTime):
         if self._denied is not None:
             raise PermissionDenied(self._denied)
         if not self._client.is_connected:
+            self._client.look_on()
             reason = "" if self._refused is None else f": {self._refused}"
             raise Unavailable(f"there is no connection to the NATS server at {self._address.shown}{reason}")
         head = b""
@@ -224,8 +245,9 @@ class NatsTransport(ServiceTime):
 
     async def close(self) -> None:
         """Wait until every pending request has ended, then disconnect."""
-        if self._pending:
-            await asyncio.wait([pending.reply for pending in self._pending.values()])
+        while self._under_way:
+            self._quiet.clear()
+            await self._quiet.wait()
         await self._client.close()
 
     def _give_up(self, pending: _Pending) -> None:
@@ -261,7 +283,7 @@ class NatsTransport(ServiceTime):
                 )
 
     def _on_reconnected(self) -> None:
-        self._refused = None
+        self._refused = self._denied = None  # the server tells again what it does not allow
         for token, pending in self._pending.items():
             self._repeat(token, pending)
 
@@ -287,9 +309,36 @@ class NatsTransport(ServiceTime):
                 f"the NATS server does not let this user listen at {self._inbox}: "
                 "name its inbox in the URL, as ?inbox=_INBOX.<plugin>"
             )
+            self._lose_replies(self._denied)
+        elif kind == "publish":
+            self._deny(subject)
+
+    def _lose_replies(self, denied: str) -> None:
+        """End every pending request: no reply can come. A write may have been done all the same."""
         for pending in self._pending.values():
-            if (self._denied or pending.subject.lower() == subject) and not pending.reply.done():
-                message = self._denied or f"the NATS server does not let this user send to {pending.subject}"
+            if not pending.reply.done():
+                pending.reply.set_exception(
+                    OutcomeUnknown(f"{denied}; {pending.subject} may or may not have been done")
+                    if pending.again is None
+                    else PermissionDenied(denied)
+                )
+
+    def _deny(self, subject: str) -> None:
+        """End the requests to a subject once the server has refused as many messages as there are requests.
+
+        It does not say which one it refuses. One that was sent before the user lost the permission may have
+        been done.
+        """
+        same = [
+            pending
+            for pending in self._pending.values()
+            if pending.subject.lower() == subject and not pending.reply.done()
+        ]
+        for pending in same:
+            pending.refusals += 1
+        if all(pending.refusals >= len(same) for pending in same):
+            for pending in same:
+                message = f"the NATS server does not let this user send to {pending.subject}"
                 pending.reply.set_exception(PermissionDenied(message))
 
 
