@@ -7,11 +7,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import MCPError
+from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp_types import ResourceUpdatedNotification
 
+from holdfast.edges.mcp import resources
+from holdfast.edges.mcp.callers import StoreCaller
 from holdfast.edges.mcp.resources import ResourceUris
+from holdfast.edges.mcp.server import Handlers
+from holdfast.errors import DatabaseError
+from holdfast.handles.kv import KV
 from tests.edges.mcp.agents import LEGACY, REVISIONS, agent
 
 if TYPE_CHECKING:
@@ -176,6 +181,63 @@ async def test_a_connection_with_a_handshake_subscribes_too(store: Store) -> Non
             assert await heard.get() == "holdfast://trivia/b"
     assert heard.empty()
     assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("holdfast mcp")]
+
+
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
+async def test_a_refused_subscription_is_refused_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that was refused is not told at its next attempt that it is subscribed, unless it is."""
+    monkeypatch.setattr(resources, "MOST_STREAMS", 1)
+    heard = asyncio.Event()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            heard.set()
+
+    caller = StoreCaller(store, store.kv("trivia"))
+    server = Handlers(lambda ctx: caller).server()
+    uri = "holdfast://trivia/a"
+    async with Client(server, mode=LEGACY, message_handler=hear) as second:
+        async with Client(server, mode=LEGACY) as first:
+            await first.subscribe_resource(uri)
+            for _ in range(2):
+                with pytest.raises(MCPError, match="too many subscriptions"):
+                    await second.subscribe_resource(uri)
+        await second.subscribe_resource(uri)
+        await store.kv("trivia").set("a", 1)
+        async with asyncio.timeout(PATIENCE):
+            await heard.wait()
+
+
+@pytest.mark.filterwarnings("ignore:resources/subscribe is removed")
+async def test_a_journal_that_could_not_be_followed_is_followed_anew(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who subscribes after the storage has failed hears of changes, whoever was subscribed before."""
+    heard, failed, watch = asyncio.Event(), asyncio.Event(), KV.watch
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            heard.set()
+
+    def fails(kv: KV, since: int) -> None:
+        failed.set()
+        raise DatabaseError("the disk failed to read")
+
+    caller = StoreCaller(store, store.kv("trivia"))
+    server = Handlers(lambda ctx: caller).server()
+    uri = "holdfast://trivia/a"
+    async with (
+        Client(server, mode=LEGACY) as first,
+        Client(server, mode=LEGACY, message_handler=hear) as second,
+        asyncio.timeout(PATIENCE),
+    ):
+        monkeypatch.setattr(KV, "watch", fails)
+        await first.subscribe_resource(uri)
+        await failed.wait()
+        monkeypatch.setattr(KV, "watch", watch)
+        await second.subscribe_resource(uri)
+        await store.kv("trivia").set("a", 1)
+        await heard.wait()
 
 
 @pytest.mark.parametrize("mode", REVISIONS)

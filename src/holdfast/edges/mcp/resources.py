@@ -129,6 +129,11 @@ class Followed:
         self._uris: Counter[str] = Counter()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether the journal is not followed any more, although there may be subscribers."""
+        return self._task is not None and self._task.done()
+
     @asynccontextmanager
     async def following(self, since: int, uris: Iterable[str] = ()) -> AsyncIterator[None]:
         """Follow the journal within an `async with` block, at the latest from a version on.
@@ -183,7 +188,7 @@ class Subscriptions:
             followed.listen.close()
 
     def _of(self, caller: ToolCaller) -> Followed:
-        unused = [name for name, followed in self._followed.items() if not followed.users]
+        unused = [name for name, followed in self._followed.items() if not followed.users or followed.over]
         for name in unused:
             del self._followed[name]
         return self._followed.setdefault(caller.kv.namespace, Followed(caller.kv))
@@ -217,8 +222,9 @@ class Subscriptions:
             return False
         mine: Delivery | None = connection.state.get(_STATE)
         if mine is None:
-            mine = connection.state[_STATE] = Delivery(ctx)
+            mine = Delivery(ctx)
             await connection.exit_stack.enter_async_context(mine.running(followed, head))
+            connection.state[_STATE] = mine  # not before: it may be refused
         if len(mine.uris) >= MOST_URIS:
             raise Busy(f"a connection may subscribe to at most {MOST_URIS} resources")
         mine.uris[known] = uri
