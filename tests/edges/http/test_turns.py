@@ -111,3 +111,21 @@ async def test_a_watch_ends_with_its_connection_whatever_was_sent_after_it(
     await until(lambda: len(made[0]._unanswered) == 2)
     writer.transport.abort()
     await until(lambda: here.api._watches._of == {})
+
+
+@pytest.mark.parametrize("pieces", [1, 2_000])
+async def test_an_offer_of_another_protocol_is_ignored(here: Served, pieces: int) -> None:
+    """A client that offers HTTP/2, as some do at first, has its body read, and what it sends afterwards."""
+    offer = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQCAAAA"]
+    body = b"x" * 5_000
+    sent = request("PUT", "/v1/blob/trivia/b", body, *offer)
+    sent += request("PUT", "/v1/kv/trivia/a", b"1\r\n7\r\n0\r\n\r\n", "Transfer-Encoding: chunked", *offer)
+    sent += request("GET", "/v1/kv/trivia/a", b"", *offer) + request("GET", "/v1/blob/trivia/b")
+    reader, writer = await connected(here)
+    for start in range(0, len(sent), size := len(sent) // pieces):
+        writer.write(sent[start : start + size])
+        await writer.drain()
+        await asyncio.sleep(0)
+    answers = await bodies(reader, 4)
+    assert (answers[2], answers[3]) == (b"7", body)
+    writer.close()

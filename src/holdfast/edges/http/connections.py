@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import httptools
 import msgspec
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -265,6 +266,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._head = 0
         self._in_head = True
+        self._offers = False
         self._idle = False
         self._fast_path = fast_path
         self._fast: FastRequest | None = None
@@ -313,15 +315,35 @@ class BoundedConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         began, self._idle = self._idle, False
         self._head += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         if began and self._head > 0:  # else the head is whole, and the request has the time of a response
             self._allow(self._limits.request_seconds)
         if self._head > self._limits.head_bytes and not self.transport.is_closing():
             self._refuse(_TOO_LONG)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse data that is not HTTP."""
-        self._refuse(_MALFORMED)
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(_MALFORMED)
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Read a request anew that offers another protocol: the parser takes its body for that protocol.
+
+        Some clients offer HTTP/2 with every first request.
+        """
+        if not self._offers:
+            return
+        head = [
+            b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        ]
+        head += [b"%b: %b" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._feed(b"\r\n".join([*head, b"", b""]) + rest)
 
     def _refuse(self, refusal: bytes) -> None:
         """Refuse what can't be read, once all that came before it has been answered, and read no more."""
@@ -401,6 +423,7 @@ class BoundedConnection(HttpToolsProtocol):
         self.expect_100_continue = False
         self.headers = []
         self._in_head = True
+        self._offers = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header. What follows a body in chunks looks like one and says nothing about the request."""
@@ -413,6 +436,9 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin the time of the response."""
+        self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._offers:
+            return
         self._head = -self._limits.head_bytes  # the rest of the data is a body or another request
         self._in_head = False
         fast = self._fast = self._taken()
@@ -469,6 +495,8 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Begin a request that takes the shortcut, now that all of it is there."""
         fast = self._fast
+        if self._offers:
+            return
         if fast is None:
             super().on_message_complete()
         else:
