@@ -104,9 +104,10 @@ async def test_a_watch_ends_with_its_connection_whatever_was_sent_after_it(
     """A watch whose client goes is forgotten, also if the client has sent another request behind it."""
     made = connections_made(monkeypatch)
     reader, writer = await connected(here)
-    writer.write(request("GET", "/v1/kv/trivia?watch"))
+    writer.write(request("GET", "/livez") + request("GET", "/v1/kv/trivia?watch"))
     async with asyncio.timeout(PATIENCE):
         await reader.readuntil(b": watching")
+    assert made[0].timeout_keep_alive_task is None  # else it would end, as an idle connection does
     writer.write(request("GET", "/livez"))
     await until(lambda: len(made[0]._unanswered) == 2)
     writer.transport.abort()

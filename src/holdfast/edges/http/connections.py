@@ -315,7 +315,6 @@ class BoundedConnection(HttpToolsProtocol):
     def _parse(self, data: bytes) -> None:
         began, self._idle = self._idle, False
         self._head += len(data)
-        self._unset_keepalive_if_required()
         self._feed(data)
         if began and self._head > 0:  # else the head is whole, and the request has the time of a response
             self._allow(self._limits.request_seconds)
@@ -514,6 +513,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Wait for the next request, which may have arrived already."""
         super().on_response_complete()
+        self._unset_keepalive_if_required()  # it would also end a response that was asked for ahead
         answered = self._unanswered.popleft()
         if isinstance(answered, InTurn):
             self._bodies.release(self, answered.held)
