@@ -356,9 +356,12 @@ async def test_an_answer_that_can_not_be_read_says_nothing_about_a_write(body: b
 
 async def test_a_read_whose_answer_is_broken_may_be_repeated() -> None:
     """The broken answer to a read is that of a service that can't be reached."""
-    async with answering(response(200, b'{"exists":')) as (url, _), holdfast.open(url) as store:
-        with pytest.raises(holdfast.Unavailable, match="can't be read"):
-            await store.kv("trivia").get("a")
+    broken = [response(200, body) for body in (b'{"exists":', b'{"ok":true}', b'{"keys":5}')]
+    async with answering(*broken) as (url, _), holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        for read in (kv.get("a"), kv.get("a"), kv.list()):
+            with pytest.raises(holdfast.Unavailable, match="can't be read"):
+                await read
 
 
 async def test_a_problem_with_a_code_of_a_gateway_says_nothing_about_a_write() -> None:

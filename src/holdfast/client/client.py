@@ -10,7 +10,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ from holdfast.wire.reads import READS
 from holdfast.wire.replies import entry_fields, row_of
 from holdfast.wire.writes import message_of, result_of
 
+T = TypeVar("T")
 _TOO_LATE = (Timeout.code, Timeout.code.lower())
 
 
@@ -128,8 +129,8 @@ class Client(Service):
     async def get_at(self, namespace: str, key: str) -> tuple[Row | None, int]:
         """See `Caller.get_at`."""
         self._require_open()
-        reply = await self._ask(namespace, "head" if has_blobs(namespace) else "get", {"key": key})
-        return row_of(reply) if reply["exists"] else None, self.now()
+        verb = "head" if has_blobs(namespace) else "get"
+        return _taken_from(await self._ask(namespace, verb, {"key": key}), _row_in, verb), self.now()
 
     async def parts(self, addresses: Sequence[Address]) -> list[Row | None]:
         """See `Caller.parts`."""
@@ -138,13 +139,14 @@ class Client(Service):
 
     async def _part(self, address: Address) -> Row | None:
         reply = await self._ask(address.namespace, "get_part", part_fields(address))
-        return part_of(reply) if reply["exists"] else None
+        return _taken_from(reply, _part_in, "get_part")
 
     async def _read(self, command: Command) -> Any:
         if command.declaration is None:
             raise Unsupported("the service itself does the upkeep")
         verb, fields = command.declared.name, command.declared.fields_of(command)
-        return _result(command, await self._ask(command.namespace, verb, fields))
+        reply = await self._ask(command.namespace, verb, fields)
+        return _taken_from(reply, partial(_result, command), verb)
 
     async def _stats(self, namespace: str) -> Mapping[str, Any]:
         """Ask with the owner's verb. If that is refused, try the operators' verb."""
@@ -163,14 +165,7 @@ class Client(Service):
         verb, fields = _message(command)
         late = None if fields.get("dry_run") else self._unknown(verb, seconds)
         reply = await self._ask(command.namespace, verb, fields, late, seconds)
-        try:
-            return _result(command, reply)
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as error:  # something between here and the service made it
-            raise _unreadable(verb, repeat=late is None) from error
+        return _taken_from(reply, partial(_result, command), verb, repeat=late is None)
 
     def _tell(self, command: WriteCommand, result: Any) -> None:
         """Log a write as a store of this process would, and report it to the observer."""
@@ -324,6 +319,28 @@ def _result(command: Any, reply: Mapping[str, Any]) -> Any:
     if codec is not None:
         return codec.read(command, reply)
     return result_of(command, reply)
+
+
+def _row_in(reply: Mapping[str, Any]) -> Row | None:
+    return row_of(reply) if reply["exists"] else None
+
+
+def _part_in(reply: Mapping[str, Any]) -> Row | None:
+    return part_of(reply) if reply["exists"] else None
+
+
+def _taken_from(
+    reply: Mapping[str, Any], take: Callable[[Mapping[str, Any]], T], where: str, *, repeat: bool = True
+) -> T:
+    """Return what a function takes from a successful reply.
+
+    Raises:
+        HoldfastError: Fields are missing or wrong: something between here and the service made the reply.
+    """
+    try:
+        return take(reply)
+    except (LookupError, TypeError, ValueError) as error:
+        raise _unreadable(where, repeat=repeat) from error
 
 
 def _unreadable(where: str, *, repeat: bool) -> HoldfastError:
