@@ -429,3 +429,16 @@ async def test_a_connection_that_has_been_silent_for_long_is_not_used(
         assert await values(kv, 1) == [2]
         assert client._http._ways["/v1/kv/trivia"].connection is not silent
         assert len(heard) == 2
+
+
+async def test_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call does not end the connection over which an earlier one still awaits its answer."""
+    monkeypatch.setattr(http, "IDLE_SECONDS", -1.0)
+    async with answering(b"", entry(1) + entry(2)) as (url, heard), holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        first = asyncio.create_task(kv.get("a"))
+        await until(lambda: len(heard) == 1)
+        second, earlier = await kv.get("b"), await first
+    assert earlier is not None
+    assert second is not None
+    assert (earlier.value, second.value) == (1, 2)

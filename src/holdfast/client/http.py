@@ -197,11 +197,12 @@ class HttpConnection:
     def usable(self) -> bool:
         """Whether requests may be sent: the other side has not ended the connection, and is not about to.
 
-        One over which no answer has come for long while some are awaited may be dead.
+        One over which nothing has come for long, although its oldest caller has given up, may be dead.
         """
         if self._writer.is_closing() or self._reader.at_eof():
             return False
-        return self._used > seams.ticks() - IDLE_SECONDS
+        awaited = bool(self._pending) and not self._pending[0].done()
+        return awaited or self._used > seams.ticks() - IDLE_SECONDS
 
     @property
     def idle(self) -> bool:
