@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.edges.http.watches import Watches
 from holdfast.errors import Unavailable
 from tests.edges.http.test_fast_path import PATIENCE, bodies, connections_made, request, until
 
@@ -130,3 +131,28 @@ async def test_an_offer_of_another_protocol_is_ignored(here: Served, pieces: int
     answers = await bodies(reader, 4)
     assert (answers[2], answers[3]) == (b"7", body)
     writer.close()
+
+
+async def test_a_watch_lifts_no_time_limit_before_its_turn(
+    here: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads no response keeps none for ever by asking for a watch behind it."""
+    begun, begin = asyncio.Event(), Watches.stream
+
+    async def stream(watches: Watches, *given: Any, **more: Any) -> None:
+        begun.set()
+        await begin(watches, *given, **more)
+
+    monkeypatch.setattr(Watches, "stream", stream)
+    made = connections_made(monkeypatch)
+    await here.client.put("/v1/blob/trivia/b", content=bytes(8 * MANY))
+    _, writer = await connected(here)
+    writer.write(request("GET", "/v1/blob/trivia/b") + request("GET", "/v1/kv/trivia?watch"))
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(made[-1]._unanswered) == 2
+    assert made[-1]._until < float("inf")
+    writer.transport.abort()
+    await until(lambda: here.api._watches._of == {})

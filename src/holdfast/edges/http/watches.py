@@ -84,11 +84,12 @@ class Watches:
         """Send the changes of a namespace until the client goes, its token has ended or the store closes."""
         gone, refused = asyncio.create_task(_gone(receive)), asyncio.create_task(ended)
         connection: BoundedConnection = scope[STREAM]
-        connection.stream()
         refused.add_done_callback(lambda one: None if one.cancelled() else connection.cut_unread())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
-            await send({"type": "http.response.body", "body": b": watching\n\n", "more_body": True})
+            connection.stream()  # not before its turn: the responses before it have their time limit
+            async with asyncio.timeout(READ_SECONDS):
+                await send({"type": "http.response.body", "body": b": watching\n\n", "more_body": True})
             kv = KV(self._store.pipeline, self._store.pipeline.verbs(place.namespace, root=place.root))
             changes = kv.watch(prefix, since=since)
             async with contextlib.aclosing(_events(changes, gone, refused)) as events:
