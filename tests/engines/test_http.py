@@ -442,3 +442,37 @@ async def test_an_answer_that_takes_long_is_awaited(monkeypatch: pytest.MonkeyPa
     assert earlier is not None
     assert second is not None
     assert (earlier.value, second.value) == (1, 2)
+
+
+async def test_a_stream_that_is_refused_is_not_asked_for_at_once_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A watch that is one too many does not use up the rate of its plugin by asking again and again."""
+    monkeypatch.setattr(http, "AGAIN_SECONDS", 0.0)
+    body = b'{"changes":[],"next":0,"head":0,"oldest":null,"floor":0,"epoch":"e","gap":false}'
+    streams = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal streams
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                if head.startswith(b"GET"):
+                    streams += 1
+                    writer.write(response(503, b"{}", "application/problem+json"))
+                else:
+                    await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                    writer.write(response(200, body))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, holdfast.open(url) as store:
+        kv = store.kv("trivia")
+        watching = asyncio.ensure_future(anext(kv.watch(since=0)))
+        await until(lambda: streams == 1)
+        for _ in range(50):
+            await kv.changes()
+        assert streams == 1
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

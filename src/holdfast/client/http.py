@@ -47,6 +47,8 @@ MOST_LINES: Final = 64
 """Number of connections from which on unused ones are ended. Each namespace has one of its own."""
 AGAIN_SECONDS: Final = 0.2
 """The interval between attempts to send a read again or to follow changes again."""
+REFUSED_SECONDS: Final = 5.0
+"""The interval between attempts to follow changes where the service has refused that. It counts each."""
 PROBLEM: Final = "application/problem+json"
 TOLD: Final = FIELDS.lower()
 _BODILESS: Final = (204, 304)
@@ -141,6 +143,10 @@ def _read(path: str) -> str:
 
 class Broken(Exception):
     """The connection ended, or what came over it is not HTTP."""
+
+
+class Refused(Broken):
+    """The service does not let a stream begin, for example since there are too many."""
 
 
 class HttpRequest(msgspec.Struct):
@@ -270,12 +276,13 @@ class HttpConnection:
         """Send a request and yield the pieces of a response without end.
 
         Raises:
-            Broken: The connection ended, or the response is no stream.
+            Refused: The response is no stream.
+            Broken: The connection ended.
         """
         self._send(HttpRequest("GET", path))
         status, headers = await self._answered()
         if status != 200:
-            raise Broken
+            raise Refused
         async for piece in self._chunks(headers):
             yield piece
 
@@ -593,17 +600,19 @@ class HttpTransport(ServiceTime):
 
     async def _follow(self, path: str, heard: Callable[[Any], None]) -> None:
         while True:
-            line = None
+            line, pause = None, AGAIN_SECONDS
             try:
                 line = await self._connected()
                 async for piece in line.follow(path):
                     heard(piece)
+            except Refused:
+                pause = REFUSED_SECONDS
             except (Broken, Unavailable):
                 pass
             finally:
                 if line is not None:
                     line.end()
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(pause)
 
 
 class HttpClient(Client):
