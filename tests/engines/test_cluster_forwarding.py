@@ -19,6 +19,7 @@ from holdfast.commands import Delete, Deleted
 from holdfast.decide import Outcome
 from holdfast.edges.nats.service import NatsService, Settings
 from holdfast.engines.cluster import forwarding
+from holdfast.engines.cluster.operators import ClusterOperator
 from holdfast.engines.cluster.write_queue import shares
 from holdfast.errors import OutcomeUnknown, QuotaExceeded, Transient, VersionConflict
 from holdfast.model import Policy
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.engines.cluster.messages import Logged
+    from holdfast.engines.cluster.reports import OperatorCall, OperatorReply
     from holdfast.engines.cluster.shard import Shard
     from holdfast.store import Store
     from tests.jetstream import Servers
@@ -325,17 +327,27 @@ async def test_requests_to_any_service_lose_nothing_when_the_owner_dies(
     equal(nodes.folder, [str(machines.index(one)) for one in left])
 
 
-async def test_a_forwarded_group_is_done_once_though_its_node_listens_at_two_servers(
+async def test_what_a_node_is_asked_is_done_once_though_it_listens_at_two_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that shuts down gently keeps its connection for a while, beside the one to the next server."""
-    monkeypatch.setattr("holdfast.bus.connection.OVERLAP_SECONDS", 5.0)
+    """A server that shuts down gently keeps its connection for a while, beside the one to the next server.
+
+    What others ask of a node are forwarded groups, and what operators have it do.
+    """
+    monkeypatch.setattr("holdfast.bus.connection.OVERLAP_SECONDS", 60.0)
     async with servers_running(3) as servers, AsyncExitStack() as stack:
         nodes = Nodes(servers, tmp_path, stack)
         one, other = await nodes.open(1), await nodes.open(2)
         await one.kv("trivia").incr("sum")
         await at_one_place([one, other])
-        connection = engine_of(one)._connection
+        connection, asked = engine_of(one)._connection, list[str]()
+        do = engine_of(one).answers._done
+
+        async def done(call: OperatorCall) -> OperatorReply:
+            asked.append(call.call)
+            return await do(call)
+
+        monkeypatch.setattr(engine_of(one).answers, "_done", done)
         assert connection._session is not None
         port = connection._session.server.port
         [server] = [server for server in servers.servers if server.port == port]
@@ -343,6 +355,10 @@ async def test_a_forwarded_group_is_done_once_though_its_node_listens_at_two_ser
         async with asyncio.timeout(60):
             while not connection._left:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0.002)
+        async with ClusterOperator(engine_of(one)._address) as operator:
+            assert (await operator.verify(seconds=20)).equal
+            await operator.snapshot(seconds=20)
+        assert connection._left
         acknowledged = 1
         while connection._left and acknowledged < 20:
             await one.kv("trivia").set("mine", 1)  # it has callers of its own, so others forward to it
@@ -350,4 +366,4 @@ async def test_a_forwarded_group_is_done_once_though_its_node_listens_at_two_ser
             acknowledged += 1
         entry = await other.kv("trivia").get("sum")
         assert entry is not None
-        assert entry.value == acknowledged
+        assert (entry.value, asked) == (acknowledged, ["verify", "snapshot"])

@@ -25,6 +25,7 @@ class Log:
     def __init__(self, count: int) -> None:
         self.count = count
         self.left_out: set[int] = set()
+        self.times = 1
         self.starts: list[int] = []
         self.answers: list[str] = []
         self.take: Any = None
@@ -51,7 +52,8 @@ class Log:
         self.starts.append(start)
         for seq in range(max(1, start), self.count + 1):
             if seq not in self.left_out:
-                self.take(delivery(seq, self.count))
+                for _ in range(self.times):
+                    self.take(delivery(seq, self.count))
         self.left_out.clear()
         self.take(Message("1", "inbox", "", b"", b"NATS/1.0 100 Idle Heartbeat\r\n\r\n"))
         return max(0, self.count - max(1, start) + 1)
@@ -72,6 +74,7 @@ class Node:
 
     def __init__(self, log: Log, at: int = 0) -> None:
         self.at = at
+        self.early: list[int] = []
         server: Any = log
         self.follower = Follower(
             server,
@@ -86,6 +89,8 @@ class Node:
 
     async def take(self, entry: Logged) -> bool:
         """Apply an entry."""
+        if self.follower.caught_up.is_set():
+            self.early.append(entry.place.seq)
         if entry.base.seq > self.at:
             return False
         self.at = max(self.at, entry.place.seq)
@@ -117,6 +122,15 @@ async def test_a_node_has_caught_up_when_it_has_what_there_was(at: int, count: i
     await until_caught_up(node)
     assert (node.at, log.starts) == (count, [at])
     assert node.follower.behind == 0
+
+
+async def test_messages_that_come_twice_count_once() -> None:
+    """A node whose NATS server shuts down gently hears two of them for a while, and is not ready early."""
+    log = Log(4)
+    log.times = 2
+    node = Node(log)
+    await until_caught_up(node)
+    assert (node.at, node.early) == (4, [4])
 
 
 @pytest.mark.parametrize("lost", [{2}, {4}, {1}, {2, 3, 4}])

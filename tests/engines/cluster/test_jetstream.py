@@ -15,6 +15,7 @@ from holdfast.engines.cluster.jetstream import (
     ApiRefusal,
     Fault,
     JetStream,
+    delivered_of,
     pending_of,
     sequence_of,
 )
@@ -62,10 +63,10 @@ def test_a_refused_base_names_the_last_message(description: str, last: int) -> N
         "$JS.ACK.domain.hash.stream.consumer.1.17.3.1700000000.5",
     ],
 )
-def test_a_delivery_carries_its_sequence(reply: str) -> None:
+def test_a_delivery_carries_its_numbers(reply: str) -> None:
     """Also where the servers have a domain, which makes the subject longer."""
     message = Message("1", "log", reply, b"", b"")
-    assert (sequence_of(message), pending_of(message)) == (17, 5)
+    assert (sequence_of(message), delivered_of(message), pending_of(message)) == (17, 3, 5)
 
 
 async def test_a_call_waits_for_an_election_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,6 +236,12 @@ def sequence_of(message: Message) -> int:
     return int(words[5 if len(words) == 9 else 7])
 
 
+def delivered_of(message: Message) -> int:
+    """Return how many messages the consumer had delivered with this one, however often this one comes."""
+    words = message.reply.split(".")
+    return int(words[6 if len(words) == 9 else 8])
+
+
 def pending_of(message: Message) -> int:
     """Return how many messages the server still had to deliver after this one."""
     words = message.reply.split(".")

@@ -41,6 +41,7 @@ from holdfast.engines.cluster.jetstream import (
     ApiRefusal,
     JetStream,
     NoMajority,
+    delivered_of,
     pending_of,
 )
 from holdfast.engines.cluster.lease import ShardLease
@@ -459,7 +460,7 @@ class Follower:
     async def _follow(self, inbox: str, messages: asyncio.Queue[Message]) -> None:
         """Apply what one consumer delivers, until it leaves a gap or falls silent."""
         start = self._start()
-        left = await self._jetstream.consume(
+        there = left = await self._jetstream.consume(
             self._stream,
             self._subject,
             start=start,
@@ -479,7 +480,8 @@ class Follower:
                 if self._answer(message) and messages.empty() and left > 0:
                     return  # the server has sent everything, but not all of it came
                 continue
-            left -= 1
+            # A connection that leaves a server may get a message twice.
+            left = min(left, there - delivered_of(message))
             self._latest = message
             entry = assembler.add(message)
             if entry is not None:
@@ -487,7 +489,7 @@ class Follower:
                     await self._lack(self._start())
                     return
                 self._lacking = None
-            if left == 0:
+            if left <= 0:
                 self.caught_up.set()
 
     async def _lack(self, start: int) -> None:

@@ -431,8 +431,9 @@ class NodeAnswers:
             visits: Whether the node is there for one command only.
         """
         self._shards, self._visits = shards, visits
+        # A connection that leaves a server listens at two for a while. A queue group gets a message once.
         for who in (EVERY, self._node):
-            self._connection.listen(self._address.subject("node", who), self._take)
+            self._connection.listen(self._address.subject("node", who), self._take, queue=self._node)
         self._begin(self._maker.keep(shards))
         self._begin(self._watch())
         self._announce("joined")
