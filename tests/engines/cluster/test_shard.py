@@ -11,6 +11,7 @@ import pytest
 from holdfast import rules, seams
 from holdfast.commands import Get, Set
 from holdfast.engine import LATER
+from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.cluster import forwarding, log, snapshots
 from holdfast.engines.cluster import shard as shard_module
 from holdfast.engines.cluster.lease import ShardLease
@@ -525,6 +526,34 @@ async def test_a_read_that_outlasts_the_lease_is_repeated(
     shard.lease.grant(seams.ticks(), milliseconds=60_000)
     assert await shard.reads.fresh(look) == 2
     assert len(looks) == 2
+
+
+async def test_a_look_that_a_load_has_begun_behind_is_not_shown(nodes: Nodes) -> None:
+    """Nobody is shown a part of a load, also a reader who came before it was under way."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+
+    async def look() -> int:
+        await engine_of(one).close_to_writes(f"{UNFINISHED}: run it again", instead_of=None)
+        await at_one_place([one, other])
+        shard_of(other).lease._keep_off = 0.0  # as after a message that grants no lease
+        return 1
+
+    with pytest.raises(Unavailable, match="can't be used yet"):
+        await shard_of(other).reads.fresh(look)
+
+
+async def test_a_node_takes_no_lease_on_a_store_that_is_being_loaded(nodes: Nodes) -> None:
+    """With a lease it would answer from its file at once. An operator may have it write meanwhile."""
+    store = await nodes.open(1)
+    await store.kv("trivia").set("key", 1)
+    shard = shard_of(store)
+    await engine_of(store).close_to_writes(f"{UNFINISHED}: run it again", instead_of=None)
+    shard.lease.give_up()  # as the message of a node that loads does
+    await shard.put(check="nobody")
+    with pytest.raises(Unavailable, match="can't be used yet"):
+        await value_of(store, "key")
 
 
 @pytest.mark.parametrize("milliseconds", [0, 60_000])

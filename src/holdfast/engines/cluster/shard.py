@@ -215,7 +215,11 @@ class Shard:
         )
 
     def require(self) -> None:
-        """Raise the error because of which this node can't serve the shard, if there is one."""
+        """Raise the error because of which this node can't serve the shard, if there is one.
+
+        That a load is under way is judged by the replica, which may hear a moment late that it has ended. To
+        ask the log first would make every reader write to it, between the messages of the load.
+        """
         self._require_following()
         if not self.loads:
             self.replica.status.require_finished(self._address.name)
@@ -440,7 +444,8 @@ class Shard:
             return place
         self.lease.leads = True
         if milliseconds:
-            if self._halted is None and self._suspended is None:
+            with contextlib.suppress(HoldfastError):
+                self.require()  # with a lease, readers would be answered at once
                 self.lease.grant(sent, milliseconds=milliseconds)
         elif self._handover.wanted:
             self._handover.wanted = False
@@ -522,6 +527,7 @@ class Reads:
             if not lease.held():
                 await self._confirmed()
                 seen = await look()
+                self._shard.require()  # a load may have begun meanwhile
                 await self._reached(self._shard.replica.latest)
                 return seen
             if lease.ageing:
