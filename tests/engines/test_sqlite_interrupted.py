@@ -148,6 +148,31 @@ async def test_what_is_read_beside_a_cancelled_write_decides_nothing(
         assert [change.version for change in (await kv.changes(0)).changes] == [1, 2, 3]
 
 
+async def test_a_load_that_is_cancelled_as_it_begins_leaves_nothing_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread begins the transaction although nobody waits for it any more. It must also end it."""
+    at_work, goes_on = threading.Event(), threading.Event()
+    begin = Writer.begin_load
+
+    def wait(writer: Writer) -> None:
+        at_work.set()
+        assert goes_on.wait(60)
+        begin(writer)
+
+    monkeypatch.setattr(Writer, "begin_load", wait)
+    async with holdfast.open(path, reap=False) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        load = asyncio.create_task(engine.loading().__aenter__())
+        assert await asyncio.to_thread(at_work.wait, 60)
+        load.cancel()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await load
+        assert (await store.kv("a").set("n", 1)).version == 1
+
+
 async def test_reads_that_are_under_way_end_when_a_store_is_closed(path: Path) -> None:
     """A read that takes several looks into the file is answered or refused, and never waits for ever."""
     store = await opened(path)

@@ -173,14 +173,15 @@ class SqliteLoader:
 @contextlib.asynccontextmanager
 async def loading(writer: Writer) -> AsyncIterator[SqliteLoader]:
     """Change raw contents in one transaction of the writer."""
-    await writer.run(writer.begin_load)
     try:
+        await writer.run(writer.begin_load)
         loader = SqliteLoader(writer)
         await loader.step_aside()
         yield loader
         await loader.keep_closed()
-    except BaseException:
-        await asyncio.shield(writer.run(writer.give_up_load))
+    except BaseException:  # if it was cancelled as it began, the thread begins it all the same
+        with contextlib.suppress(Busy):  # another process has the turn; the thread ends the load after it
+            await asyncio.shield(writer.run(writer.give_up_load))
         raise
     await asyncio.shield(writer.run(writer.end_load))
 
