@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
+from holdfast.clock import ManualClock
 from holdfast.engine import Swept
 from holdfast.engines.postgres.transaction import Group
 from holdfast.pipeline.executor import Executor
@@ -33,19 +34,19 @@ async def stores(pg_store_url: str) -> AsyncIterator[tuple[holdfast.Store, holdf
 
 @asynccontextmanager
 async def between_looks(
-    patch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]]
+    patch: pytest.MonkeyPatch, write: Callable[[], Awaitable[object]], *, second: str = "_load_further"
 ) -> AsyncIterator[list[bool]]:
     """Have something written once, after the first look of the next group and before its second."""
-    look_again, written = Group._load_further, list[bool]()
+    look_again, written = getattr(Group, second), list[bool]()
 
-    async def later(group: Group, *given: Any) -> bool:
+    async def later(group: Group, *given: Any) -> Any:
         if not written:
             written.append(True)
             await write()
         return await look_again(group, *given)
 
     with patch.context() as context:
-        context.setattr(Group, "_load_further", later)
+        context.setattr(Group, second, later)
         yield written
     assert written
 
@@ -72,6 +73,32 @@ async def test_a_quota_does_not_mix_counts_from_before_and_after_a_change(
     assert item is not None
     assert item.value["value"] == "again"
     assert (await stores[1].stats("table/p")).keys == 1
+
+
+async def test_a_quota_does_not_mix_counts_with_rows_that_turned_out_to_be_needed(
+    pg_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set over an expired entry replaces what the trash has of it. So does a sweep of another process."""
+    clock = ManualClock()
+
+    async def found_nothing(*given: object) -> Swept:
+        return Swept(journal=[], freed=False)
+
+    monkeypatch.setattr(Executor, "_swept", found_nothing)
+    async with (
+        holdfast.open(pg_store_url, reap=False, clock=clock) as store,
+        holdfast.open(pg_store_url, reap=False, clock=clock) as other,
+    ):
+        kv = store.kv("p")
+        await store.set_policy("kv/p", {"trash": True, "quota_bytes": 150_000})
+        await kv.set("k", "x" * 60_000)
+        await kv.delete("k")
+        await kv.set("k", 1, ttl=1)
+        await kv.set("other", "x" * 60_000)
+        clock.advance(2)
+        async with between_looks(monkeypatch, other.sweep, second="_load_besides"):
+            await kv.set("k", "y" * 40_000)
+        assert (await other.stats("kv/p")).keys == 2
 
 
 async def test_an_audited_write_treats_an_entry_removed_meanwhile_as_gone(

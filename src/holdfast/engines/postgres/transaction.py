@@ -156,6 +156,7 @@ class Group:
         self._locks = families.locks(self.namespace)
         self._fences = Needs()
         """What is loaded from the namespace that has the locks, if that is another one."""
+        self._looked_twice = False
         if self._locks != self.namespace:
             self._set_fences_apart()
         self._commands = commands
@@ -191,14 +192,15 @@ class Group:
 
     async def _unlocked(self, connection: Connection, marks: Marks) -> Outcome | None:
         """Apply the commands without a lock. Return None if nothing was done because the state changed."""
+        self._looked_twice = False
         found = await self._load(connection, self._wanted)
         if found is None:
             return None
         marks.found(self.namespace, found.mark)
-        more = await self._load_further(connection, found.loaded)
+        await self._load_further(connection, found.loaded)
         outcome = await self._decide(connection, found.loaded, self._now())
         if outcome.empty and not repeats(self._commands, outcome):
-            return None if more else outcome  # the two loads may have seen different states
+            return None if self._looked_twice else outcome  # the loads may have seen different states
         left = await self._save(connection, outcome, found, commits=True)
         if left is None:
             return None
@@ -242,6 +244,7 @@ class Group:
             taken += decision.take(self._commands[taken:])
         outcome = decision.outcome()
         if outcome.unfinished:
+            self._looked_twice = True
             for at in outcome.wants:
                 loaded.ends[at] = await ends_of(partial(reads.scan, connection), *at)
             await self._load_besides(connection, loaded, looked_for(outcome.looks))
@@ -303,13 +306,12 @@ class Group:
         self._fences.rows = {at: value for at, value in rows.items() if at.namespace == self._locks}
         self._wanted.rows = {at: value for at, value in rows.items() if at.namespace == self.namespace}
 
-    async def _load_further(self, connection: Connection, loaded: Loaded) -> bool:
-        """Load what else turned out to be needed. Return whether there was any."""
+    async def _load_further(self, connection: Connection, loaded: Loaded) -> None:
+        """Load what else turned out to be needed."""
         more = further(self._commands, self._wanted, loaded)
-        if more is None:
-            return False
-        await self._load_besides(connection, loaded, more.rows)
-        return True
+        if more is not None:
+            self._looked_twice = True
+            await self._load_besides(connection, loaded, more.rows)
 
     async def _load_besides(
         self, connection: Connection, loaded: Loaded, wanted: dict[Address, bool]
