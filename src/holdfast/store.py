@@ -7,8 +7,8 @@ even for types.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Coroutine, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from holdfast.upkeep.reaper import Reaper
 
 
+AGAIN_SECONDS: Final = 1.0
+"""Seconds after which background work goes on that the program has cancelled together with all its tasks."""
 _SOUGHT: Final = 64
 """The number of attempts to get an answer from one particular instance of a service."""
 
@@ -96,6 +98,7 @@ class Store:
         self._reap = reap
         self._sweep_interval = sweep_interval
         self._tasks: list[asyncio.Task[None]] = []
+        self._open = False
         self._engine_at: Callable[[str], object] | None = None
         self._answers_tables = False
 
@@ -132,15 +135,31 @@ class Store:
         await self.caller.open()
         if isinstance(self.caller, Service):
             return
-        self._tasks.append(asyncio.create_task(self.pipeline.timekeeper.run(), name="holdfast clock"))
+        self._open = True
+        self._keep_running(self.pipeline.timekeeper.run, "holdfast clock")
         if self._reap:
-            self._tasks.append(asyncio.create_task(self._reaper.run(), name="holdfast reaper"))
+            self._keep_running(self._reaper.run, "holdfast reaper")
             if not self.capabilities.owns_reaper:
-                finishing = upkeep.tables.keep_finishing(self.pipeline, self._sweep_interval)
-                self._tasks.append(asyncio.create_task(finishing, name="holdfast tables"))
+                finishing = partial(upkeep.tables.keep_finishing, self.pipeline, self._sweep_interval)
+                self._keep_running(finishing, "holdfast tables")
+
+    def _keep_running(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Run work in a task until the store is closed, also if the program cancels all its tasks."""
+        if not self._open:
+            return
+        task = asyncio.create_task(work(), name=name)
+        self._take_charge(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled() and self._open:
+                # Later, since the program may be about to end its loop, which would find a new task pending.
+                task.get_loop().call_later(AGAIN_SECONDS, self._keep_running, work, name)
+
+        task.add_done_callback(ended)
 
     async def aclose(self) -> None:
         """Close the store: refuse new calls, and finish those that were accepted."""
+        self._open = False
         self.caller.refuse()
         for task in self._tasks:
             task.cancel()

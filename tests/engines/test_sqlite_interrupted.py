@@ -173,6 +173,23 @@ async def test_a_load_that_is_cancelled_as_it_begins_leaves_nothing_open(
         assert (await store.kv("a").set("n", 1)).version == 1
 
 
+async def test_bells_ring_again_after_a_program_has_cancelled_all_its_tasks(path: Path) -> None:
+    """Otherwise later watches would hear of other processes by looking once a second alone."""
+    async with holdfast.open(path, reap=False) as store, holdfast.open(path, reap=False) as other:
+        engine, rung, others = store._engine, asyncio.Event(), asyncio.all_tasks()
+        assert isinstance(engine, SqliteEngine)
+        stops = [engine.hint("kv/a", rung.clear)]
+        for task in asyncio.all_tasks() - others:
+            task.cancel()
+            await asyncio.wait([task])
+        stops.append(engine.hint("kv/a", rung.set))
+        await other.kv("a").set("n", 1)
+        async with asyncio.timeout(60):
+            await rung.wait()
+        for stop in stops:
+            stop()
+
+
 async def test_reads_that_are_under_way_end_when_a_store_is_closed(path: Path) -> None:
     """A read that takes several looks into the file is answered or refused, and never waits for ever."""
     store = await opened(path)

@@ -13,6 +13,7 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
+from holdfast import store as store_module
 from holdfast.clock import ManualClock
 from holdfast.commands import Set
 from holdfast.engine import LATER
@@ -342,3 +343,28 @@ async def test_waiting_get_is_judged_by_the_time_of_its_answer(store: Store) -> 
     assert await left == 1
     clock.advance(1)
     assert await kv.get("k") is None
+
+
+async def test_background_work_goes_on_after_a_program_has_cancelled_all_its_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As long as a store is open it keeps its time and removes what has expired. Closing ends that."""
+    monkeypatch.setattr(store_module, "AGAIN_SECONDS", 0.01)
+    clock, others = ManualClock(), asyncio.all_tasks()
+    async with asyncio.timeout(60), Store(Engine(), clock=clock) as store:
+        kv = store.kv("a")
+        entry = await kv.set("k", 1, ttl=5, semantics={"purpose": "config"})
+        background = asyncio.all_tasks() - others
+        for task in background:
+            task.cancel()
+        await asyncio.wait(background)
+        clock.advance(6)
+        async for change in kv.watch(since=entry.version):
+            assert (change.op, change.key) == ("expired", "k")
+            break
+        names = {task.get_name() for task in asyncio.all_tasks() - others}
+        assert {"holdfast clock", "holdfast reaper", "holdfast tables"} <= names
+    store._keep_running(
+        store.pipeline.timekeeper.run, "holdfast late"
+    )  # as if cancelled right before it was closed
+    assert not [task for task in asyncio.all_tasks() - others if task.get_name().startswith("holdfast")]

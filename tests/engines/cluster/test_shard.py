@@ -55,6 +55,7 @@ async def stop_following(shard: Shard) -> None:
     assert shard._following is not None
     shard._following.cancel()
     await asyncio.gather(shard._following, return_exceptions=True)
+    shard._following = None  # one that is cancelled is begun anew
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -526,6 +527,27 @@ async def test_a_read_that_outlasts_the_lease_is_repeated(
     shard.lease.grant(seams.ticks(), milliseconds=60_000)
     assert await shard.reads.fresh(look) == 2
     assert len(looks) == 2
+
+
+async def test_a_node_goes_on_after_its_program_has_cancelled_all_its_tasks(nodes: Nodes) -> None:
+    """Tasks that follow the log or ask for others are begun anew, and no reader gets their cancellation."""
+    one, other = await nodes.open(1), await nodes.open(2)
+    await one.kv("trivia").set("key", 1)
+    await at_one_place([one, other])
+    asked = asyncio.create_task(value_of(other, "key"))
+    while shard_of(other).reads._queued is None:  # noqa: ASYNC110 - it tells no one
+        await asyncio.sleep(0)
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert asked.cancelled()
+    async with asyncio.timeout(30):
+        assert await value_of(other, "key") == 1
+        await one.kv("trivia").set("key", 2)
+        assert await value_of(other, "key") == 2
+        await other.kv("trivia").set("key", 3)
+        assert await value_of(one, "key") == 3
 
 
 async def test_a_look_that_a_load_has_begun_behind_is_not_shown(nodes: Nodes) -> None:

@@ -152,7 +152,7 @@ class Shard:
         """
         await self.replica.open()
         self._handover.listen()
-        self._following = asyncio.create_task(self._follow(), name=f"holdfast follows {self.name}")
+        self._begin_to_follow()
         await self._caught_up()
 
     async def close(self) -> None:
@@ -224,7 +224,12 @@ class Shard:
         if not self.loads:
             self.replica.status.require_finished(self._address.name)
 
+    def _begin_to_follow(self) -> None:
+        self._following = asyncio.create_task(self._follow(), name=f"holdfast follows {self.name}")
+
     def _require_following(self) -> None:
+        if self._following is not None and self._following.cancelled():  # as all tasks of the program were
+            self._begin_to_follow()
         if (error := self._halted or self._suspended) is not None:
             raise error
 
@@ -566,7 +571,7 @@ class Reads:
 
     async def _confirmed(self) -> None:
         """Wait until the replica has all that was acknowledged before this call."""
-        if self._queued is None:
+        if self._queued is None or self._queued.done():  # the program may have cancelled all its tasks
             self._queued = asyncio.create_task(self._round(self._asked), name="holdfast cluster read")
         await asyncio.shield(self._queued)
 

@@ -88,7 +88,7 @@ class NamespaceBells:
         return stop
 
     def _begin(self) -> None:
-        if self._task is None:
+        if self._task is None or self._task.done():  # the program may have cancelled all its tasks
             self._task = asyncio.get_running_loop().create_task(self._listen(), name="holdfast bells")
 
     def _end_if_unused(self) -> None:
