@@ -326,6 +326,25 @@ async def test_a_disk_that_fails_between_two_writes_does_not_end_the_writer(path
             assert (await kv.set("x", 2)).version == 3
 
 
+async def test_a_turn_file_that_was_replaced_by_a_link_does_not_end_the_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link is refused, also when the log is checkpointed between two writes; without it, all goes on."""
+    monkeypatch.setattr(sharing, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(writer_module, "IDLE_SECONDS", 0.1)
+    turn = path.with_name(f"{path.name}.turn")
+    async with asyncio.timeout(60), holdfast.open(path, reap=False) as store:
+        await store.kv("a").set("n", 1)
+        turn.unlink()
+        turn.symlink_to(path.with_name("elsewhere"))
+        with pytest.raises(Unavailable, match="symbolic link"):
+            await store.kv("a").set("n", 2)
+        while not writer_of(store)._checkpointed:  # noqa: ASYNC110 - it tells no one
+            await asyncio.sleep(0.01)
+        turn.unlink()
+        assert (await store.kv("a").set("n", 3)).version == 2
+
+
 async def test_a_turn_file_that_another_program_has_spoiled_makes_nothing_twice(path: Path) -> None:
     """Nothing that goes wrong after a commit may look as if the commit had failed."""
     async with holdfast.open(path, reap=False), holdfast.open(path, reap=False) as store:

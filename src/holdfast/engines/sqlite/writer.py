@@ -22,7 +22,7 @@ from holdfast.engines.sqlite.errors import primary_code, translated
 from holdfast.engines.sqlite.log import PAGE, LogHeader, LogRoom, Span
 from holdfast.engines.sqlite.sharing import Turn
 from holdfast.engines.sqlite.sql import Statement
-from holdfast.errors import Busy, OutcomeUnknown
+from holdfast.errors import Busy, OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
 
@@ -429,8 +429,10 @@ class Writer:
             self._log_pages = max(0, pages - moved)
             if self._turn is not None:
                 self._turn.checkpointed(self._log_pages)
-        except (sqlite3.Error, OSError):
-            return  # the disk is full or fails, or a reader blocks it: the next commit retries
+        except (sqlite3.Error, OSError, Unavailable):
+            # The disk is full or fails, a reader blocks it, or the file of the turn was replaced by a link:
+            # the next commit retries.
+            return
         finally:
             if self._turn is not None:
                 self._turn.leave()
