@@ -159,6 +159,20 @@ async def test_all_due_entries_are_noticed_page_by_page(
     assert await lags(store.kv("a")) == [0] * 50
 
 
+async def test_entries_that_can_not_expire_do_not_hide_others(
+    store: Store, engine: Engine, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page full of them is left to the sweep. Another program has spoiled the policy of their namespace."""
+    monkeypatch.setattr(holdfast.upkeep.deadline_watcher, "LOOK", 2)
+    for n in range(5):
+        await store.kv("a").set(f"k{n}", n, ttl=1, semantics=MEANT)
+    await store.kv("b").set("k", 1, ttl=8, semantics=MEANT)
+    engine._namespaces["kv/a"].policy = '{"trash":'
+    engine.failures = [Unavailable("the sweep is down")] * 100
+    await reap(store, time, 10)
+    assert await lags(store.kv("b")) == [0]
+
+
 async def test_watcher_continues_after_failures(
     store: Store, engine: Engine, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:

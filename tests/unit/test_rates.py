@@ -50,6 +50,16 @@ def test_policies_are_learnt_and_forgotten() -> None:
         rates.admit("kv/p")
 
 
+def test_a_policy_that_can_not_be_read_changes_no_rate() -> None:
+    """Another program may have written it with SQL. The rates of other namespaces are learnt all the same."""
+    rates = Rates(lambda: 1_000)
+    rates.learn([Namespace(name="kv/p", policy='{"rate_limit":1}')])
+    rates.learn(
+        [Namespace(name="kv/p", policy='{"rate_limit":'), Namespace(name="kv/q", policy='{"rate_limit":2}')]
+    )
+    assert [rates.unlimited(name) for name in ("kv/p", "kv/q", "kv/r")] == [False, False, True]
+
+
 async def test_a_watch_is_no_request() -> None:
     """Somebody who watches is not refused what the watch looks up by itself."""
     async with holdfast.open("memory://", clock=ManualClock(), reap=False) as store:

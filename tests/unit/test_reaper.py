@@ -242,6 +242,29 @@ async def test_a_row_that_can_not_go_does_not_hold_the_sweep(
     assert looks
 
 
+async def test_a_namespace_that_can_not_be_swept_does_not_keep_the_others(
+    store: Store,
+    engine: Engine,
+    time: Time,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its entries stay due and are the oldest of all at every look. Another program spoiled its policy."""
+    monkeypatch.setattr(holdfast.upkeep.reaper, "LOOK", 2)
+    monkeypatch.setattr(rules, "MAX_JOURNAL", 2)
+    for number in range(3):
+        await store.kv("a").set(f"k{number}", 1, ttl=1)
+    await store.kv("b").set("k", 1, ttl=2)
+    for number in range(3):
+        await store.kv("c").set("k", number)
+    engine._namespaces["kv/a"].policy = '{"trash":'
+    await reap(store, time, 12)
+    assert time.slept.count(60.0) == 6
+    assert [change.op for change in (await store.kv("b").changes()).changes] == ["set", "expired"]
+    assert (await store.kv("c").changes()).gap
+    assert "the upkeep of kv/a failed" in caplog.text
+
+
 async def test_items_that_can_not_go_do_not_hold_a_write(
     store: Store, engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

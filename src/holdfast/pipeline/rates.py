@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
+
 from holdfast.decide.policies import policy_of
 from holdfast.errors import RateLimited
 from holdfast.rows import Namespace
@@ -73,9 +75,12 @@ class Rates:
         return len(self._common)
 
     def learn(self, namespaces: Iterable[Namespace]) -> None:
-        """Update the rates from the policies of these namespaces."""
+        """Update the rates from the policies of these namespaces. One that can't be read changes nothing."""
         for namespace in namespaces:
-            rate = None if namespace.policy is None else policy_of(namespace.policy).rate_limit
+            try:
+                rate = None if namespace.policy is None else policy_of(namespace.policy).rate_limit
+            except msgspec.MsgspecError:
+                continue
             bucket = self._own.get(namespace.name)
             if rate is None:
                 if bucket is not None:

@@ -17,6 +17,7 @@ from typing import Final
 from holdfast import seams
 from holdfast.clock import Clock
 from holdfast.engine import Due, Engine, does_upkeep
+from holdfast.errors import Defect, Refused
 
 HORIZON: Final = 1.0
 """Seconds of deadlines that are read ahead, and so the longest pause."""
@@ -77,7 +78,12 @@ class DeadlineWatcher:
             now = self._clock.now()
             entries = await self._engine.falling_due(since, now + round(HORIZON * 1000), limit=LOOK)
             due = [entry for entry in entries if entry.expires_at <= now]
-            removed = await self._expire(due) if due else 0
+            try:
+                removed = await self._expire(due) if due else 0
+            except (Refused, Defect):
+                if len(due) == LOOK:  # so many of a namespace that can't expire would hide all that follow
+                    self._since = due[-1].expires_at
+                raise
             if len(due) < LOOK or not removed:  # if none could be removed, an immediate retry won't help
                 break
             since = due[-1].expires_at - 1

@@ -8,6 +8,7 @@ semantics in time, without waiting for a sweep to end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +23,7 @@ from holdfast.clock import Clock
 from holdfast.commands import Command, Removed, Result
 from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
 from holdfast.engine import Due, Engine, JournalQuery, Scan, Swept, does_upkeep
-from holdfast.errors import DatabaseError, HoldfastError, Unsupported
+from holdfast.errors import DatabaseError, Defect, HoldfastError, Refused, Transient, Unsupported
 from holdfast.families import has_blobs, has_tables
 from holdfast.handles.table_walks import expiry_of, pages, step, tables_at
 from holdfast.pipeline.audits import bind_keys, suspects
@@ -108,17 +109,20 @@ class Reaper:
             await asyncio.sleep(min(TICK, self._interval))
             if not does_upkeep(self._engine) or not self._may_sweep():
                 continue
-            try:
-                await self.sweep()
-                if seams.monotonic() >= due_at:
-                    due_at = seams.monotonic() + self._interval
-                    await self.upkeep()
-                    self._log_interval()
-            except Exception as error:
-                if self.failed is not None:
-                    self.failed()
-                _log.error("sweeping failed; retrying after a pause: %s", error, exc_info=error)
-                await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
+            await self._try(self.sweep)
+            if seams.monotonic() >= due_at:
+                due_at = seams.monotonic() + self._interval
+                await self._try(self.upkeep)
+                self._log_interval()
+
+    async def _try(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            if self.failed is not None:
+                self.failed()
+            _log.error("sweeping failed; retrying after a pause: %s", error, exc_info=error)
+            await asyncio.sleep(min(self._interval, LONGEST_PAUSE))
 
     def _may_sweep(self) -> bool:
         return self.steady()
@@ -222,15 +226,15 @@ class Reaper:
     async def upkeep(self) -> None:
         """Drop what the trash, the remembered requests, the journal and the audit have kept long enough."""
         now = self._clock.now()
+        failed: Exception | None = None
         for namespace in await self._namespaces():
-            await self._expire_due(TRASH, now, namespace=namespace.name)
-            if has_blobs(namespace.name):
-                await self._expire_due(UPLOAD, now, namespace=namespace.name)
-            if has_tables(namespace.name) or has_blobs(namespace.name):
-                await self.purge(namespace.name)
-            await self._forget_requests(namespace, now)
-            await self._trim_journal(namespace, now)
-            await self._keep_audit(namespace, now)
+            try:
+                await self._tidy(namespace, now)
+            except Transient:
+                raise
+            except Exception as error:  # the other namespaces have done nothing wrong
+                _log.error("the upkeep of %s failed: %s", namespace.name, error)
+                failed = failed or error
         await self._bind_keys()
         for name, reason in (await suspects(self._engine, self._clock.now)).items():
             _log.error(
@@ -238,6 +242,18 @@ class Reaper:
                 name or "this store",
                 reason,
             )
+        if failed is not None:
+            raise failed
+
+    async def _tidy(self, namespace: Namespace, now: int) -> None:
+        await self._expire_due(TRASH, now, namespace=namespace.name)
+        if has_blobs(namespace.name):
+            await self._expire_due(UPLOAD, now, namespace=namespace.name)
+        if has_tables(namespace.name) or has_blobs(namespace.name):
+            await self.purge(namespace.name)
+        await self._forget_requests(namespace, now)
+        await self._trim_journal(namespace, now)
+        await self._keep_audit(namespace, now)
 
     async def _learn(self) -> None:
         """Read the namespaces once at the start. If that fails, the next upkeep does it."""
@@ -267,6 +283,20 @@ class Reaper:
         return namespaces
 
     async def _expire_entries(self, now: int) -> int:
+        """Expire all due entries.
+
+        If those of a namespace can't be, for example because the key of its audit is missing, they are due
+        for longest at every look. Those of the others are then looked for by namespace.
+        """
+        try:
+            return await self._expire_oldest(now)
+        except (Refused, Defect):
+            for namespace in await self._namespaces():
+                with contextlib.suppress(Refused, Defect):
+                    await self._expire_due(KV, now, namespace=namespace.name)
+            raise
+
+    async def _expire_oldest(self, now: int) -> int:
         """Expire crowds of plain entries of a namespace in runs, and all other entries one by one."""
         total = 0
         while due := await self._engine.due(KV, now, limit=LOOK):
