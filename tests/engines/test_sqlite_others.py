@@ -112,6 +112,23 @@ async def test_a_later_group_decides_on_nothing_remembered_before_the_change(pat
         assert (await quiet.incr("n")).value == 22
 
 
+async def test_a_process_that_has_only_read_so_far_decides_on_what_others_have_written(path: Path) -> None:
+    """One that could not write to the folder when it opened the file may do so later, and has kept rows."""
+    async with holdfast.open(path, reap=False) as store:
+        await store.kv("p").set("n", 1)
+    reader = holdfast.open(path, reap=False)
+    assert isinstance(reader._engine, SqliteEngine)
+    reader._engine.open_read_only()
+    async with reader:
+        assert await reader.kv("p").get("n") is not None
+        async with holdfast.open(path, reap=False) as store:
+            for _ in range(3):
+                await store.kv("p").incr("n")
+        for value in range(5, 10):
+            entry = await reader.kv("p").incr("n")
+            assert (entry.value, entry.version) == (value, value)
+
+
 async def test_versions_continue_from_the_counter_in_the_file(path: Path) -> None:
     """Versions go on from the counter in the file, though this engine knows what it wrote there itself."""
     async with holdfast.open(path, reap=False) as store:

@@ -317,7 +317,8 @@ class SqliteEngine:
                 connection.close()
                 return False
             self._turn.join(alone=alone)
-            self._contended = not alone
+            # Rows that were kept while the file was open for reading may be old: nothing is decided on them.
+            self._contended = not alone or self._inline is not None
         self._writer.use(connection)
         return True
 
