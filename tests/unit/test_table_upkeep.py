@@ -21,7 +21,8 @@ from holdfast.decide import Loaded, decide
 from holdfast.edges import serve
 from holdfast.edges.settings.table import Config
 from holdfast.engine import Scan
-from holdfast.errors import Busy, Unavailable
+from holdfast.engines.memory import MemoryEngine
+from holdfast.errors import Busy, InternalError, QuotaExceeded, Unavailable
 from holdfast.rows import DROPPED, Address, Namespace, Row
 from holdfast.store import Store
 from holdfast.tables.commands import Defined, FillIndex, Purge
@@ -45,13 +46,13 @@ async def store(clock: ManualClock) -> AsyncIterator[Store]:
         yield store
 
 
-async def interrupted(store: Store, *, items: int) -> None:
+async def interrupted(store: Store, *, items: int, plugin: str = "trivia") -> None:
     """Leave an index behind that was begun and never filled, as a process does that ends meanwhile."""
-    tables = store.tables("trivia")
+    tables = store.tables(plugin)
     await tables.create_table("t", partition_key=("id", "number"))
     writes = [{"put": {"item": {"id": number, "team": "red"}}} for number in range(items)]
     await tables.batch_write_item("t", writes)
-    verbs = TableVerbs(store.pipeline.verbs("table/trivia"))
+    verbs = TableVerbs(store.pipeline.verbs(f"table/{plugin}"))
     key = {"name": "team", "type": "string"}
     await store.pipeline.execute(verbs.create_index({"table": "t", "index": "by-team", "index_key": key}))
 
@@ -70,6 +71,16 @@ async def test_upkeep_fills_an_index_that_nobody_finished(store: Store) -> None:
     await store.upkeep()
     assert (await store.tables("trivia").query_index("t", "by-team", "red")).count == 300
     assert (await store.tables("trivia").check_index("t", "by-team"))["consistent"] is True
+
+
+async def test_an_index_for_which_there_is_no_room_does_not_keep_others_waiting(store: Store) -> None:
+    """A quota may refuse to fill it each time. The indexes of other plugins are filled all the same."""
+    await interrupted(store, items=30, plugin="full")
+    await interrupted(store, items=30)
+    await store.set_policy("table/full", {"quota_bytes": 1})
+    with pytest.raises(QuotaExceeded):
+        await finish_indexes(store.pipeline)
+    assert await state(store) == "ready"
 
 
 async def test_the_same_call_goes_on_with_an_index(store: Store) -> None:
@@ -180,6 +191,21 @@ async def test_a_sweep_goes_through_all_tables(store: Store, clock: ManualClock)
     assert [(one.namespace, one.keys) for one in await store.namespaces()] == [
         ("kv/trivia", 1),
         ("table/quotes", 2),
+        ("table/trivia", 2),
+    ]
+
+
+async def test_a_sweep_goes_past_a_table_that_can_not_be_swept(store: Store, clock: ManualClock) -> None:
+    """Another program has spoiled the policy of its namespace. The items of other plugins go all the same."""
+    await expiring(store, "spoiled", items=3)
+    await expiring(store, "trivia", items=3)
+    assert isinstance(store._engine, MemoryEngine)
+    store._engine._namespaces["table/spoiled"].policy = '{"trash":'
+    clock.advance(1)
+    with pytest.raises(InternalError):
+        await sweep_tables(store.pipeline)
+    assert [(one.namespace, one.keys) for one in await store.namespaces()] == [
+        ("table/spoiled", 5),
         ("table/trivia", 2),
     ]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 
 from holdfast import seams
-from holdfast.errors import HoldfastError, TableNotFound
+from holdfast.errors import Defect, HoldfastError, Refused, TableNotFound
 from holdfast.families import has_tables
 from holdfast.handles.table_walks import fill_index, sweep, tables_at
 from holdfast.pipeline.pipeline import Pipeline
@@ -25,7 +26,8 @@ async def finish_indexes(pipeline: Pipeline) -> None:
 
     Several processes may do this at once, which is redundant but harmless.
     """
-    for namespace in await _namespaces(pipeline):
+
+    async def finish(namespace: str) -> None:
         for schema in await tables_at(pipeline.scan, namespace):
             for index in schema.indexes:
                 if index.state == "building":
@@ -34,18 +36,36 @@ async def finish_indexes(pipeline: Pipeline) -> None:
                     )
                     await fill_index(pipeline, namespace, schema, index)
 
+    await _in_each(await _namespaces(pipeline), finish)
+
 
 async def sweep_tables(pipeline: Pipeline) -> int:
     """Remove all expired items of every table that has a ttl attribute. Returns the number removed."""
     removed = 0
-    for namespace in await _namespaces(pipeline):
+
+    async def sweep_all(namespace: str) -> None:
+        nonlocal removed
         for schema in await tables_at(pipeline.scan, namespace):
             if schema.ttl_attribute is None:
                 continue
             with contextlib.suppress(TableNotFound):  # dropped meanwhile
                 while count := await sweep(pipeline, namespace, schema):
                     removed += count
+
+    await _in_each(await _namespaces(pipeline), sweep_all)
     return removed
+
+
+async def _in_each(namespaces: list[str], work: Callable[[str], Awaitable[None]]) -> None:
+    """Do work in each namespace. One that refuses it, be it for its quota, keeps no other waiting."""
+    failed: HoldfastError | None = None
+    for namespace in namespaces:
+        try:
+            await work(namespace)
+        except (Refused, Defect) as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 async def keep_finishing(pipeline: Pipeline, interval: float) -> None:
