@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.engines.cluster.lease import ShardLease
 from holdfast.engines.cluster.messages import ForwardedName, LogPlace
 from holdfast.engines.cluster.replica import LogGap
 from holdfast.engines.cluster.write_queue import NOTHING
+from holdfast.engines.sqlite.writer import Writer
 from holdfast.errors import (
     DatabaseError,
     InternalError,
@@ -548,6 +550,36 @@ async def test_a_node_goes_on_after_its_program_has_cancelled_all_its_tasks(node
         assert await value_of(other, "key") == 2
         await other.kv("trivia").set("key", 3)
         assert await value_of(one, "key") == 3
+
+
+async def test_a_message_whose_save_was_cancelled_is_applied_once(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on with a save whose task a program has cancelled. What follows is decided after it."""
+    at_work, goes_on, attempt = threading.Event(), threading.Event(), Writer._attempt
+    store = await nodes.open(1)
+    kv, shard = store.kv("trivia"), shard_of(store)
+    await kv.incr("sum")
+
+    def wait(writer: Writer, *given: Any, **more: Any) -> Any:
+        at_work.set()
+        assert goes_on.wait(60)
+        return attempt(writer, *given, **more)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Writer, "_attempt", wait)
+        asyncio.get_running_loop().create_task(kv.incr("sum"))
+        assert await asyncio.to_thread(at_work.wait, 60)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert store.pipeline.glance([("kv/trivia", "sum")])  # a row from before is kept
+        goes_on.set()
+    async with asyncio.timeout(30):
+        assert (await kv.incr("sum")).value == 3
+        assert [change.version for change in (await kv.changes(0)).changes] == [1, 2, 3]
+    assert shard._halted is None
 
 
 async def test_a_look_that_a_load_has_begun_behind_is_not_shown(nodes: Nodes) -> None:

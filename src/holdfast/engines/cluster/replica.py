@@ -20,6 +20,7 @@ from holdfast.audit.keyring import Keyring
 from holdfast.decide import Outcome
 from holdfast.engine.raw import UNFINISHED
 from holdfast.engines.cluster.messages import Logged, LogPlace, Unreadable, decode_body, loaded_namespaces
+from holdfast.engines.cluster.write_queue import NOTHING
 from holdfast.engines.sqlite import SqliteEngine
 from holdfast.engines.sqlite import sql as statements
 from holdfast.engines.sqlite.errors import translated
@@ -130,6 +131,8 @@ class Replica:
         """Replaced and set whenever a message was applied."""
         self._changed = changed
         self._saving = asyncio.Lock()
+        self._unsure = False
+        """True if a save was cancelled, and the file may be further than `at`."""
         self._delivered = LogPlace()
         self._skipped = 0
         """The sequence up to which the last snapshot has brought what the log has."""
@@ -162,6 +165,10 @@ class Replica:
                 f"{self.file.path} is a replica of another store (epoch {self.file.epoch}); the log of this "
                 f"one has the epoch {self._epoch}. Name another folder with data= in the URL"
             )
+        await self._read_place()
+        self._unsure = False
+
+    async def _read_place(self) -> None:
         for (text,) in await self.file.fetch(_KEPT):
             self.at = _place(text)
         self.latest = self.at.seq
@@ -260,6 +267,7 @@ class Replica:
             Unavailable: The file is closed.
         """
         async with self._saving:
+            await self._settle()
             if place.seq <= self.at.seq:
                 return
             if not self.opened:
@@ -268,16 +276,32 @@ class Replica:
             try:
                 kept = (_KEEP, [f"{place.seq} {place.id}"])
                 await self.file.save(outcome, _before, self.file.version, also=[*also, kept])
+                if also:
+                    self.file.forget()
+                    await self._read_status()
             except Stale:
                 raise self._contradicts("another program has written to the file") from None
-            if also:
-                self.file.forget()
-                await self._read_status()
+            except asyncio.CancelledError:
+                self._unsure = True  # the thread goes on with it
+                raise
             self.at = place
             if check:
                 await self._inspect(place, check)
             moved, self.moved = self.moved, asyncio.Event()
             moved.set()
+
+    async def settle(self) -> None:
+        """Learn how far the file is, if the program has cancelled all its tasks during a save."""
+        if self._unsure:
+            async with self._saving:
+                await self._settle()
+
+    async def _settle(self) -> None:
+        if self._unsure and self.opened:
+            await self.file.save(NOTHING, _before, self.file.version)  # after what was cancelled
+            self.file.forget()
+            await self._read_place()
+            self._unsure = False
 
     async def reach(self, seq: int) -> None:
         """Wait until the log is applied up to a sequence."""

@@ -339,6 +339,7 @@ class Shard:
         confirmed = False
         while True:
             await self._turn()
+            await self.replica.settle()
             base = self.replica.at  # before the rows are loaded: what comes meanwhile makes the log refuse
             self.forwarding.require(forwarded)
             try:
