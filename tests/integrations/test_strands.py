@@ -198,6 +198,14 @@ class Group(MultiAgentBase):
         self.state = payload
 
 
+class Counting(Group):
+    """A group that relies on what its state has, as those of the SDK do."""
+
+    def deserialize_state(self, payload: dict[str, Any]) -> None:
+        """Take the state."""
+        self.state = {"n": payload["n"]}
+
+
 def test_the_state_of_a_group_is_guarded(store: holdfast.sync.Store) -> None:
     """Of two workers that have read the state of a group, the second to save it is refused."""
     managers = [HoldfastSessionManager("s", store) for _ in range(3)]
@@ -290,3 +298,37 @@ def test_planted_entries_are_refused(store: holdfast.sync.Store, tmp_path: Path)
         with pytest.raises(holdfast.ValidationError, match="is not a"):
             read()
     assert not (tmp_path / "it-ran").exists()
+
+
+def test_what_can_not_be_restored_is_refused(store: holdfast.sync.Store) -> None:
+    """An agent or a group of another form inside is refused with an error that says so."""
+    agent(HoldfastSessionManager("s", store))("hello")
+    HoldfastSessionManager("s", store).initialize_multi_agent(Counting(n=0))
+    kv = store.kv("strands")
+    [agent_key], [group_key] = kv.list("agent/").keys, kv.list("multi-agent/").keys
+    used, answered = kv.list("message/").keys
+
+    def fields(value: Any) -> Any:
+        return {**value, "value": {**value["value"], "_internal_state": {"interrupt_state": {}}}}
+
+    def use(value: Any) -> Any:
+        said = {"role": "assistant", "content": [{"toolUse": {}}]}
+        return {**value, "message": said}
+
+    def result(value: Any) -> Any:
+        said = {"role": "user", "content": [{"toolResult": {"toolUseId": []}}]}
+        return {**value, "message": said}
+
+    for changes in ({agent_key: fields}, {used: use}, {used: use, answered: result}):
+        good = {key: kv.get(key) for key in changes}
+        for key, change in changes.items():
+            kv.update(key, change)
+        with pytest.raises(holdfast.ValidationError, match="is not an agent"):
+            agent(HoldfastSessionManager("s", store))
+        for key, entry in good.items():
+            assert entry is not None
+            kv.set(key, entry.value)
+    agent(HoldfastSessionManager("s", store))
+    kv.update(group_key, lambda value: {**value, "value": {}})
+    with pytest.raises(holdfast.ValidationError, match="is not a group"):
+        HoldfastSessionManager("s", store).initialize_multi_agent(Counting(n=0))

@@ -8,6 +8,7 @@ an entry are blobs of the same plugin.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NotRequired, TypedDict
@@ -37,6 +38,8 @@ with imported("strands", "holdfast.integrations.strands"):
     )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from strands.multiagent import MultiAgentBase
     from strands.types.agent import LocalAgent
 
@@ -436,20 +439,22 @@ class HoldfastSessionManager(RepositorySessionManager):
 
     def initialize(self, agent: LocalAgent, **options: Any) -> None:
         """Restore an agent from the session, or create it there."""
-        try:
-            super().initialize(agent, **options)
-        except SessionConflict:  # another worker has just created it
-            del self._latest_agent_message[agent.agent_id]
-            self._is_new_session = False
-            super().initialize(agent, **options)
+        with _restoring("an agent"):
+            try:
+                super().initialize(agent, **options)
+            except SessionConflict:  # another worker has just created it
+                del self._latest_agent_message[agent.agent_id]
+                self._is_new_session = False
+                super().initialize(agent, **options)
 
     def initialize_multi_agent(self, source: MultiAgentBase, **options: Any) -> None:
         """Restore a group of agents from the session, or create it there."""
-        try:
-            super().initialize_multi_agent(source, **options)
-        except SessionConflict:  # another worker has just created it
-            self._is_new_session = False
-            super().initialize_multi_agent(source, **options)
+        with _restoring("a group of agents"):
+            try:
+                super().initialize_multi_agent(source, **options)
+            except SessionConflict:  # another worker has just created it
+                self._is_new_session = False
+                super().initialize_multi_agent(source, **options)
 
 
 def _stored(entry: Entry) -> Any:
@@ -482,5 +487,14 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+@contextmanager
+def _restoring(noun: str) -> Iterator[None]:
+    """Refuse what the SDK can't restore, since it relies on forms that it does not check."""
+    try:
+        yield
+    except _BROKEN as error:
+        raise _broken(noun, error) from error
+
+
 def _broken(noun: str, error: BaseException) -> ValidationError:
-    return ValidationError(f"what is stored is not {noun} of Strands: {error}", field="value")
+    return ValidationError(f"what is stored is not {noun} of Strands: {error!r}", field="value")
