@@ -22,6 +22,7 @@ from django.utils.functional import empty as unset
 
 import holdfast.sync
 from holdfast.integrations.django import HoldfastCache, stores
+from holdfast.sync.kv import KV
 from tests.conformance.database import empty
 from tests.integrations.grounds import Ground
 
@@ -239,9 +240,35 @@ def test_incr_works_on_all_numbers(here: str) -> None:
     assert cache.decr("price") == Decimal("2.5")
     with pytest.raises(ValueError, match="'missing' not found"):
         cache.incr("missing")
+    cache.set("half", 1)
+    assert (cache.incr("half", 1.5), cache.get("half"), cache.incr("half")) == (2.5, 2.5, 3.5)
     cache.set("text", "a")
     with pytest.raises(TypeError):
         cache.incr("text")
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_lost_answer_loses_no_value(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large value whose write got no answer is there afterwards, since it may have replaced another one."""
+    cache, session = cache_at(here), session_at(here)
+    cache.set("k", LARGE)
+    session["large"] = LARGE.hex()
+    session.save()
+    store_it = KV.set
+
+    def unanswered(self: KV, *arguments: Any, **named: Any) -> Any:
+        store_it(self, *arguments, **named)
+        raise holdfast.OutcomeUnknown("the answer is lost")
+
+    session["user"] = "ada"
+    with monkeypatch.context() as lost:
+        lost.setattr(KV, "set", unanswered)
+        with pytest.raises(holdfast.OutcomeUnknown):
+            cache.set("k", LARGE[::-1])
+        with pytest.raises(holdfast.OutcomeUnknown):
+            session.save()
+    assert cache.get("k") == LARGE[::-1]
+    assert session_at(here, session.session_key)["user"] == "ada"
 
 
 def test_many_keys_are_read_and_removed_in_one_call(here: str) -> None:

@@ -426,15 +426,19 @@ class HoldfastCache(BaseCache):
         """Return whether there is such a key."""
         return self._bytes.kv.exists(self._name(key, version))
 
-    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+    def incr(self, key: Any, delta: float = 1, version: int | None = None) -> int:
         """Add to a number in one step. Its timeout stays as it is.
 
         Raises:
             ValueError: There is no such key.
         """
         name = self._name(key, version)
+        number: int
+        if not isinstance(delta, int):  # an entry of a cache holds no fraction as it is
+            number = self._added(key, name, delta)
+            return number
         try:
-            number: int = self._bytes.kv.incr(name, delta, only_if_exists=True).value
+            number = self._bytes.kv.incr(name, delta, only_if_exists=True).value
         except KeyNotFound:
             raise ValueError(f"Key {key!r} not found") from None
         except ValidationError:
@@ -493,7 +497,7 @@ class HoldfastCache(BaseCache):
             return value
         return self._serializer.dumped(value)
 
-    def _added(self, key: Any, name: str, delta: int) -> Any:
+    def _added(self, key: Any, name: str, delta: float) -> Any:
         """Add to a value that is no plain number, such as a Decimal, by compare and set."""
         while True:
             entry = self._bytes.kv.get(name)

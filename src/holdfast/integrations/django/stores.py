@@ -13,7 +13,14 @@ from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import seams, sync
-from holdfast.errors import KeyNotFound, ValidationError, ValueTooLarge
+from holdfast.errors import (
+    KeyNotFound,
+    Refused,
+    Transient,
+    ValidationError,
+    ValueTooLarge,
+    VersionConflict,
+)
 from holdfast.integrations.entries import cut_by_size, unless_error
 from holdfast.model import KEEP
 
@@ -34,6 +41,8 @@ _IN_ENTRY: Final = 48_000
 _BLOB_LONGER: Final = 60
 """Seconds by which a blob outlives the entry that names it."""
 _AT_ONCE: Final = 500
+_NOT_WRITTEN: Final = (Refused, VersionConflict, Transient)
+"""After any other error, the entry may have been written and may name its blob."""
 _BLOB: Final = "blob"
 _BLOB_NAME: Final = re.compile("[a-z]+/[0-9a-f]{32}")
 
@@ -101,7 +110,7 @@ class ByteValues:
         before, value = self.kv.get(key), self._stored(data, ttl)
         try:
             self.kv.set(key, value, ttl=ttl, expected_version=expected_version)
-        except BaseException:
+        except _NOT_WRITTEN:
             self._drop([value])
             raise
         self._drop([] if before is None else [before.value])
@@ -134,7 +143,7 @@ class ByteValues:
         value = self._stored(data, None)
         try:
             self.kv.set(entry.key, value, ttl=KEEP, expected_version=entry.version)
-        except BaseException:
+        except _NOT_WRITTEN:
             self._drop([value])
             raise
         self._drop([entry.value])
