@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import holdfast
+from holdfast.handles.blobs import BlobReader
 from holdfast.handles.kv import KV
 from holdfast.integrations.overflow_values import EntryChange, OverflowValues
 
@@ -199,6 +200,22 @@ async def test_a_blob_that_was_deleted_by_hand_is_an_error(store: Store) -> None
         await store.blobs("p").delete(blob.name)
     with pytest.raises(holdfast.KeyNotFound, match="'k', is missing"):
         await got(large, kv)
+
+
+async def test_a_busy_store_misses_no_blob(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is too busy to return a value says so, and not that the value is gone for good."""
+    kv = store.kv("p")
+    large = OverflowValues(kv, stored)
+    await put(large, LONG)
+
+    async def busy(_: BlobReader) -> bytes:
+        raise holdfast.Busy("too many requests are waiting")
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(BlobReader, "read", busy)
+        with pytest.raises(holdfast.Busy, match="too many"):
+            await got(large, kv)
+    assert await got(large, kv) == LONG
 
 
 async def test_a_project_has_no_blobs(tmp_path: Path) -> None:

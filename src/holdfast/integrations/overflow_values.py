@@ -132,6 +132,7 @@ class OverflowValues:
 
         Raises:
             KeyNotFound: The blob of the value is missing, which is not by this module's doing.
+            Busy: The store had too much to do to return the blob.
             ValidationError: The entry or its blob holds no value, so another program has written it.
         """
         while entry is not None:
@@ -143,14 +144,17 @@ class OverflowValues:
             if self._blobs is None or not _names([stored]):
                 raise ValidationError(f"the entry {entry.key!r} names no blob of a value", field="value")
             reader = await self._blobs.get(stored[_BLOB])
+            error: HoldfastError = KeyNotFound(
+                f"the blob {stored[_BLOB]!r}, which has the value of {entry.key!r}, is missing"
+            )
             if reader is not None:
-                with suppress(Busy):
+                try:
                     return entry, await _parsed(reader)
+                except Busy as busy:  # the blob was replaced while it was read, or the store is busy
+                    error = busy
             again = await self._kv.get(entry.key)
             if again is not None and again.version == entry.version:
-                raise KeyNotFound(
-                    f"the blob {stored[_BLOB]!r}, which has the value of {entry.key!r}, is missing"
-                )
+                raise error
             entry = again
         return None
 
