@@ -7,6 +7,7 @@ import operator
 import pickle
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import pytest
@@ -620,6 +621,20 @@ async def test_nobody_holds_a_turn_whose_waiter_was_cancelled(tmp_path: Path) ->
             with pytest.raises(asyncio.CancelledError):
                 await waiting
         assert (await asyncio.to_thread(kv.list, "lock/")).keys == []
+
+
+async def test_the_holder_of_a_turn_goes_on_however_many_wait(tmp_path: Path) -> None:
+    """Tasks that wait for a turn on a store of holdfast.sync take no threads, which its holder may need."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    with holdfast.sync.open(str(tmp_path / "state.db")) as store:
+        saver = HoldfastSaver(store)
+
+        async def turn() -> None:
+            async with saver.turn("t", wait=60):
+                assert await saver.aget_tuple(thread("t")) is None
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(turn() for _ in range(3)))
 
 
 async def test_a_turn_on_an_asynchronous_store_needs_await(store: Store) -> None:

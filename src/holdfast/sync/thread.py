@@ -85,16 +85,19 @@ def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
 
 
 class Waiting:
-    """A call that waits for the loop. `done` is released when it has its outcome."""
+    """A call that waits for the loop. When it has its outcome, `done` is released and `tell` is called."""
 
-    __slots__ = ("_coroutine", "_feed", "_loop", "done", "error", "result", "task")
+    __slots__ = ("_coroutine", "_loop", "_tell", "done", "error", "result", "task")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], feed: SyncIterator | None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, Any],
+        tell: Callable[[], None] | None,
     ) -> None:
         self._loop = loop
         self._coroutine = coroutine
-        self._feed = feed
+        self._tell = tell
         self.done: seams.Lock = seams.Lock()
         self.done.acquire()
         self.task: asyncio.Task[Any] | None = None
@@ -125,8 +128,8 @@ class Waiting:
             if self.error is None:
                 self.result = task.result()
         self.done.release()
-        if self._feed is not None:
-            self._feed.end()
+        if self._tell is not None:
+            self._tell()
 
 
 class LoopThread:
@@ -155,7 +158,7 @@ class LoopThread:
         Raises:
             RuntimeError: This is the loop's own thread, or a child of the process that opened the store.
         """
-        waiting = self._started(coroutine, feed)
+        waiting = self._started(coroutine, None if feed is None else feed.end)
         try:
             if feed is not None:
                 feed.serve()
@@ -170,10 +173,17 @@ class LoopThread:
     async def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop for a task of another loop.
 
-        If that task is cancelled, so is the coroutine, and it has ended before the task goes on.
+        If that task is cancelled, so is the coroutine, and it has ended before the task goes on. No thread waits
+        meanwhile: a loop has few, and tasks that wait for a lock would leave none to its holder.
         """
-        waiting = self._started(coroutine, None)
-        ended = asyncio.ensure_future(seams.aside(waiting.done.acquire))
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop of the task was closed
+                loop.call_soon_threadsafe(_give, ended, None)
+
+        waiting = self._started(coroutine, tell)
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
@@ -186,11 +196,11 @@ class LoopThread:
         result: T = waiting.outcome()
         return result
 
-    def _started(self, coroutine: Coroutine[Any, Any, T], feed: SyncIterator | None) -> Waiting:
+    def _started(self, coroutine: Coroutine[Any, Any, T], tell: Callable[[], None] | None) -> Waiting:
         if not self.running or threading.get_ident() == self._thread.ident:
             coroutine.close()
             raise self._refusal()
-        waiting = Waiting(self._loop, coroutine, feed)
+        waiting = Waiting(self._loop, coroutine, tell)
         self._loop.call_soon_threadsafe(waiting.start)
         return waiting
 
