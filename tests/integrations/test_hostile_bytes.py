@@ -347,6 +347,25 @@ def test_a_hostile_value_in_the_cache_runs_nothing(canary: Path) -> None:
     assert stores.opened("memory://").blobs("cache").head("letters/1") is not None
 
 
+@pytest.mark.usefixtures("configured")
+def test_a_time_zone_that_is_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the package tzdata is installed too, a planted name of no time zone is refused."""
+    folder = tmp_path / "tzdata" / "zoneinfo" / "Europe"
+    folder.mkdir(parents=True)
+    for package in (folder, *folder.parents[:2]):
+        (package / "__init__.py").touch()
+        name = ".".join(package.relative_to(tmp_path).parts)
+        monkeypatch.setitem(sys.modules, name, None)  # so that it is as before in the end
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    cache = HoldfastCache("memory://", {})
+    for zone in ("Europe", "x" * 5_000):
+        cache.set("k", "v")
+        plant(b64encode(b"json" + json.dumps({"~": ["ZoneInfo", zone]}).encode()).decode())
+        with pytest.raises(holdfast.ValidationError, match="stored value is refused"):
+            cache.get("k")
+
+
 VALUES: Final = [
     *(None, True, 1.5, float("inf"), -(2**70), "snow ☃ \ud800", b"\x00\xff", bytearray(b"a"), [1, [2]]),
     *(

@@ -46,7 +46,7 @@ _LARGEST: Final = 268_435_456
 """Bytes of a value before it is compressed."""
 _BROKEN: Final = (
     *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError),
-    CookieError,
+    *(CookieError, OSError),  # the latter for the name of a folder of time zones
 )
 """What is raised when a value is made of bytes that no cache has stored."""
 _TYPE: Final = "~"
