@@ -15,14 +15,16 @@ import socket
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, Timer
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 __all__ = [
     "BUGGIFY",
+    "WAITED_FOR",
     "Empty",
     "Lock",
     "SimpleQueue",
@@ -33,6 +35,7 @@ __all__ = [
     "entropy",
     "flock",
     "host",
+    "in_new_thread",
     "maybe",
     "monotonic",
     "pid",
@@ -47,6 +50,9 @@ __all__ = [
     "wall",
     "wall_ns",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Clocks, in seconds
 
@@ -82,8 +88,36 @@ def secret(size: int) -> str:
 
 # Threads: `Thread`, `Timer`, `Lock` and `SimpleQueue` are those of the standard library
 
-aside = asyncio.to_thread
-"""Call a function in another thread, and await what it returns."""
+WAITED_FOR: Final[ContextVar[bool]] = ContextVar("holdfast_waited_for", default=False)
+"""Whether a thread waits for the current call."""
+
+
+async def aside(function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
+    """Call a function in another thread, and await what it returns.
+
+    If a thread waits for the current call, that is a new thread. The event loop has few, and all of them may
+    be waiting for such calls.
+    """
+    if WAITED_FOR.get():
+        called = partial(copy_context().run, function, *arguments, **named)
+        return await asyncio.wrap_future(in_new_thread(called))
+    return await asyncio.to_thread(function, *arguments, **named)
+
+
+def in_new_thread(function: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread of its own, which does not keep the process from ending."""
+    future: Future[T] = Future()
+
+    def work() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=work, name="holdfast work", daemon=True).start()
+    return future
 
 
 def pool(name: str) -> Executor:

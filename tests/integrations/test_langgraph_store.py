@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
@@ -309,6 +310,21 @@ async def test_an_asynchronous_store_says_what_it_lacks(memories: HoldfastGraphS
     """A call without await on an asynchronous store says how to open one that has it."""
     with pytest.raises(holdfast.Unsupported, match=r"holdfast\.sync\.open"):
         memories.get(("a",), "k")
+
+
+async def test_threads_that_wait_for_the_store_leave_it_one() -> None:
+    """Nodes without await run in the few threads of a loop, and all of them may use the store at once."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with holdfast.open("memory://") as store:
+        memories = HoldfastGraphStore(
+            store, index={"dims": 2, "embed": lambda texts: [[float(len(text)), 1.0] for text in texts]}
+        )
+        await memories.aput(("a",), "k", {"text": "x" * 900_000})
+        async with asyncio.timeout(60):
+            item = await asyncio.to_thread(memories.get, ("a",), "k")
+            found = await asyncio.to_thread(lambda: memories.search((), query="x"))
+    assert item is not None
+    assert [one.value for one in found] == [item.value]
 
 
 def test_a_graph_remembers_across_threads(tmp_path: Path) -> None:

@@ -147,7 +147,11 @@ class SyncBridge:
                 f"{self._purpose} with an asynchronous store has asynchronous methods only, except in other "
                 "threads while its loop runs; open the store with holdfast.sync.open to call the others"
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        token = seams.WAITED_FOR.set(True)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        finally:
+            seams.WAITED_FOR.reset(token)
 
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something for a caller with `await`. If that is cancelled, so is this, and it has ended then."""

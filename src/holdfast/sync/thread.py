@@ -276,16 +276,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Call a function in a new thread."""
-        future: Future[T] = Future()
-
-        def work() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
-                future.set_exception(error)
-
-        seams.Thread(target=work, name="holdfast sync work", daemon=True).start()
-        return future
+        return seams.in_new_thread(partial(fn, *args, **kwargs))
 
 
 async def _called(function: Callable[[], T]) -> T:
