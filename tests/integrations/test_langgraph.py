@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import operator
 import pickle
+import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -621,6 +622,29 @@ async def test_nobody_holds_a_turn_whose_waiter_was_cancelled(tmp_path: Path) ->
             with pytest.raises(asyncio.CancelledError):
                 await waiting
         assert (await asyncio.to_thread(kv.list, "lock/")).keys == []
+
+
+async def test_a_task_that_is_cancelled_as_its_turn_ends_does_not_keep_it(tmp_path: Path) -> None:
+    """On a store of holdfast.sync too, a turn is over if its task is cancelled while it is given back."""
+    with holdfast.sync.open(str(tmp_path / "state.db")) as store:
+        saver, ends, goes_on = HoldfastSaver(store), asyncio.Event(), threading.Event()
+
+        async def turn() -> None:
+            async with saver.turn("t"):
+                # The thread of the store is busy, so that the release has not begun by the cancellation.
+                store._thread._loop.call_soon_threadsafe(goes_on.wait, 60)
+                ends.set()
+
+        task = asyncio.create_task(turn())
+        await ends.wait()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with saver.turn("t", wait=0):
+            pass
 
 
 async def test_the_holder_of_a_turn_goes_on_however_many_wait(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ class Turn:
                 acquired = await self._bridge.wait(self._lock.acquire(timeout=self._wait))
             except asyncio.CancelledError:
                 if self._lock.held:  # it was acquired at the same moment
-                    await self._bridge.wait(self._lock.release())
+                    await self._released(self._bridge)
                 raise
             self._check(acquired)
         return self._begin()
@@ -109,7 +109,16 @@ class Turn:
         if self._bridge is None:
             await self._lock.__aexit__(kind, error, trace)
         else:
-            self._check_kept(await self._bridge.wait(self._lock.release()), kind)
+            self._check_kept(await self._released(self._bridge), kind)
+
+    async def _released(self, bridge: SyncBridge) -> bool:
+        """Release the lock, which nobody would stop renewing if a cancelled task did not."""
+        releasing = asyncio.ensure_future(bridge.wait(self._lock.release()))
+        try:
+            return await asyncio.shield(releasing)
+        except asyncio.CancelledError:
+            await asyncio.wait({releasing})
+            raise
 
     def __enter__(self) -> Self:
         if self._bridge is None:
