@@ -277,6 +277,31 @@ async def test_a_resent_save_is_there_once(store: Store, monkeypatch: pytest.Mon
         assert (await db.get_user_memory("m")).memory == text
 
 
+async def test_a_resent_save_brings_no_deleted_session_back(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that is deleted while a save of it is sent again stays deleted, and the save is refused."""
+    db, other = AsyncHoldfastDb(store, on_conflict="merge"), AsyncHoldfastDb(store)
+    await db.upsert_session(new(marks=[]))
+    mine = await db.get_session("s")
+    mine.session_data["session_state"]["marks"].append("mine")
+    batch, calls = KV.batch, 0
+
+    async def losing(kv: KV, *given: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise holdfast.OutcomeUnknown("the request was lost")
+        if calls == 2:
+            await other.delete_session("s")
+        return await batch(kv, *given, **more)
+
+    monkeypatch.setattr(KV, "batch", losing)
+    with pytest.raises(NotSaved, match="deleted"):
+        await db.upsert_session(mine)
+    assert await other.get_session("s") is None
+
+
 @pytest.mark.parametrize("how", ["delete", "clear"])
 async def test_a_memory_that_is_saved_while_it_is_deleted_is_found(
     store: Store, how: str, monkeypatch: pytest.MonkeyPatch

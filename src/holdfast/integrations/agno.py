@@ -13,7 +13,9 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
-from holdfast import seams
+from msgspec import structs
+
+from holdfast import rules, seams
 from holdfast.errors import (
     HoldfastError,
     KeyNotFound,
@@ -709,11 +711,13 @@ class _Storage:
             if user is not None and user != row["user_id"]:
                 return None
             if sent_before and record is not None:
-                # If the save was carried out, this returns its result. If not, it writes nothing.
+                # If the save was carried out, this returns its result. If not, it writes nothing, as no entry
+                # has this version.
                 sent_before = False
+                nowhere = structs.replace(record.entry, version=rules.MAX_VERSION)
                 with contextlib.suppress(VersionConflict):
                     version = await self._sessions.set(
-                        session.session_id, value=record.value, before=None, **provenance
+                        session.session_id, value=record.value, before=nowhere, **provenance
                     )
                     exact = version == record.version and not self._merges
                     known.saved(_comparable(row), version if exact else 0)
