@@ -60,6 +60,19 @@ async def test_flags_of_every_type_are_evaluated(store: Store, client: OpenFeatu
         assert await client.get_boolean_value_async("Boolean-Flag", False) is True
 
 
+@pytest.mark.parametrize("planted", [True, 7, "x", [1]])
+async def test_planted_parts_of_a_flag_are_left_out(store: Store, planted: Any) -> None:
+    """A flag whose variants or metadata have another form has its value, and can't be switched."""
+    kv = store.kv("shop")
+    parts = {"value": "dark", "variant": [planted], "variants": planted, "metadata": planted}
+    await kv.set("flag/theme", {"$flag": parts})
+    async with HoldfastProvider(kv) as provider:
+        details = provider.resolve_string_details("theme", "light")
+    assert (details.value, details.variant, details.flag_metadata) == ("dark", None, {})
+    with pytest.raises(holdfast.ValidationError, match="no variant"):
+        await kv.flag("theme", "light").use("day")
+
+
 async def test_missing_flag_or_wrong_type_gives_the_default(
     store: Store, client: OpenFeatureClient, clock: ManualClock
 ) -> None:

@@ -215,8 +215,10 @@ class Flag(Generic[T]):
         if entry is None:
             return FlagState(self.default, "missing")
         content = _unwrapped(entry.value)
+        # Any writer may have stored something else beside the value, which then counts as absent.
         stored, variant = content["value"], content.get("variant")
-        variants, metadata = content.get("variants") or {}, content.get("metadata") or {}
+        variant = variant if isinstance(variant, str) else None
+        variants, metadata = _object(content.get("variants")), _object(content.get("metadata"))
         if not self._fits(stored):
             kind = kind_of(stored)
             _log.warning("flag %r of %s holds %s; using its default", self.name, self._kv.namespace, kind)
@@ -309,6 +311,10 @@ class CachedFlag(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._mirror.__aexit__(kind, error, trace)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _is_wrapped(value: object) -> bool:
