@@ -39,6 +39,8 @@ _DEEPEST: Final = 70
 MAX_ACTIONS: Final = 1_000
 _STEP: Final = 8 * STEP
 """Steps of work for a step of a path, which is read, sorted and followed more than once."""
+_LARGE: Final = 2**60
+"""Few numbers below this have the same hash. From here on, every number is whole."""
 _MOVED: Final = 16
 """Number of members of a list or an object that are copied or moved in one step of work."""
 
@@ -248,20 +250,35 @@ def _union(found: Any, value: Sequence[Any], path: Path, work: Work) -> Generato
     work.spend(NODE * len(value))
     if work.pausing():
         yield
-    if found is MISSING or found == []:
-        return list(dict.fromkeys(value))
-    members = len(found) if isinstance(found, list) else 0
+    before = [] if found is MISSING else found
+    members = len(before) if isinstance(before, list) else 0
     work.spend(members)
-    if not _is_set(found) or type_of(found[0]) != type_of(value[0]):
+    if before != [] and (not _is_set(before) or type_of(before[0]) != type_of(value[0])):
         raise _not_addable(path, "a list of such members")
     if work.pausing():
         yield
     work.spend(members)
-    present = set(found)
+    present = set(_marks(before))
     if work.pausing():
         yield
     work.spend(members)
-    return [*found, *(member for member in dict.fromkeys(value) if member not in present)]
+    after = [*before]
+    for mark, member in zip(_marks(value), value, strict=True):
+        if mark not in present:
+            present.add(mark)
+            after.append(member)
+    return after
+
+
+def _marks(members: Sequence[Any]) -> Sequence[Any]:
+    """Return what tells the members of a set apart.
+
+    Anybody can find many large integers with the same hash, which a Python set compares with each other. So
+    their digits stand for them. Nobody can foresee the hash of a text.
+    """
+    if not members or isinstance(members[0], str) or -_LARGE < min(members) <= max(members) < _LARGE:
+        return members
+    return [one if -_LARGE < one < _LARGE else hex(int(one)) for one in members]
 
 
 def _not_addable(path: Path, wanted: str) -> ValidationError:

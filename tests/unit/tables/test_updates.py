@@ -155,6 +155,36 @@ def test_sets_keep_their_order() -> None:
     assert after({"s": []}, add={"s": [1, 1.0, 2]}) == {"s": [1, 2]}
 
 
+class Counting(int):
+    """An integer that counts how often it is compared with another of the same hash."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counting.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_numbers_with_one_hash_are_not_compared_with_each_other(there: bool) -> None:
+    """The members of a set may be chosen such that Python gives them all the same hash."""
+    members = [Counting(number * (2**61 - 1)) for number in range(1, 301)]
+    Counting.compared = 0
+    update = Update(add=((("s",), members[:1] if there else members),))
+    assert updated(KEY | ({"s": members} if there else {}), update) == KEY | {"s": members}
+    assert Counting.compared < 2_000
+
+
+def test_large_numbers_are_told_apart_by_their_values() -> None:
+    """Large integers and floats are the same member if they are the same number."""
+    added = after(
+        {"s": [2**70, -(2**60), 5]}, add={"s": [2.0**70, 2**70 + 1, -(2.0**60), 5.0, 1e308, int(1e308)]}
+    )
+    assert same(added["s"], [2**70, -(2**60), 5, 2**70 + 1, 1e308])
+
+
 @pytest.mark.parametrize(
     ("actions", "field", "words"),
     [
