@@ -46,6 +46,21 @@ def test_the_policy_goes_with_the_entries(cli: Cli, tmp_path: Path) -> None:
     assert not cli.did("import", "-", *other, "--json", stdin=content).json["policy_set"]
 
 
+def test_large_values_go_with_the_policy_that_allows_them(cli: Cli, tmp_path: Path) -> None:
+    """The policy of an export also says how large its values may be, in a dry run too."""
+    cli("namespace", "set", "--max-value-bytes", "524288")
+    cli.did("set", "k", "-", stdin=json.dumps("x" * 524_286))
+    content = cli.did("export").out
+    other = ["--url", tmp_path / "other.db"]
+    for arguments in (["--dry-run"], []):
+        done = cli.did("import", "-", *other, "--json", *arguments, stdin=content).json
+        assert (done["written"], done["policy_set"]) == (1, True)
+    assert cli.did("export", *other).out.splitlines()[1:] == content.splitlines()[1:]
+    cli("namespace", "set", "--quota-keys", "5", "--plugin", "own", *other)
+    refused = cli("import", "-", "--plugin", "own", *other, stdin=content)
+    assert (refused.code, "exceeds 64KB limit" in refused.err) == (2, True)
+
+
 def made(cli: Cli) -> str:
     """A table with an index and three items; its export."""
     cli("table", "create", "scores", "--partition-key", "user:string", "--sort-key", "day:number")
@@ -83,3 +98,14 @@ def test_tables_that_do_not_fit(cli: Cli, tmp_path: Path) -> None:
     for line, told in (('{"table": "x", "item": {}, "version": 1}', "no table 'x'"), ("[]", "not an item")):
         bad = cli("import", "-", "--plugin", "fresh", stdin=content + line + "\n")
         assert (bad.code, "line 5" in bad.err, told in bad.err) == (2, True, True)
+
+
+def test_the_longest_integers_of_items_come_back(cli: Cli, tmp_path: Path) -> None:
+    """An item may have integers of 4,300 digits, with and without a sign, as an entry may."""
+    cli("table", "create", "numbers", "--partition-key", "n:number")
+    item = '{"n":1,"least":-' + "9" * 4300 + ',"most":' + "9" * 4300 + "}"
+    cli.did("table", "put", "numbers", item)
+    other = ["--url", tmp_path / "other.db"]
+    assert cli("import", "-", *other, stdin=cli.did("export", "--tables").out).code == 0
+    shown = [cli.did("table", "scan", "numbers", "--all", *where).out for where in ([], other)]
+    assert (shown[0] == shown[1], item[1:-1] in shown[0]) == (True, True)

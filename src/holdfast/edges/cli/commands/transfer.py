@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from cyclopts import Parameter
@@ -43,6 +43,8 @@ from holdfast.store import Store
 
 if TYPE_CHECKING:
     from holdfast.handles.tables import Tables
+
+T = TypeVar("T")
 
 
 async def export_entries(
@@ -123,17 +125,18 @@ async def import_entries(
         async with target.open() as store:
             keys = target.keys(store) if target.named else _exported_from(store, header.namespace)
             version = (await store.stats(keys.namespace)).version
+            policy = await _set_policy(store, keys.namespace, header, dry_run=dry_run)
             intake = Importer(
                 store,
                 keys,
                 after=version if resume else 0,
                 keeps_versions=version == 0 or resume,
                 dry_run=dry_run,
-                most=(await store.policy(keys.namespace)).max_value_bytes,
+                most=(policy or await store.policy(keys.namespace)).max_value_bytes,
             )
+            intake.tally.policy_set = policy is not None
             if not intake.tally.keeps_versions and not target.json:
                 say(f"{keys.namespace} has been written to before, so the entries get new versions")
-            intake.tally.policy_set = await _set_policy(store, keys.namespace, header, dry_run=dry_run)
             await _feed(intake, file, lines)
     tally = intake.tally
     skipped = f", {tally.skipped} there already" if tally.skipped else ""
@@ -179,7 +182,7 @@ async def _import_tables(
     namespace = families.tables(plugin)
     async with target.open() as store:
         tally = TableCounts(namespace=namespace, dry_run=dry_run)
-        tally.policy_set = await _set_policy(store, namespace, header, dry_run=dry_run)
+        tally.policy_set = await _set_policy(store, namespace, header, dry_run=dry_run) is not None
         intake = TableImporter(store.tables(plugin), header.tables or [], tally)
         await intake.begin()
         await _feed(intake, name, lines)
@@ -220,13 +223,16 @@ async def _header(
     )
 
 
-async def _set_policy(store: holdfast.Store, namespace: str, header: Header, *, dry_run: bool) -> bool:
-    """Set the policy of the export if the namespace has none. Returns whether it is or would be set."""
+async def _set_policy(
+    store: holdfast.Store, namespace: str, header: Header, *, dry_run: bool
+) -> holdfast.Policy | None:
+    """Set the policy of the export if the namespace has none. Returns the policy that is or would be set."""
     if header.policy is None or await store.policy(namespace) != holdfast.Policy():
-        return False
+        return None
+    policy = rules.policy(header.policy)
     if not dry_run:
-        await store.set_policy(namespace, header.policy)
-    return True
+        await store.set_policy(namespace, policy)
+    return policy
 
 
 async def _count(store: holdfast.Store, keys: holdfast.KV, prefix: str) -> int:
@@ -329,15 +335,15 @@ class Sorter:
             yield self._file.read(size)
 
 
-def _decoded(line: bytes) -> Entry:
+def _decoded(line: bytes, kind: type[T], what: str) -> T:
     try:
-        return msgspec.json.decode(line, type=Entry)
+        return msgspec.json.decode(line, type=kind)
     except (msgspec.MsgspecError, RecursionError):
         pass
     try:  # the slow decoder also accepts the longest integers and reports errors in other JSON
-        return msgspec.convert(json.loads(line), Entry)
+        return msgspec.convert(json.loads(line), kind)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"this is not an entry: {error}", field="line") from None
+        raise ValidationError(f"this is not {what}: {error}", field="line") from None
     except (ValueError, RecursionError):
         raise ValidationError("this is not JSON", field="line") from None
 
@@ -457,9 +463,9 @@ class TableImporter:
 
     def _read(self, number: int, line: bytes) -> ItemLine:
         try:
-            one = msgspec.json.decode(line, type=ItemLine)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise ValidationError(f"line {number}: this is not an item: {error}", field="line") from None
+            one = _decoded(line, ItemLine, "an item")
+        except ValidationError as error:
+            raise ValidationError(f"line {number}: {error.message}", field="line") from None
         if one.table not in self._described:
             raise ValidationError(f"line {number}: the header has no table {one.table!r}", field="line")
         return one
@@ -549,7 +555,7 @@ class Importer:
     async def take(self, number: int, line: bytes) -> None:
         """Take a line; errors in it are raised when its chunk is written."""
         try:
-            entry = _decoded(line)
+            entry = _decoded(line, Entry, "an entry")
             self._verbs.load([entry], keep_versions=True)
             if len(line) > self._most:
                 rules.encode_value(entry.value, most=self._most)
