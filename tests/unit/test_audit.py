@@ -327,6 +327,23 @@ async def test_pruning_goes_by_the_signed_time(
     assert (await ground.audit.log()).records == []
 
 
+@pytest.mark.parametrize("how", ["edited", "removed"])
+async def test_what_was_tampered_with_is_not_pruned(
+    ground: Ground, store: holdfast.Store, clock: ManualClock, how: str
+) -> None:
+    """Nobody has upkeep remove the traces of a change: what is not as written is kept, however old."""
+    await store.set_policy(ground.kv.namespace, {"audit_retention": 50})
+    clock.advance(60)
+    await ground.kv.set("k", "later")
+    if how == "edited":  # the record of the last change tells of another one, made long ago
+        await ground.table.edit(RECORDS + 2, lambda record: record.update(at=0, writer="nobody"))
+    else:
+        await ground.table.remove(3)
+    before = await ground.found()
+    await store.upkeep()
+    assert await ground.found() == before != (None, "whole")
+
+
 async def test_heads_are_logged_and_trouble_with_one_stops_no_other(
     ground: Ground, store: holdfast.Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,11 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.audit.chain import Head, address_of, record_of
+from holdfast.audit.verify import Chain
 from holdfast.commands import Done, Removed, SetPolicy
 from holdfast.decide.audit import add_record, head_now, in_force, note_changed_outside, put_head
 from holdfast.decide.draft import Draft, Loaded, Needs
 from holdfast.decide.entries import abandon_upload, expire, expire_run, need_trash, release_trashed
 from holdfast.decide.policies import audit_seconds, audited, changed_outside
+from holdfast.errors import DatabaseError
 from holdfast.families import has_blobs
 from holdfast.rows import REQUEST, TRASH, UPLOAD, Address, Record, Row
 from holdfast.upkeep_commands import BindKey, Expire, ExpireRun, PruneAudit, Recount, Trim
@@ -106,7 +108,11 @@ def _policy_row(draft: Draft, policy: str) -> Row:
 def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
     """Drop records from the start of a chain. The head keeps the signature of the last one as the anchor.
 
-    Nothing is dropped if the head or the policy was tampered with: the records are evidence.
+    Nothing is dropped if the head or the policy was tampered with: the records are evidence. For the same
+    reason a record that is not as written stays, with all behind it. The time that it tells proves nothing.
+
+    Raises:
+        DatabaseError: One of the records is not as written.
     """
     kept = audit_seconds(draft.namespace)
     if kept is None:
@@ -120,11 +126,17 @@ def _prune_audit(draft: Draft, command: PruneAudit) -> Removed:
     last = record_of(row)
     if last.at > draft.now - kept * 1000:
         return Removed(0)
-    for number in range(command.first, command.upto + 1):
-        draft.put(address_of(draft.name, number), None)
+    addresses = [address_of(draft.name, number) for number in range(command.first, command.upto + 1)]
+    rows = [(address.key, draft.row(address)) for address in addresses]
+    chain = Chain(draft.name, draft.keys, head, after=head.floor, anchor=head.anchor)
+    broken = chain.first_break((key, row) for key, row in rows if row is not None and isinstance(key, bytes))
+    if broken is not None:
+        raise DatabaseError(f"{broken.reason}, so nothing more is pruned: run holdfast audit verify")
+    for address in addresses:
+        draft.put(address, None)
     head, _ = in_force(draft, head)
     put_head(draft, msgspec.structs.replace(head, floor=command.upto, anchor=last.signature))
-    return Removed(len(range(command.first, command.upto + 1)))
+    return Removed(len(addresses))
 
 
 def _bind_key(draft: Draft, command: BindKey) -> Removed:
@@ -167,7 +179,7 @@ def _needs_head(needs: Needs, command: SetPolicy | BindKey) -> None:
 def _needs_records(needs: Needs, command: PruneAudit) -> None:
     needs.row(address_of(command.namespace, 0), value=True)
     for number in range(command.first, command.upto + 1):
-        needs.row(address_of(command.namespace, number), value=number == command.upto)
+        needs.row(address_of(command.namespace, number), value=True)
 
 
 NEEDS: Final[dict[type, Callable[[Needs, Any], None]]] = {
