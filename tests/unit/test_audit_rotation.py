@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.audit.keyring import FileKeyring, Keyring, add_key
 from holdfast.commands import Removed
+from holdfast.operators import audit as auditing
 from holdfast.pipeline.audits import bind_keys
 from holdfast.testing import AUDIT_KEY
 from holdfast.upkeep import reaper
@@ -121,6 +122,30 @@ async def test_a_running_service_takes_a_key_that_was_added(url: str, tmp_path: 
     again = FileKeyring(ring)
     assert again.newest()[0] == name
     assert [line.startswith("retired:") for line in ring.read_text().splitlines()] == [True, False]
+
+
+async def test_a_rotation_while_it_is_verified_is_no_break(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An audit that goes over to a new key after its head was read is not taken for a forged one."""
+    ring = tmp_path / "keys"
+    add_key(ring)
+    await filled(url, ring)
+    original = auditing.Audit._scan
+    rotated = False
+    async with holdfast.open(url, reap=False, audit_key=ring) as store:
+
+        async def rotate_first(audit: auditing.Audit, after: int, limit: int) -> Any:
+            nonlocal rotated
+            if not rotated:
+                rotated = True
+                add_key(ring)
+                await store.upkeep()
+            return await original(audit, after, limit)
+
+        monkeypatch.setattr(auditing.Audit, "_scan", rotate_first)
+        verdict = await store.audit("semantic/t/p").verify()
+        assert (verdict.reason, verdict.records, rotated) == (None, RECORDS + 1, True)
 
 
 async def test_an_instance_learns_of_a_key_from_its_file(pg_store_url: str, tmp_path: Path) -> None:

@@ -258,8 +258,8 @@ class Audit:
         number, signature = chain.number, chain.signature
         if broken is None and not more:
             broken = await self._ended(head, number, signature) or await self._changed_outside()
-        if broken is not None and (pruned := await self._pruned_past(number)) is not None:
-            return AuditPart(number=pruned.floor, signature=pruned.anchor, floor=pruned.floor, complete=False)
+        if broken is not None and (rest := await self._moved_on(head, number, signature)) is not None:
+            return rest
         return AuditPart(
             number=number,
             signature=signature,
@@ -269,10 +269,14 @@ class Audit:
             reason=None if broken is None else broken.reason,
         )
 
-    async def _pruned_past(self, number: int) -> Head | None:
-        """Return the head if the records after this number were pruned while they were being read."""
-        head, broken = await self._head()
-        return head if broken is None and head.floor > number else None
+    async def _moved_on(self, head: Head, number: int, signature: str) -> AuditPart | None:
+        """Return where to go on if records were pruned meanwhile, or a new key has begun to sign."""
+        newer, broken = await self._head()
+        if broken is not None or (newer.floor <= number and newer.keys == head.keys):
+            return None
+        if newer.floor > number:
+            number, signature = newer.floor, newer.anchor
+        return AuditPart(number=number, signature=signature, floor=newer.floor, complete=False)
 
     async def _head(self) -> tuple[Head, Break | None]:
         """Return the head and what is wrong with it. A removed head is derived from the records left."""
