@@ -26,6 +26,7 @@ from typing import IO, Annotated, Any, Final, TypeVar, get_type_hints
 import msgspec
 
 from holdfast import seams
+from holdfast.audit.keyring import parse_keys
 from holdfast.engine import Movable
 from holdfast.engine.raw import UNFINISHED, Positioned, Section, StoreInfo, section_of
 from holdfast.errors import Unsupported, ValidationError
@@ -191,7 +192,7 @@ class BackupReader:
                     setattr(seen, name, getattr(seen, name) + len(chunk.held))
                     yield chunk
                 case b"K":
-                    yield Chunk(key=_decoded(content, list[bytes]))
+                    yield Chunk(key=_secrets(content))
                 case b"E":
                     self.totals = _decoded(content, BackupTotals)
                     if self.totals != seen:
@@ -264,6 +265,18 @@ def _bounded(hint: Any) -> Any:
     if hint is int:
         return Annotated[int, _WHOLE]
     return Annotated[int, _WHOLE] | None if hint == int | None else hint
+
+
+def _secrets(content: bytes) -> list[bytes]:
+    """Return the audit's secrets, which go into a file of keys as they are."""
+    secrets: list[bytes] = _decoded(content, list[bytes])
+    try:
+        legal = parse_keys(b"\n".join(secrets).decode()) == secrets
+    except (UnicodeDecodeError, ValidationError):
+        legal = False
+    if not legal:
+        raise _damaged("a secret of its audit is none")
+    return secrets
 
 
 def _made(kind: type[T], names: tuple[str, ...], values: tuple[Any, ...]) -> T:
@@ -374,7 +387,7 @@ async def restore(
     Args:
         store: The store's engine. No other process may have it open for writing.
         file: The backup, which is read twice.
-        adopt: Takes the audit's secrets, if the backup holds them.
+        adopt: Takes the audit's secrets, if the backup holds them, once everything else is loaded.
         advance: Called with the number of things that were loaded, to show progress.
 
     Raises:
@@ -384,6 +397,7 @@ async def restore(
     file.seek(0)
     reader = BackupReader(file)
     present = await held_by(store)
+    secrets: list[bytes] = []
     async with _refusing(), store.loading() as loader:
         closed = f"{UNFINISHED}: run holdfast restore again [{seams.token(4)}]"
         await loader.remember(msgspec.structs.replace(await loader.facts(), closed=closed))
@@ -394,8 +408,10 @@ async def restore(
             elif chunk.section is not None:
                 await loader.put(chunk.namespace, chunk.section, chunk.held)
                 advance(len(chunk.held))
-            elif chunk.key:
-                adopt(chunk.key)
+            else:
+                secrets += chunk.key
+        if secrets:
+            adopt(secrets)
         epoch = seams.token(8)
         await loader.remember(msgspec.structs.replace(reader.header.facts, epoch=epoch, closed=None))
     return totals

@@ -146,6 +146,9 @@ MADE_UP: Final[dict[str, bytes]] = {
     ),
     "a key that is no list": packed(header(), (b"K", 7), end()),
     "a key of numbers": packed(header(), (b"K", [7]), end()),
+    "a short key": packed(header(), (b"K", [b"short"]), end()),
+    "a key that is no text": packed(header(), (b"K", [b"\xff" * 40]), end()),
+    "a key of two lines": packed(header(), (b"K", [b"x" * 20 + b"\n" + b"y" * 20]), end()),
 }
 
 
@@ -177,10 +180,13 @@ def refusal(outcome: Outcome) -> str:
 
 @pytest.fixture
 def kept(cli: Cli, tmp_path: Path) -> Iterator[Path]:
-    """A store that holds one entry, and still does afterwards."""
-    store = tmp_path / "kept.db"
+    """A store that holds one audited entry, and still does afterwards."""
+    store, key = tmp_path / "kept.db", tmp_path / "kept.db.audit-key"
+    assert cli("namespace", "set", "kv/mine", "--audit", "--url", store).code == 0
     cli.did("set", "k", "1", "-p", "mine", "--url", store)
+    before = key.read_bytes()
     yield store
+    assert key.read_bytes() == before
     assert cli("get", "k", "-p", "mine", "--url", store).out == "1\n"
     assert cli("doctor", "--deep", "--url", store).code == 0
 
@@ -213,14 +219,15 @@ def test_backups_that_were_altered(cli: Cli, kept: Path, tmp_path: Path) -> None
 
 
 async def test_a_store_that_cannot_hold_a_backup_keeps_its_own(pg_store_url: str, tmp_path: Path) -> None:
-    """A backup with a text that PostgreSQL can't hold is refused there, and nothing of it is loaded."""
+    """A backup with a text that PostgreSQL can't hold is refused there, and nothing of it is kept."""
     from holdfast.moves.backups import restore
     from holdfast.registry import engine_for
 
     async with holdfast.open(pg_store_url) as store:
         await store.kv("mine").set("k", 1)
+    adopted: list[Any] = []
     hostile = [
-        packed(header(), NAMED, section((("nul\x00",), ROW)), ONE),
+        packed(header(), (b"K", [b"x" * 20]), NAMED, section((("nul\x00",), ROW)), ONE),
         packed(header(), NAMED, section(((os.urandom(50_000).hex(),), ROW)), ONE),
         packed(header(), NAMED, section((("k",), altered(ROW, 3, 2**62))), ONE),
         packed(header(), (b"N", [altered(NAMESPACE, 0, "kv/\x00")]), end(namespaces=1)),
@@ -231,9 +238,10 @@ async def test_a_store_that_cannot_hold_a_backup_keeps_its_own(pg_store_url: str
         await engine.start()
         try:
             with pytest.raises(holdfast.HoldfastError):
-                await restore(engine, io.BytesIO(content))
+                await restore(engine, io.BytesIO(content), adopt=adopted.append)
         finally:
             await engine.aclose()
+    assert adopted == []
     async with holdfast.open(pg_store_url) as store:
         assert [one.namespace for one in await store.namespaces()] == ["kv/mine"]
 
