@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.engine import Movable
+from holdfast.engine.raw import RawLoader
+from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.sqlite.writer import Writer
 from holdfast.moves.backups import back_up, restore
 from holdfast.registry import engine_for
@@ -53,6 +57,27 @@ async def test_a_backup_holds_the_same_on_sqlite_and_postgres(tmp_path: Path, pg
         assert found is not None
         assert found.value == [1, 2.5, None]
         assert len((await store.tables("shop").scan("orders")).items) == 30
+
+
+async def test_a_restore_leaves_nothing_of_a_store_in_use(
+    tmp_path: Path, pg_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another process writes just before the store is replaced is gone too."""
+    await fill(tmp_path / "one.db")
+    backup = await backup_of(tmp_path / "one.db")
+    original = PostgresEngine.loading
+    async with holdfast.open(pg_store_url, reap=False) as other:
+
+        @contextlib.asynccontextmanager
+        async def write_first(engine: PostgresEngine) -> AsyncIterator[RawLoader]:
+            await other.kv("late").set("k", 1)
+            await other.kv("plain").set("late", 1)
+            async with original(engine) as loader:
+                yield loader
+
+        monkeypatch.setattr(PostgresEngine, "loading", write_first)
+        await restored(pg_store_url, backup)
+    assert await differing(tmp_path / "one.db", pg_store_url) == []
 
 
 async def test_a_restore_onto_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

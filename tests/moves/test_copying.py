@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast.clock import ManualClock
 from holdfast.edges.cli.commands.stores import reading, writing
+from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.moves import transfers
 from holdfast.moves.transfers import Copier, StoreTransfer
 from tests.moves.contents import differing
@@ -19,6 +20,8 @@ from tests.moves.test_proof import VALUE, changed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from holdfast.engine.raw import RawLoader
 
 
 @pytest.fixture
@@ -62,6 +65,28 @@ async def test_an_interrupted_first_pass_is_completed_by_the_next(
                 await copier.step(thorough=False)
         await copier.step(thorough=False)
     assert await differing(one, two) == []
+
+
+async def test_a_copy_leaves_nothing_of_a_target_in_use(
+    one: str, pg_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another process writes to the target just before it is replaced is no part of the copy."""
+    original = PostgresEngine.loading
+    async with holdfast.open(pg_store_url, reap=False) as other:
+
+        @contextlib.asynccontextmanager
+        async def write_first(engine: PostgresEngine) -> AsyncIterator[RawLoader]:
+            monkeypatch.undo()
+            for number in range(5):
+                await other.kv("p").set(f"late{number}", number)
+            async with original(engine) as loader:
+                yield loader
+
+        monkeypatch.setattr(PostgresEngine, "loading", write_first)
+        async with moving(one, pg_store_url) as transfer:
+            await transfer.step()
+            await transfer.finish()
+    assert await differing(one, pg_store_url) == []
 
 
 async def test_an_interrupted_later_pass_is_completed_by_the_next(

@@ -396,12 +396,11 @@ async def restore(
     _, totals = verified(file)
     file.seek(0)
     reader = BackupReader(file)
-    present = await held_by(store)
     secrets: list[bytes] = []
     async with _refusing(), store.loading() as loader:
         closed = f"{UNFINISHED}: run holdfast restore again [{seams.token(4)}]"
         await loader.remember(msgspec.structs.replace(await loader.facts(), closed=closed))
-        await loader.drop_namespaces(present)
+        await loader.drop_namespaces(await held_by(store))  # now that nobody can add one
         for chunk in reader.chunks():
             if chunk.namespaces:
                 await loader.put_namespaces(chunk.namespaces)

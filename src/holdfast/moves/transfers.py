@@ -356,7 +356,8 @@ class StoreTransfer:
             async with target.loading() as loader:
                 await _replace(loader, ours, _taken(theirs, epoch=seams.token(8), closed=self._mark))
                 if not resumes:
-                    await loader.drop_namespaces(names)
+                    async with target.snapshot() as snapshot:  # now that nobody can add a namespace
+                        await loader.drop_namespaces(await snapshot.names())
 
     async def step(self, *, thorough: bool = False, since: dict[str, int] | None = None) -> Pass:
         """Bring the target in step with the source once.
