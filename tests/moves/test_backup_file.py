@@ -10,9 +10,19 @@ import pytest
 
 import holdfast
 from holdfast.edges.cli.commands.stores import reading, writing
-from holdfast.engine.raw import StoreInfo
-from holdfast.errors import Unsupported
-from holdfast.moves.backups import BackupHeader, BackupReader, BackupWriter, back_up, restore
+from holdfast.engine.raw import Positioned, Section, StoreInfo
+from holdfast.errors import Unsupported, ValueTooLarge
+from holdfast.moves.backups import (
+    MOST,
+    BackupHeader,
+    BackupReader,
+    BackupTotals,
+    BackupWriter,
+    back_up,
+    restore,
+    verified,
+)
+from holdfast.rows import REQUEST, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,3 +76,19 @@ def test_a_backup_with_fields_of_a_newer_version_is_refused(kind: str) -> None:
     file.seek(0)
     with pytest.raises(Unsupported, match="upgrade Holdfast"):
         BackupReader(file)
+
+
+@pytest.mark.parametrize("size", [17 * 1024 * 1024, MOST])
+def test_what_a_backup_holds_can_be_restored(size: int) -> None:
+    """A reply with many items is remembered in one row. What a restore would refuse is not written."""
+    file = io.BytesIO()
+    writer = BackupWriter(file, BackupHeader(made_at=0, facts=StoreInfo(), software="test", with_key=False))
+    row = Row(value="x" * size, size=size, version=1, created_at=0, updated_at=0)
+    if size == MOST:
+        with pytest.raises(ValueTooLarge):
+            writer.section("table/p", Section.ROWS, [Positioned((REQUEST, b"r"), row)])
+        return
+    writer.section("table/p", Section.ROWS, [Positioned((REQUEST, b"r"), row)])
+    writer.end()
+    file.seek(0)
+    assert verified(file)[1] == BackupTotals(rows=1)

@@ -29,7 +29,7 @@ from holdfast import seams
 from holdfast.audit.keyring import parse_keys
 from holdfast.engine import Movable
 from holdfast.engine.raw import UNFINISHED, Positioned, Section, StoreInfo, section_of
-from holdfast.errors import Unsupported, ValidationError
+from holdfast.errors import Unsupported, ValidationError, ValueTooLarge
 from holdfast.moves.walks import PAGE_BYTES, size, walk
 from holdfast.rows import Namespace, Record, Row
 
@@ -37,8 +37,12 @@ T = TypeVar("T")
 
 FORMAT: Final = 1
 MAGIC: Final = b"holdfast backup "
-MOST: Final = 16 * 1024 * 1024
-"""The most bytes that a chunk may have, also when it is decompressed: more means that it is not ours."""
+MOST: Final = 32 * 1024 * 1024
+"""The most bytes that a chunk may have, also when it is decompressed: more means that it is not ours.
+
+The largest thing that Holdfast stores is the remembered reply of a `batch_write_item` that returns old items.
+These may have 8 MB, and twice as much as text within JSON.
+"""
 MOST_THINGS: Final = 4_096
 """The most things in a section that a chunk may hold."""
 MOST_NAMESPACES: Final = 65_536
@@ -131,7 +135,13 @@ class BackupWriter:
         self._write(_END, self.totals)
 
     def _write(self, kind: bytes, content: object) -> None:
-        data = zlib.compress(msgspec.msgpack.encode(content), 1)
+        packed = msgspec.msgpack.encode(content)
+        if len(packed) > MOST:
+            raise ValueTooLarge(
+                f"the store holds something of {len(packed)} bytes; a restore accepts no more than {MOST} at "
+                "once: look for values that were written with SQL"
+            )
+        data = zlib.compress(packed, 1)
         self._check = _checksum(self._check, kind, data)
         self._file.write(kind + len(data).to_bytes(4, "big") + data + self._check)
 
