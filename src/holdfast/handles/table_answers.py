@@ -254,14 +254,19 @@ class TableAnswers:
         seen = schema or self._known.get((namespace, table))
         place = schema_address(namespace, table)
         while True:
-            places = [place]
+            places, refusal = [place], None
             if seen is not None:
-                key, _ = named_key(seen, command.partition_key, command.sort_key)
-                places.append(Address(namespace, seen.item_space, key))
+                try:
+                    key, _ = named_key(seen, command.partition_key, command.sort_key)
+                    places.append(Address(namespace, seen.item_space, key))
+                except ValidationError as error:  # the table may have another key by now
+                    refusal = error
             definition, *rows = await source.rows(places)
             now = defined(definition, table)
             self._known.keep((namespace, table), now)
             if seen is not None and now == seen:
+                if refusal is not None:
+                    raise refusal
                 return rows[0]
             seen = now
 

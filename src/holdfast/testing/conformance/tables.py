@@ -314,6 +314,21 @@ class TableRules(Fixtures):
         [one] = await tables.batch_write_item("events", [{"put": {"item": {"user": "a", "at": 1}}}])
         assert isinstance(one, TableNotFound)
 
+    async def test_a_table_that_is_made_again_with_another_key(self, tables: Tables) -> None:
+        """Reading an item goes by the key that its table has now, not by the one of a dropped table."""
+        kinds: list[tuple[Any, Any]] = [("string", "a"), ("number", 5), ("string", "5"), ("binary", b"5")]
+        for kind, key in kinds:
+            await tables.create_table("t", partition_key=("id", kind))
+            await tables.put_item("t", {"id": key})
+            assert present(await tables.get_item("t", key)).version
+            with refusal(ValidationError, field="partition_key"):
+                await tables.get_item("t", True)
+            with refusal(ValidationError, field="sort_key"):
+                await tables.get_item("t", key, 1)
+            await tables.drop_table("t")
+            with refusal(TableNotFound, field="table"):
+                await tables.get_item("t", 1.5)
+
     async def test_definitions_that_are_not_legal(self, tables: Tables) -> None:
         """Table names and key types are validated, and an attribute has only one role."""
         key = ("user", "string")
