@@ -127,6 +127,29 @@ async def test_a_pass_compares_again_from_an_earlier_version(one: str, two: str)
     assert await differing(one, two) == []
 
 
+async def test_requests_that_no_record_names_reach_the_copy(tmp_path: Path, two: str) -> None:
+    """A delete that finds nothing leaves a request and no record, and a request expires without one."""
+    one, clock = str(tmp_path / "one.db"), ManualClock()
+    async with holdfast.open(one, clock=clock, reap=False) as store:
+        await store.kv("p").set("k", 1, request_id="first")
+        async with copying_to(one, two) as copier:
+            await copier.step(thorough=False)
+            await store.kv("p").delete("none", request_id="second")
+            await copier.step(thorough=False)
+            assert await differing(one, two) == []
+            clock.advance(3_600)
+            await store.kv("p").delete("none", request_id="third")
+            await copier.step(thorough=False)
+            clock.advance(86_400 - 3_600)
+            await store.upkeep()
+            await copier.step(thorough=False)
+            assert await differing(one, two) == []
+            clock.advance(3_600)
+            await store.upkeep()
+            await copier.step(thorough=False)
+            assert await differing(one, two) == []
+
+
 async def test_a_trimmed_journal_makes_a_pass_compare_everything(tmp_path: Path, two: str) -> None:
     """If the journal no longer reaches back to the copy's version, everything is compared instead."""
     one, clock = str(tmp_path / "one.db"), ManualClock()

@@ -105,6 +105,19 @@ async def test_broken_audit_does_not_switch_keys(url: str, caplog: pytest.LogCap
         assert await store.bind_keys() == 0
 
 
+async def test_a_key_is_not_retired_before_every_audit_went_over(url: str, tmp_path: Path) -> None:
+    """While one audit is broken, the key that signed it stays as it is, although the others went over."""
+    ring = tmp_path / "keys"
+    add_key(ring)
+    await filled(url, ring)
+    async with holdfast.open(url, reap=False, audit_key=ring) as store:
+        await store.semantic("t", "whole").set("k", 1)
+        await Table(url, "semantic/t/p").edit(0, lambda head: head.update(number=3))
+        add_key(ring)
+        assert await store.bind_keys() == 1
+        assert "retired" not in ring.read_text()
+
+
 async def test_a_running_service_takes_a_key_that_was_added(url: str, tmp_path: Path) -> None:
     """With its next upkeep, without a restart, and the old key is marked in the file."""
     ring = tmp_path / "keys"

@@ -10,12 +10,23 @@ import pytest
 
 import holdfast
 from holdfast.blobs.commands import VERBS
-from holdfast.blobs.manifest import MAX_BLOB_BYTES, MOST_AHEAD, PART_BYTES, checksum_after, checksum_of
+from holdfast.blobs.manifest import (
+    GRACE,
+    MAX_BLOB_BYTES,
+    MOST_AHEAD,
+    PART_BYTES,
+    UPLOAD_IDLE,
+    checksum_after,
+    checksum_of,
+    upload_key,
+)
 from holdfast.clock import ManualClock
+from holdfast.commands import Removed
 from holdfast.errors import DatabaseError, KeyNotFound, MissingField, ValidationError, ValueTooLarge
 from holdfast.handles import blob_upload
-from holdfast.rows import PARTS
+from holdfast.rows import PARTS, UPLOAD
 from holdfast.testing.exact import refusal
+from holdfast.upkeep_commands import Expire
 from holdfast.wire.writes import written
 
 if TYPE_CHECKING:
@@ -29,9 +40,15 @@ FULL = b"x" * PART_BYTES
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
+def clock() -> ManualClock:
+    """The time of the store."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Store]:
     """An empty store."""
-    async with holdfast.open("memory://", clock=ManualClock(), reap=False) as store:
+    async with holdfast.open("memory://", clock=clock, reap=False) as store:
         yield store
 
 
@@ -140,6 +157,32 @@ async def test_a_finished_upload_is_closed(store: Store) -> None:
     assert await call(store, "abort", upload=another) == {}
     with refusal(KeyNotFound, field="upload"):
         await call(store, "put_part", upload=another, number=0, data=b"x")
+
+
+async def test_an_upload_that_goes_on_is_not_given_up(store: Store, clock: ManualClock) -> None:
+    """A part that arrives after a sweep has found the upload idle saves it, and all parts before it."""
+    upload = await begun(store)
+    await call(store, "put_part", upload=upload, number=0, data=FULL)
+    clock.advance(UPLOAD_IDLE - 1)
+    await call(store, "put_part", upload=upload, number=1, data=b"end")
+    clock.advance(1)
+    idle = Expire(namespace=NAME, space=UPLOAD, keys=(upload_key(upload),))
+    assert await store.pipeline.call(idle) == Removed(0)
+    await call(store, "commit", key="b", upload=upload, **whole(FULL, b"end"))
+    clock.advance(UPLOAD_IDLE)
+    assert await store.pipeline.call(idle) == Removed(0), "a finished upload has no deadline"
+
+
+async def test_a_blob_that_is_copied_onto_itself_keeps_its_bytes(store: Store, clock: ManualClock) -> None:
+    """Nobody else refers to the parts, and they are not let go of between the two halves of the copy."""
+    blobs = store.blobs("p")
+    await blobs.put("b", b"bytes")
+    copy = await blobs.copy("b", "b", ttl=500)
+    clock.advance(GRACE + 1)
+    await store.upkeep()
+    reader = await blobs.get("b")
+    assert reader is not None
+    assert (await reader.read(), reader.blob, await store.recount(NAME)) == (b"bytes", copy, 0)
 
 
 async def test_a_deadline_is_kept(store: Store) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 
+import holdfast
 from holdfast import rules
 from holdfast.audit.keyring import NO_KEYS, Keyring
 from holdfast.commands import Deleted, LetterStored
 from holdfast.decide import Loaded, decide, needs
 from holdfast.decide.letters import letter_address
-from holdfast.errors import QuotaExceeded, Unavailable, Unsupported
+from holdfast.declare import DECLARED
+from holdfast.errors import QuotaExceeded, Unavailable, Unsupported, ValueTooLarge
 from holdfast.verbs.caller import id_maker
 from tests.verbs import Verbs
 
@@ -131,3 +133,24 @@ def test_the_hash_is_keyed() -> None:
         hashes.append(one)
     assert hashes[2:] == [None, None]
     assert len({*hashes[:2], None}) == 3
+
+
+async def test_a_letter_stays_until_all_its_writes_are_done() -> None:
+    """A retry does what was refused, and nothing twice. While a write is refused, the letter stays."""
+    async with holdfast.open("memory://", reap=False) as store:
+        kv, letters = store.kv("a"), store.letters(NAME)
+        items = [{"key": "k", "value": 1}, {"key": "large", "value": "x" * 70_000}, {"key": "l", "value": 2}]
+        made, _ = DECLARED["set_many"].call(kv.verbs, items=items, request_id="r")
+        kept = await store.pipeline.call(
+            kv.verbs.escalate(made, error_code="BUSY", message="too many waited", attempts=5)
+        )
+        assert isinstance(kept, LetterStored)
+        for _ in range(2):
+            with pytest.raises(ValueTooLarge):
+                await letters.retry(kept.number)
+        assert await letters.get(kept.number) is not None
+        before = await kv.get("k")
+        await store.set_policy(NAME, {"max_value_bytes": 100_000})
+        await letters.retry(kept.number)
+        assert (await letters.get(kept.number), await kv.get("k")) == (None, before)
+        assert (await kv.list()).keys == ["k", "l", "large"]
