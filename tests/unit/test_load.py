@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import pytest
 
 import holdfast
 from holdfast.clock import ManualClock
+from holdfast.testing.exact import refusal
 
 
 async def test_versions_are_kept_into_an_empty_namespace() -> None:
@@ -50,6 +53,23 @@ async def test_load_leaves_out_expired_entries() -> None:
         clock.advance(1)
         assert await store.load("kv/q", [entry], keep_versions=False) == 0
         assert await store.kv("q").get("a") is None
+
+
+@pytest.mark.parametrize("field", ["created_at", "updated_at", "expires_at"])
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999-23:59"])
+async def test_times_outside_of_the_calendar_are_refused(field: str, text: str) -> None:
+    """A zone may move a time out of the years of dates: nobody could read the entry, nor list others."""
+    async with holdfast.open("memory://", clock=ManualClock()) as store:
+        entry = msgspec.structs.replace(
+            await store.kv("p").set("a", 1), **{field: datetime.fromisoformat(text)}
+        )
+        with refusal(holdfast.ValidationError, field=field):
+            await store.load("kv/q", [entry], keep_versions=True)
+        legal = msgspec.structs.replace(entry, **{field: datetime.fromisoformat(text[:-6] + "+00:00")})
+        await store.load("kv/q", [legal], keep_versions=True)
+        assert (await store.kv("q").list(values=True)).count == (
+            field != "expires_at" or text.startswith("9")
+        )
 
 
 async def test_load_checks_keys_and_values() -> None:

@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast import rules
-from holdfast.clock import milliseconds
 from holdfast.commands import (
     CHECKS,
     ITEMS,
@@ -167,9 +166,9 @@ class Verbs(NamespaceCaller):
             value=value,
             size=size,
             version=rules.loaded_version(entry.version),
-            created_at=milliseconds(entry.created_at),
-            updated_at=milliseconds(entry.updated_at),
-            expires_at=None if entry.expires_at is None else milliseconds(entry.expires_at),
+            created_at=rules.time(entry.created_at, field="created_at"),
+            updated_at=rules.time(entry.updated_at, field="updated_at"),
+            expires_at=None if entry.expires_at is None else rules.time(entry.expires_at, field="expires_at"),
             last_writer=rules.identity(entry.last_writer, field="last_writer"),
             semantics=None if meaning is None else msgspec.json.encode(meaning).decode(),
             request_id=None
