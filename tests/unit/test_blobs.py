@@ -185,6 +185,19 @@ async def test_a_blob_that_is_copied_onto_itself_keeps_its_bytes(store: Store, c
     assert (await reader.read(), reader.blob, await store.recount(NAME)) == (b"bytes", copy, 0)
 
 
+async def test_a_write_past_the_quota_removes_no_more_than_it_needs(store: Store) -> None:
+    """All writers wait while parts of deleted blobs are removed for one, so most are left to others."""
+    blobs = store.blobs("p")
+    await store.set_policy(NAME, {"quota_bytes": 81 * PART_BYTES})
+    await blobs.put("old", FULL * 80)
+    await blobs.delete("old")
+    await blobs.put("new", FULL * 2)
+    assert (await store.stats(NAME)).bytes > 60 * PART_BYTES
+    await blobs.put("new", FULL * 40)
+    assert await store.recount(NAME) == 0
+    assert await blobs.get("new") is not None
+
+
 async def test_a_deadline_is_kept(store: Store) -> None:
     """`KEEP` keeps a deadline and keeps none, unless the policy requires one."""
     blobs = store.blobs("p")

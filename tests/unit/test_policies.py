@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -149,6 +150,32 @@ async def test_all_that_has_expired_makes_room(store: holdfast.Store, clock: Man
     assert sorted(change.key for change in history if change.op == "expired") == sorted(
         f"old{number}" for number in range(600)
     )
+
+
+async def test_a_quota_of_bytes_removes_no_more_items_than_it_must(
+    store: holdfast.Store, clock: ManualClock
+) -> None:
+    """All writers wait while items expire for one of them, so most are left; many writes at once all fit."""
+    tables = store.tables("p")
+    await tables.create_table("t", partition_key=("id", "number"), ttl_attribute="ends")
+    ends = clock.now() // 1000 + 1
+    for start in range(0, 1_000, 200):
+        items = [{"id": start + number, "ends": ends, "text": "x" * 1_000} for number in range(200)]
+        await tables.batch_write_item("t", [{"put": {"item": item}} for item in items])
+    await store.set_policy("table/p", {"quota_bytes": (await store.stats("table/p")).kept_bytes})
+    clock.advance(1)
+
+    async def stored() -> int:
+        [totals] = await store._engine.totals(clock.now(), namespace="table/p")
+        return totals.namespace.keys
+
+    await tables.put_item("t", {"id": -1, "text": "x" * 1_000})
+    assert await stored() > 800
+    await asyncio.gather(
+        *(tables.put_item("t", {"id": -number, "text": "x" * 9_000}) for number in range(2, 102))
+    )
+    assert await stored() < 800
+    assert await store.recount("table/p") == 0
 
 
 async def test_all_items_that_have_expired_make_room(store: holdfast.Store, clock: ManualClock) -> None:

@@ -244,10 +244,14 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of making room for a quota: records of expired entries, and whether space was freed."""
+    """The result of making room for a quota: records of expired entries, and whether space was freed.
+
+    `more` says that it ended as soon as there was room, so that more could be removed.
+    """
 
     journal: list[Record]
     freed: bool
+    more: bool = False
 
 
 class JournalQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -216,34 +216,36 @@ class Executor:
         """Remove expired entries where a quota refused, then execute the refused commands once more.
 
         Whether a quota refuses is known only after a sweep that worked. So where a sweep failed, its error
-        takes the place of the refusal.
+        takes the place of the refusal. A sweep ends once there should be room. If a quota refuses then, there
+        is another one.
         """
-        refused = {
-            position: _refused(result) for position, result in enumerate(outcome.results) if _refused(result)
-        }
         journal, results = list(outcome.journal), list(outcome.results)
-        excess: Counter[str] = Counter()
-        for position in refused:
-            excess[commands[position].namespace] += _excess(outcome.results[position])
-        freed = False
-        failed: dict[str, HoldfastError] = {}
-        for name in sorted(excess):
-            try:
-                swept = await self._swept(name, excess[name])
-            except HoldfastError as error:
-                _log.warning("sweeping %s for its quota failed: %s", name, error.message)
-                failed[name] = _not_made(error)
-            else:
-                journal += swept.journal
-                freed |= swept.freed
-        for position, parts in refused.items():
-            command = commands[position]
-            if command.namespace in failed:
-                results[position] = _merged(results[position], parts, failed[command.namespace])
-            elif freed:
-                again = await self._one_by_one([_anew(command, parts)], None)
-                results[position] = _merged(results[position], parts, again.results[0])
-                journal += again.journal
+        more = True
+        while more:
+            refused = {place: parts for place, result in enumerate(results) if (parts := _refused(result))}
+            excess: Counter[str] = Counter()
+            for position in refused:
+                excess[commands[position].namespace] += _excess(results[position])
+            freed = more = False
+            failed: dict[str, HoldfastError] = {}
+            for name in sorted(excess):
+                try:
+                    swept = await self._swept(name, excess[name])
+                except HoldfastError as error:
+                    _log.warning("sweeping %s for its quota failed: %s", name, error.message)
+                    failed[name] = _not_made(error)
+                else:
+                    journal += swept.journal
+                    freed |= swept.freed
+                    more |= swept.more
+            for position, parts in refused.items():
+                command = commands[position]
+                if command.namespace in failed:
+                    results[position] = _merged(results[position], parts, failed[command.namespace])
+                elif freed:
+                    again = await self._one_by_one([_anew(command, parts)], None)
+                    results[position] = _merged(results[position], parts, again.results[0])
+                    journal += again.journal
         return msgspec.structs.replace(outcome, results=results, journal=journal, expired=True)
 
     async def _swept(self, namespace: str, excess: int) -> Swept:

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from itertools import groupby
 from typing import Final
 
@@ -21,7 +22,8 @@ from holdfast.blobs.manifest import GRACE
 from holdfast.bounded import Bounded
 from holdfast.clock import Clock
 from holdfast.commands import Command, Removed, Result
-from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of
+from holdfast.decide.draft import Outcome
+from holdfast.decide.policies import audit_seconds, audited, journal_yields, policy_of, settled_bytes
 from holdfast.engine import Due, Engine, JournalQuery, Scan, Swept, does_upkeep
 from holdfast.errors import DatabaseError, Defect, HoldfastError, Refused, Transient, Unsupported
 from holdfast.families import has_blobs, has_tables
@@ -163,15 +165,21 @@ class Reaper:
             journal += outcome.journal
             if not outcome.journal or len(due) < LOOK:
                 break
-        async for expire in expired_items(self._engine, namespace, self._clock.now):
-            journal += (await self._engine.transact([expire], self._clock.now)).journal
+        enough, more = await self._enough(namespace, excess), False
+        async with aclosing(expired_items(self._engine, namespace, self._clock.now)) as expiring:
+            async for expire in expiring:
+                outcome = await self._engine.transact([expire], self._clock.now)
+                journal += outcome.journal
+                if more := enough(outcome):
+                    break
         freed = bool(journal)
         if excess:
             for space in (TRASH, REQUEST):
                 freed |= await self._expire_inline(namespace, space)
-            freed |= await self._drop_parts(namespace)
+            dropped, left = await self._drop_parts(namespace, excess)
+            freed, more = freed or dropped, more or left
             freed |= await self._shorten_journal(namespace, excess)
-        return Swept(journal=journal, freed=freed)
+        return Swept(journal=journal, freed=freed, more=more)
 
     async def _expire_inline(self, namespace: str, space: str) -> bool:
         freed = False
@@ -183,19 +191,35 @@ class Reaper:
                 break
         return freed
 
-    async def _drop_parts(self, namespace: str) -> bool:
-        """Remove the parts of blobs that are not needed, even if a reader might still want them."""
+    async def _enough(self, namespace: str, excess: int) -> Callable[[Outcome], bool]:
+        """Return what tells, after an outcome, whether there is room for writes that lacked so many bytes.
+
+        All writers wait while one makes room, and there may be millions of items and parts to remove. The
+        journal, which grows meanwhile, is shortened after that.
+        """
+        totals = await self._engine.totals(self._clock.now(), namespace=namespace) if excess else []
+        if not totals:
+            return lambda outcome: False
+        target = settled_bytes(totals[0].namespace) - 2 * excess
+        return lambda outcome: any(settled_bytes(row) <= target for row in outcome.namespaces)
+
+    async def _drop_parts(self, namespace: str, excess: int) -> tuple[bool, bool]:
+        """Remove parts of blobs that are not needed, even if a reader might still want them.
+
+        Returns:
+            Whether some were removed, and whether this ended as soon as there was room.
+        """
         if not has_blobs(namespace):
-            return False
+            return False, False
         await self._expire_inline(namespace, UPLOAD)
-        now = self._clock.now
-        return await purge(
-            self._engine,
-            namespace,
-            now,
-            lambda command: self._engine.transact([command], now),
-            early=True,
-        )
+        enough, now, more = await self._enough(namespace, excess), self._clock.now, False
+
+        async def drop(command: Command) -> bool:
+            nonlocal more
+            more = enough(await self._engine.transact([command], now))
+            return more
+
+        return await purge(self._engine, namespace, now, drop, early=True), more
 
     async def _shorten_journal(self, namespace: str, excess: int) -> bool:
         """Drop the oldest records until there is room, and some more, so that not every write has to wait."""
@@ -418,6 +442,7 @@ async def purge(
     """Remove what is left of a namespace's dropped tables and indexes, and of replaced and deleted blobs.
 
     The parts of a blob are left for a while to readers that have begun, unless there is no room (`early`).
+    It ends before all is removed if `call` returns True.
 
     Returns:
         True if something was removed.
@@ -435,7 +460,8 @@ async def purge(
             if keys and keys == before:
                 break  # none of them could be removed, and an immediate retry won't help
             more, before = bool(keys), keys
-            await call(Purge(namespace=namespace, space=space, keys=keys, last=not more))
+            if await call(Purge(namespace=namespace, space=space, keys=keys, last=not more)) is True:
+                return True
     return bool(marked)
 
 
@@ -458,7 +484,9 @@ async def _left(engine: Engine, namespace: str, space: str, now: Callable[[], in
     return tuple({*rows.keys, *(row.key for row in due if isinstance(row.key, bytes))})
 
 
-async def expired_items(engine: Engine, namespace: str, now: Callable[[], int]) -> AsyncIterator[ExpireItems]:
+async def expired_items(
+    engine: Engine, namespace: str, now: Callable[[], int]
+) -> AsyncGenerator[ExpireItems]:
     """Yield the commands that expire a namespace's due items. Execute each before taking the next."""
     for schema in await tables_at(lambda query: engine.scan(query, now()), namespace):
         more, before = schema.ttl_attribute is not None, None
