@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
+from holdfast import families
 from holdfast.edges.console.overview import head_of
 from holdfast.edges.console.visits import Visit
 from holdfast.errors import KeyNotFound
@@ -55,7 +56,7 @@ async def blob(visit: Visit) -> dict[str, Any]:
     plugin, name = visit.path["plugin"], visit.path.get("name") or visit.query["key"]
     reveals = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
-    reveal = await visit.reveal_of(f"blob/{plugin}")
+    reveal = await visit.reveal_of(families.blobs(plugin))
     entry = await visit.call("blob", plugin, "reveal" if reveals else "head", key=name, why=why)
     if not entry["exists"]:
         raise KeyNotFound("there is no such blob", field="name")

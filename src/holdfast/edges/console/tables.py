@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast import families
 from holdfast.edges.console.overview import head_of
 from holdfast.edges.console.visits import Visit, beginning, permitted
 from holdfast.errors import HoldfastError, KeyNotFound, MissingField, ValidationError
@@ -61,7 +62,7 @@ async def table(visit: Visit) -> dict[str, Any]:
     filters = {
         one: visit.query[one] for one in ("partition", "index", "value", "filter") if visit.query.get(one)
     }
-    reveal = await visit.reveal_of(f"table/{plugin}")
+    reveal = await visit.reveal_of(families.tables(plugin))
     values = visit.shows(reveal, "table", plugin, "reveal_item")
     may = visit.allowed_verbs("table", plugin)
     view = {"plugin": plugin, "table": about, "asked": filters, "may": may, **reveal, "revealed": values}
@@ -90,7 +91,7 @@ async def item(visit: Visit) -> dict[str, Any]:
     key = _key(about, visit)
     reveals = visit.query.get("reveal") == "1"
     why = visit.query.get("why") or None
-    reveal = await visit.reveal_of(f"table/{plugin}")
+    reveal = await visit.reveal_of(families.tables(plugin))
     verb = "reveal_item" if reveals else "get_item"
     stored = await visit.call("table", plugin, verb, table=name, **key, why=why if reveals else None)
     if stored["item"] is None:
