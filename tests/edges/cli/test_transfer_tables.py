@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+import holdfast.sync
+from holdfast.edges.cli.commands import transfer
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,6 +49,26 @@ def test_the_policy_goes_with_the_entries(cli: Cli, tmp_path: Path) -> None:
     assert cli.did("namespace", "show", "--json", *other).json["policy"]["quota_keys"] == 5
     cli("namespace", "set", "--quota-keys", "7", *other)
     assert not cli.did("import", "-", *other, "--json", stdin=content).json["policy_set"]
+
+
+@pytest.mark.parametrize("tables", [False, True])
+def test_an_import_keeps_to_the_rate_that_it_has_set(
+    cli: Cli, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, tables: bool
+) -> None:
+    """The policy of an export may allow few requests a second. All of the export is imported nevertheless."""
+    with holdfast.sync.open(url) as store:
+        if tables:
+            store.tables("jobs").create_table("t", partition_key=("k", "number"))
+            puts = [{"put": {"item": {"k": number}}} for number in range(30)]
+            store.tables("jobs").batch_write_item("t", puts)
+        else:
+            store.kv("jobs").set_many([{"key": f"k{number}", "value": number} for number in range(30)])
+    assert cli("namespace", "set", "table/jobs" if tables else "kv/jobs", "--rate-limit", "20").code == 0
+    content = cli.did("export", *(["--tables"] if tables else [])).out
+    monkeypatch.setattr(transfer, "MAX_BATCH", 1)
+    other = ["--url", tmp_path / "other.db"]
+    done = cli("import", "-", *other, "--json", stdin=content)
+    assert (done.code, done.json["written"]) == (0, 30)
 
 
 def test_large_values_go_with_the_policy_that_allows_them(cli: Cli, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ could not. An item always gets a new version, so an import of tables can be repe
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from holdfast.edges.cli.output import (
     say,
 )
 from holdfast.edges.cli.target import HERE, Target
-from holdfast.errors import HoldfastError, TableNotFound, Unsupported, ValidationError
+from holdfast.errors import HoldfastError, RateLimited, TableNotFound, Unsupported, ValidationError
 from holdfast.handles.kv import KV
 from holdfast.model import Entry
 from holdfast.rules import MAX_BATCH, MAX_TRANSFER_BYTES, MAX_VALUE_BYTES, semantic_root
@@ -335,6 +336,15 @@ class Sorter:
             yield self._file.read(size)
 
 
+async def _at_its_rate(call: Callable[[], Awaitable[T]]) -> T:
+    """Make a call as soon as the namespace's rate limit allows it. The import may have set that itself."""
+    while True:
+        try:
+            return await call()
+        except RateLimited as error:
+            await asyncio.sleep(error.retry_after or 1.0)
+
+
 def _decoded(line: bytes, kind: type[T], what: str) -> T:
     try:
         return msgspec.json.decode(line, type=kind)
@@ -459,7 +469,8 @@ class TableImporter:
             known = {index["name"] for index in existing["indexes"]} if existing is not None else set()
             for index in definition["indexes"]:
                 if existing is not None and index["name"] not in known:
-                    await self._tables.create_index(name, index["name"], key=_attribute(index["key"]))
+                    key = _attribute(index["key"])
+                    await _at_its_rate(partial(self._tables.create_index, name, index["name"], key=key))
 
     def _read(self, number: int, line: bytes) -> ItemLine:
         try:
@@ -476,26 +487,28 @@ class TableImporter:
         if not chunk or self.tally.dry_run:
             return
         puts = [{"put": {"item": one.item}} for _, one in chunk]
-        done = await self._tables.batch_write_item(chunk[0][1].table, puts)
+        done = await _at_its_rate(partial(self._tables.batch_write_item, chunk[0][1].table, puts))
         for (number, _), result in zip(chunk, done, strict=True):
             if isinstance(result, HoldfastError):
                 raise ValidationError(f"line {number}: {result.message}", field="line")
 
     async def _found(self, name: str) -> dict[str, Any] | None:
         try:
-            return await self._tables.describe_table(name)
+            return await _at_its_rate(partial(self._tables.describe_table, name))
         except TableNotFound:
             return None
 
     async def _make(self, definition: dict[str, Any]) -> None:
         sort = definition["sort_key"]
-        await self._tables.create_table(
+        create = partial(
+            self._tables.create_table,
             definition["table"],
             partition_key=_attribute(definition["partition_key"]),
             sort_key=None if sort is None else _attribute(sort),
             ttl_attribute=definition["ttl_attribute"],
             stream=definition["stream"],
         )
+        await _at_its_rate(create)
 
 
 def _attribute(described: dict[str, Any]) -> tuple[str, Any]:
@@ -596,7 +609,7 @@ class Importer:
         """Skip an existing entry. The last version of the namespace must belong to such an entry."""
         self.tally.skipped += 1
         if entry.version == self._after:
-            current = await self._keys.get(entry.key)
+            current = await _at_its_rate(partial(self._keys.get, entry.key))
             self._joined = self._over(entry) or (current is not None and current.version == entry.version)
 
     async def _write(self) -> None:
@@ -611,9 +624,9 @@ class Importer:
             raise ValidationError(_described(self._bad), field="line")
         written = sum(not self._over(entry) for entry in self._chunk)
         if self._chunk and not self.tally.dry_run:
-            written = await self._store.load(
-                self._keys.namespace, self._chunk, keep_versions=self.tally.keeps_versions
-            )
+            keep = self.tally.keeps_versions
+            load = partial(self._store.load, self._keys.namespace, self._chunk, keep_versions=keep)
+            written = await _at_its_rate(load)
         self.tally.written += written
         self.tally.expired += len(self._chunk) - written
         self._chunk, self._room = [], MAX_TRANSFER_BYTES
