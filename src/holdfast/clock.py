@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast import seams
+from holdfast.errors import DatabaseError
 
 NEVER: Final = float("-inf")
 UNREMEMBERED: Final = 2_000
@@ -196,10 +197,16 @@ def moment(ms: int) -> datetime:
 
     The entries of a group have the same times, and entries that are read often are read again. Making the two
     datetimes of an entry took a fifth of the time of a get.
+
+    Raises:
+        DatabaseError: No date is so far away. Only another program can have stored that.
     """
     if -_EXACT < ms < _EXACT:
         return datetime.fromtimestamp(ms / 1000, UTC)
-    return EPOCH + timedelta(milliseconds=ms)
+    try:
+        return EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        raise DatabaseError(f"a stored time, {ms} ms after 1970, is beyond all dates") from None
 
 
 def instant(at: datetime | str) -> datetime:

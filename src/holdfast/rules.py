@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import chain
 from math import isfinite
 from typing import Any, Final
@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import families
-from holdfast.clock import milliseconds, moment
+from holdfast.clock import milliseconds
 from holdfast.errors import InvalidPluginName, ValidationError, ValueTooLarge
 from holdfast.model import KEEP, Policy, Semantics
 from holdfast.model import NUMBER_DIGITS as _NUMBER_DIGITS
@@ -562,9 +562,8 @@ def time(given: object, *, field: str) -> int:
     try:
         parsed = datetime.fromisoformat(given) if isinstance(given, str) else given
         if isinstance(parsed, datetime):
-            at = milliseconds(parsed)
-            moment(at)  # the zone may move it out of the range of years
-            return at
+            # The zone may move it out of the range of years.
+            return milliseconds(parsed if parsed.tzinfo is None else parsed.astimezone(UTC))
     except (ValueError, OverflowError):
         pass
     raise ValidationError(

@@ -6,8 +6,12 @@ import asyncio
 import sqlite3
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from holdfast.edges.intake.requests import Request
 from holdfast.edges.intake.service import Limits, RequestScheduler
+from holdfast.errors import DatabaseError
+from holdfast.wire.replies import row_fields
 from holdfast.wire.subjects import route
 from tests.edges.nats.ground import calling, serving
 
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from holdfast.edges.nats.server import NatsServer
+    from holdfast.rows import Row
+    from tests.edges.nats.ground import Caller
 
 
 def asked(owner: str, size: int = 1) -> Request:
@@ -65,8 +71,33 @@ async def test_an_entry_that_can_not_be_shown_stops_no_request(
         with sqlite3.connect(storage) as file:
             file.execute("UPDATE plugin_kv_storage SET expires_at = 9000000000000000000 WHERE key = 'a'")
         file.close()
-        answers = await caller.ask_all(
-            [(f"db.kv.{plugin}.get", {"key": key}) for plugin in ("p", "q") for key in "aba"]
-        )
-        told = [answer.fields.get("error_code", answer.fields.get("exists")) for answer in answers]
-        assert told == ["INTERNAL_ERROR", True, "INTERNAL_ERROR", False, False, False]
+        assert await told_of_gets(caller) == ["DATABASE_ERROR", True, "DATABASE_ERROR", False, False, False]
+        with pytest.raises(DatabaseError, match="a stored time, 9000000000000000000 ms after 1970"):
+            await running.store.kv("p").get("a")
+
+
+async def test_a_defect_in_a_reply_stops_no_request(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If showing an entry fails in a way that nobody foresaw, that request alone gets an error."""
+
+    def failing(key: str, row: Row | None) -> dict[str, Any]:
+        if key == "a":
+            raise RuntimeError("a defect")
+        return row_fields(key, row)
+
+    monkeypatch.setattr("holdfast.edges.intake.service.row_fields", failing)
+    async with serving(nats_server.url) as running, calling(nats_server.url) as caller:
+        await running.store.kv("p").set("b", 1)
+        assert await told_of_gets(caller) == [
+            *("INTERNAL_ERROR", True, "INTERNAL_ERROR"),
+            *("INTERNAL_ERROR", False, "INTERNAL_ERROR"),
+        ]
+
+
+async def told_of_gets(caller: Caller) -> list[Any]:
+    """What the gets of three keys of two plugins are told: a code of an error, or whether there is one."""
+    answers = await caller.ask_all(
+        [(f"db.kv.{plugin}.get", {"key": key}) for plugin in ("p", "q") for key in "aba"]
+    )
+    return [answer.fields.get("error_code", answer.fields.get("exists")) for answer in answers]
