@@ -39,7 +39,7 @@ CASES: Final = {
     "a_large_call_runs_beside_a_group_of_its_namespace": (
         "sqlite 1 ops=8 clients=1 keys=1 subjects=1 only=bursts"
     ),
-    "readers_ask_without_a_pause": "cluster 10 ops=40",
+    "readers_ask_without_a_pause": "cluster 3 ops=40",
     "a_service_that_stops_denies": "sqlite 3 ops=24 clients=2 keys=1",
     "a_node_starts_with_an_error_of_sqlite": "cluster 9 ops=24 clients=1 keys=1 subjects=1",
     "a_transaction_that_an_error_has_ended_is_committed": "processes 1 ops=24 clients=2 keys=1",
